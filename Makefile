@@ -1,0 +1,39 @@
+# All a newcomer types: make demo | test | slow | check | bench
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/pip install --quiet -c constraints.txt
+
+.PHONY: demo test slow check bench
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+# Two stamps, so that the demo does not install what only the tests need.
+$(VENV)/.demo: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing sorites[demo] into $(VENV) (about 1.5 GB, once)"
+	$(PIP) -e ".[demo]"
+	@touch $@
+
+$(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
+	@echo "installing sorites[dev] into $(VENV) (about 1.8 GB, once)"
+	$(PIP) -e ".[dev]"
+	@touch $@ $(VENV)/.demo
+
+demo: $(VENV)/.demo
+	$(BIN)/sorites run demo --out runs/demo
+	$(BIN)/sorites report runs/demo --out report.html
+
+test: $(VENV)/.dev
+	$(BIN)/python -m pytest -m "not slow"
+
+slow: $(VENV)/.dev
+	$(BIN)/python -m pytest -m slow
+
+check: $(VENV)/.dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+bench: $(VENV)/.dev
+	$(BIN)/python -m bench

@@ -1,0 +1,275 @@
+"""The nouns, and the decorators that add to them.
+
+source -> shift -> model -> scorer -> one table -> metric -> report
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.registry import Registry
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sorites.labels import Labels
+
+Image = NDArray[np.float32]
+"""H x W x 3, sRGB, 0..1: what a shift moves."""
+
+Picture = NDArray[np.uint8]
+"""H x W x 3, sRGB, 8 bits: what a file would hold, and therefore what a model sees."""
+
+CLEAN = "clean"
+"""The name of the shift that does nothing: one row a sample and model, joined into every trajectory."""
+
+
+def to_image(picture: Picture) -> Image:
+    return picture.astype(np.float32) * np.float32(1 / 255)
+
+
+def to_picture(image: Image) -> Picture:
+    """Round to 8 bits, once: pictures on the fly and pictures from a lossless file are then the same."""
+    scaled = image * np.float32(255) + np.float32(0.5)
+    np.clip(scaled, 0, 255, out=scaled)
+    return scaled.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the dials stand: a severity on a line, or named params where there is no line."""
+
+    severity: float | None = 0.0
+    params: Mapping[str, Any] = field(default_factory=dict)
+    level: int | None = None
+
+    @property
+    def canonical(self) -> str:
+        return json.dumps({"severity": self.severity, **self.params}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Attr:
+    """Something true of the thing photographed or its surroundings; ``common`` says if it is usual for its class."""
+
+    key: str
+    value: str
+    common: bool | None = None
+
+
+@dataclass(frozen=True)
+class Box:
+    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence."""
+
+    xyxy: tuple[float, float, float, float]
+    label: int
+    conf: float | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The thing photographed. ``load`` decodes it: upright, RGB. Captured shifts fill the last four fields."""
+
+    id: str
+    load: Callable[[], Picture]
+    label: int | None = None
+    accept: frozenset[int] = frozenset()
+    """Labels that count as right; empty means only ``label``."""
+    truth: tuple[Box, ...] | None = None
+    attrs: tuple[Attr, ...] = ()
+    split: str = ""
+    alpha: Callable[[], NDArray[np.uint8]] | None = None
+    """The cut-out's mask, H x W, where the source has one."""
+    shift: str = CLEAN
+    setting: Setting = Setting()
+    framed: bool = False
+    image_id: str | None = None
+
+    @property
+    def right(self) -> frozenset[int]:
+        return self.accept or (frozenset() if self.label is None else frozenset({self.label}))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named list of samples."""
+
+    name: str
+    samples: Sequence[Sample]
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+
+Sweep = Callable[[Image, Sequence[float], np.random.Generator], Iterable[Image]]
+
+
+@dataclass(eq=False)
+class Shift:
+    """A dial. Severity is a float in ``unit``, 0 = untouched; ``levels`` are the published stops 1, 2, ..."""
+
+    name: str
+    apply: Callable[[Image, float, np.random.Generator], Image]
+    family: str
+    unit: str
+    levels: tuple[float, ...]
+    version: int = 1
+    about: str = ""
+    _sweep: Sweep | None = None
+
+    @property
+    def top(self) -> float:
+        return max(self.levels)
+
+    def level_of(self, severity: float) -> int | None:
+        return self.levels.index(severity) + 1 if severity in self.levels else None
+
+    def __call__(self, image: Image, severity: float, rng: np.random.Generator) -> Image:
+        return next(iter(self.sweep(image, [severity], rng)))
+
+    def sweep(self, image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+        """One image per severity. Every one sees the same draw, so the order and number asked do not matter."""
+        moved = [s for s in severities if s != 0]
+        if self._sweep is not None:
+            made = iter(self._sweep(image, moved, copy.deepcopy(rng)))
+        else:
+            made = (self.apply(image, s, copy.deepcopy(rng)) for s in moved)
+        for severity in severities:
+            yield image.copy() if severity == 0 else next(made)
+
+    def sweeper(self, together: Sweep) -> Sweep:
+        """Decorator: a faster way to make many severities of one image, equal to one at a time."""
+        self._sweep = together
+        return together
+
+
+@dataclass
+class Outputs:
+    """What one pass of a model gives for N pictures."""
+
+    logits: NDArray[np.float32] | None = None
+    features: NDArray[np.float32] | None = None
+    boxes: list[tuple[Box, ...]] | None = None
+
+    def __len__(self) -> int:
+        held = next((x for x in (self.logits, self.features, self.boxes) if x is not None), ())
+        return len(held)
+
+
+@dataclass(eq=False)
+class Model:
+    """Pictures in, outputs out. It owns resize, crop, normalise and device.
+
+    ``prepare(picture, framed)`` brings one picture to the model's input (a framed one is only scaled,
+    never cropped); ``forward`` takes a list of those.
+    """
+
+    name: str
+    forward: Callable[[list[NDArray[Any]]], Outputs]
+    prepare: Callable[[Picture, bool], NDArray[Any]] = lambda picture, framed: picture
+    labels: tuple[str, ...] | None = None
+    """Class ids in the order of the logits; None means the suite's own label space."""
+    head: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    """Weights C x D and bias C of the last linear layer."""
+    version: str = ""
+    """Identifies the weights; a run refuses to continue with others."""
+
+    def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
+        return self.forward([self.prepare(picture, framed) for picture in pictures])
+
+
+class Scorer(Protocol):
+    """Outputs to strangeness: N floats, higher = stranger."""
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]: ...
+
+
+Metric = Callable[..., "pl.DataFrame"]
+"""A pure, lazy question of the table: (table, by) to a frame of by + value + n (+ low, high)."""
+
+SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts")
+SOURCES: Registry[Callable[[str | None, Labels], Iterable[Sample]]] = Registry("source", "sorites.sources")
+MODELS: Registry[Callable[[str | None], Model]] = Registry("model", "sorites.models")
+SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "sorites.scorers")
+METRICS: Registry[Metric] = Registry("metric", "sorites.metrics")
+
+
+def add_shift(
+    *, family: str, unit: str, levels: Sequence[float], version: int = 1
+) -> Callable[[Callable[[Image, float, np.random.Generator], Image]], Shift]:
+    """``@add_shift(family="blur", unit="px", levels=(1, 2, 4))`` over ``name(image, severity, rng)``."""
+
+    def register(apply: Callable[[Image, float, np.random.Generator], Image]) -> Shift:
+        about = (apply.__doc__ or "").strip().split("\n")[0]
+        made = Shift(apply.__name__, apply, family, unit, tuple(map(float, levels)), version, about)
+        SHIFTS.add(made.name, made)
+        return made
+
+    return register
+
+
+def add_source(make: Callable[[str | None, Labels], Iterable[Sample]]) -> Callable[[str | None, Labels], Iterable[Sample]]:
+    """``@add_source`` over ``name(path, labels)`` that yields samples."""
+    SOURCES.add(make.__name__, make)
+    return make
+
+
+def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
+    """``@add_model`` over ``name(argument)``; the argument is what follows the colon in ``name:argument``."""
+    MODELS.add(make.__name__, make)
+    return make
+
+
+def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``@add_scorer`` over a function ``name(outputs, **params)``, or over a class that is fitted and called."""
+    SCORERS.add(make.__name__, make)
+    return make
+
+
+def add_metric(ask: Metric) -> Metric:
+    """``@add_metric`` over ``name(table, by=(...))``."""
+    METRICS.add(ask.__name__, ask)
+    return ask
+
+
+def split_spec(spec: str) -> tuple[str, str | None]:
+    """``"onnx:a/b.onnx"`` is the name ``onnx`` and its argument ``a/b.onnx``."""
+    name, _, argument = spec.partition(":")
+    return name, argument or None
+
+
+def shift(name: str) -> Shift:
+    return SHIFTS.get(name)
+
+
+def source(spec: str, labels: Labels | None = None) -> Source:
+    """``"stamps"``, ``"folder:PATH"``; labels default to ImageNet's thousand."""
+    from sorites.labels import imagenet
+
+    name, argument = split_spec(spec)
+    return Source(name, list(SOURCES.get(name)(argument, labels or imagenet())))
+
+
+def model(spec: str) -> Model:
+    """``"lite0"``, ``"onnx:PATH"``; the model's name in the table is the spec as given."""
+    name, argument = split_spec(spec)
+    made = MODELS.get(name)(argument)
+    made.name = spec
+    return made
+
+
+def scorer(name: str, **params: Any) -> Any:
+    """``scorer("knn", k=50)``: call it on outputs; fit it first where it has ``fit``."""
+    made = SCORERS.get(name)
+    return made(**params) if isinstance(made, type) else functools.partial(made, **params)

@@ -1,0 +1,90 @@
+"""A label space: class ids in order, and the ways people name them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from sorites.errors import SoritesError, UnknownName
+
+
+def _plain(name: str) -> str:
+    """Case, spaces, underscores and hyphens do not make another class."""
+    return re.sub(r"[\s_\-]+", " ", name).strip().lower()
+
+
+@dataclass(frozen=True)
+class Labels:
+    """``ids[i]`` names label ``i`` for the machine, ``names[i]`` for the reader; ``aliases`` are further names."""
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    aliases: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        found = dict(self.aliases)
+        found |= {_plain(name): i for i, name in reversed(list(enumerate(self.names)))}
+        return found | {_plain(id_): i for i, id_ in enumerate(self.ids)}
+
+    def find(self, name: str) -> int:
+        """The label called ``name``: an id, a position (``"281"``), or any of its names."""
+        plain = _plain(name)
+        if plain in self._index:
+            return self._index[plain]
+        if plain.isdecimal() and int(plain) < len(self):
+            return int(plain)
+        raise UnknownName("class", name, self._index)
+
+
+def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
+    owners: dict[str, set[int]] = {}
+    for i, name in synonyms:
+        owners.setdefault(_plain(name), set()).add(i)
+    return {name: next(iter(who)) for name, who in owners.items() if len(who) == 1}
+
+
+@functools.cache
+def imagenet() -> Labels:
+    """The thousand classes of ILSVRC-2012, by WordNet id in the usual order, with WordNet's names."""
+    lines = files("sorites").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
+    ids, lemmas = zip(*(line.split("\t") for line in lines), strict=True)
+    synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
+    names = [all_names.split(", ")[0] for all_names in lemmas]
+    for i, id_ in enumerate(ids):
+        if id_ in TWINS:
+            names[i] = TWINS[id_]
+    return Labels(ids, tuple(names), _unique_aliases(synonyms))
+
+
+TWINS = {
+    "n02113186": "Cardigan (dog)",
+    "n02963159": "cardigan (garment)",
+    "n02012849": "crane (bird)",
+    "n03126707": "crane (machine)",
+    "n03710637": "maillot (suit)",
+    "n03710721": "maillot (tank suit)",
+}
+"""WordNet calls three pairs of classes by the same first name."""
+
+
+def labels(spec: str | Iterable[str]) -> Labels:
+    """``"imagenet"``, a text file with one class a line, or the class names themselves."""
+    if spec == "imagenet":
+        return imagenet()
+    if isinstance(spec, str):
+        path = Path(spec)
+        if not path.is_file():
+            raise SoritesError(f'labels: wanted "imagenet" or a text file with one class name a line, got {spec!r}')
+        spec = path.read_text(encoding="utf-8").splitlines()
+    ids = tuple(line.strip() for line in spec if line.strip())
+    if len(set(map(_plain, ids))) != len(ids) or not ids:
+        raise SoritesError("labels: wanted one or more different class names, one a line")
+    return Labels(ids, ids)

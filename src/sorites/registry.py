@@ -1,0 +1,64 @@
+"""Who owns which name: one registry a kind of plug-in, filled by decorators and by entry points.
+
+Another package adds plug-ins by naming its module under the entry-point group ``sorites.plugins``;
+the module is imported once, the first time any registry is asked, and its decorators do the rest.
+"""
+
+from __future__ import annotations
+
+import importlib
+import threading
+import warnings
+from importlib.metadata import entry_points
+from typing import Generic, TypeVar
+
+from sorites.errors import SoritesError, UnknownName
+
+T = TypeVar("T")
+GROUP = "sorites.plugins"
+
+_loading = threading.RLock()
+_loaded: set[str] = set()
+
+
+def _load_once(name: str) -> None:
+    with _loading:
+        if name in _loaded:
+            return
+        _loaded.add(name)
+        if name != GROUP:
+            importlib.import_module(name)
+            return
+        for point in entry_points(group=GROUP):
+            try:
+                point.load()
+            except Exception as error:  # a broken plug-in must not take the tool down with it
+                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {error}", stacklevel=2)
+
+
+class Registry(Generic[T]):
+    """Names to things of one kind. ``room`` is the package whose import registers the built-in ones."""
+
+    def __init__(self, kind: str, room: str) -> None:
+        self.kind, self.room = kind, room
+        self._things: dict[str, T] = {}
+
+    def add(self, name: str, thing: T) -> None:
+        """Give ``name`` to ``thing``; a taken name is an error."""
+        if name in self._things:
+            raise SoritesError(f"the {self.kind} name {name!r} is taken; choose another")
+        self._things[name] = thing
+
+    def get(self, name: str) -> T:
+        self._fill()
+        if name not in self._things:
+            raise UnknownName(self.kind, name, self._things, f'See "sorites list {self.kind}s".')
+        return self._things[name]
+
+    def names(self) -> list[str]:
+        self._fill()
+        return sorted(self._things)
+
+    def _fill(self) -> None:
+        _load_once(self.room)
+        _load_once(GROUP)

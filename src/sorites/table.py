@@ -1,0 +1,139 @@
+"""The one table: a row is one image, seen by one model, through one output.
+
+Long, never wide: a new scorer or model adds rows, not columns. Null is missing, never 0.
+A run keeps it as immutable parquet shards that any tool reads without us.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import polars as pl
+
+from sorites.errors import SoritesError
+
+BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
+
+_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "run_id": pl.String,
+    "source": pl.String,
+    "split": pl.String,
+    "sample_id": pl.String,
+    "image_id": pl.String,
+    "valid": pl.Boolean,  # false: a filter set it aside; null: nobody judged it
+    "probe": pl.Boolean,  # made by refining a failure point; only failure metrics read it
+    "label": pl.Int32,
+    "accept": pl.List(pl.Int32),
+    "known": pl.Boolean,  # the label is in the model's label space
+    "truth": pl.List(BOX),
+    "attrs": pl.List(pl.Struct({"key": pl.String, "value": pl.String, "common": pl.Boolean})),
+    "family": pl.String,
+    "shift": pl.String,
+    "severity": pl.Float64,
+    "level": pl.Int32,
+    "params": pl.String,  # JSON
+    "seed": pl.Int64,
+    "sem_level": pl.Int32,
+    "cov_level": pl.Int32,
+    "degrees": pl.List(pl.Struct({"measure": pl.String, "value": pl.Float64})),
+    "model": pl.String,
+    "output": pl.String,  # label | boxes | ood
+    "scorer": pl.String,
+    "pred": pl.Int32,
+    "conf": pl.Float32,
+    "top5": pl.List(pl.Int32),
+    "correct": pl.Boolean,
+    "score": pl.Float32,
+    "boxes": pl.List(BOX),
+    "error": pl.String,
+}
+SCHEMA = pl.Schema(_COLUMNS)
+KEY = ("run_id", "image_id", "model", "output", "scorer")
+FACTS = ("valid", "level", "sem_level", "cov_level", "degrees")
+"""Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
+
+Table = pl.LazyFrame | pl.DataFrame
+
+
+def write(frame: pl.DataFrame, path: Path) -> None:
+    """Write a whole parquet file or none: bytes go to a temporary name, reach the disk, then are renamed."""
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer, compression="zstd")
+    write_bytes(buffer.getvalue(), path)
+
+
+def write_bytes(data: bytes, path: Path) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise SoritesError(
+            f"cannot write {path}: {error.strerror or error}. What is finished is kept; "
+            "make room and type the same command again."
+        ) from error
+
+
+def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:
+    """Records to rows of the table; absent columns are null."""
+    columns = {name: [record.get(name) for record in records] for name in SCHEMA}
+    return pl.DataFrame(columns, schema=SCHEMA)
+
+
+def read(run: str | Path) -> pl.LazyFrame:
+    """The table of a run folder, lazily, with what was learnt later joined in."""
+    folder = Path(run)
+    if not any((folder / "predictions").glob("*.parquet")):
+        raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
+    table = pl.scan_parquet(folder / "predictions" / "*.parquet", schema=SCHEMA)
+    for path in sorted((folder / "facts").glob("*.parquet")):
+        table = _join_facts(table, pl.scan_parquet(path))
+    return table
+
+
+def _join_facts(table: pl.LazyFrame, facts: pl.LazyFrame) -> pl.LazyFrame:
+    """A later fact replaces an earlier one, except degrees: those add up, one entry a measure."""
+    names = [name for name in facts.collect_schema().names() if name in FACTS]
+    joined = table.join(facts.select("image_id", *names), on="image_id", how="left", suffix="_fact", maintain_order="left")
+    exprs = [
+        pl.concat_list(pl.col(n).fill_null([]), pl.col(f"{n}_fact").fill_null([])).alias(n)
+        if n == "degrees"
+        else pl.coalesce(f"{n}_fact", n).alias(n)
+        for n in names
+    ]
+    return joined.with_columns(exprs).select(SCHEMA.names())
+
+
+def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
+    """Keep facts of images (``image_id`` and any of ``FACTS``) beside the predictions, under a name."""
+    wrong = set(facts.columns) - {"image_id", *FACTS}
+    if wrong or "image_id" not in facts.columns:
+        raise SoritesError(f"facts need image_id and some of {', '.join(FACTS)}; got {', '.join(facts.columns)}")
+    if facts["image_id"].is_duplicated().any():
+        raise SoritesError(f"facts {name!r}: an image_id stands twice")
+    path = Path(run) / "facts" / f"{name}.parquet"
+    write(facts.cast({n: SCHEMA[n] for n in facts.columns}), path)
+    return path
+
+
+def check(table: Table) -> list[str]:
+    """What is wrong with a table, in words; empty when nothing is."""
+    lazy = table.lazy()
+    schema = lazy.collect_schema()
+    wrong = [f"column {n} is {schema.get(n, 'missing')}, not {t}" for n, t in SCHEMA.items() if schema.get(n) != t]
+    if wrong:
+        return wrong
+    twice = lazy.group_by(KEY).len().filter(pl.col("len") > 1).select(pl.len()).collect(engine="streaming").item()
+    if twice:
+        wrong.append(f"{twice} keys ({', '.join(KEY)}) stand more than once")
+    judged = pl.col("correct").is_not_null() & pl.col("error").is_not_null()
+    both = lazy.filter(judged).select(pl.len()).collect(engine="streaming").item()
+    return wrong + ([f"{both} rows have both an error and a verdict"] if both else [])
