@@ -66,7 +66,7 @@ def sweep(
 
     ``padding`` is what lies beyond the border: black (``zeros``), or the picture mirrored without repeating its edge
     (``reflect``, OpenCV's reflect-101), mirrored again as often as a small picture needs. With ``zeros`` a picture
-    smaller than a kernel is an error: most of what it would show is border.
+    smaller than a kernel is an error: most of what it would show is border. Each result is the caller's to change.
     """
     made = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
     _check(image, made, padding)
@@ -76,17 +76,19 @@ def sweep(
 def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) -> Iterator[Image]:
     height, width, channels = image.shape
     top, left = (max(kernel.size[axis] // 2 for kernel in kernels) for axis in (0, 1))
+    reach = height + top, width + left
     if padding == "reflect":
         image = np.pad(image, ((top, top), (left, left), (0, 0)), mode="reflect")
+        reach = image.shape[:2]
     else:
-        image, top, left = np.pad(image, ((0, top), (0, left), (0, 0))), 0, 0
-    size = fft.next_fast_len(image.shape[0], real=False), fft.next_fast_len(image.shape[1], real=True)
+        top, left = 0, 0  # what the FFT wraps around is black on either side, so one margin serves both
+    size = fft.next_fast_len(reach[0]), fft.next_fast_len(reach[1], real=True)
     spectrum = fft.rfft2(image, s=size, axes=(0, 1))
     product = np.empty_like(spectrum)
     for kernel in kernels:
         np.multiply(spectrum, kernel.transfer(size, channels, flip), out=product)
         rows = fft.ifft(product, axis=0, overwrite_x=True)[top : top + height]
-        yield fft.irfft(rows, n=size[1], axis=1)[:, left : left + width].copy()
+        yield fft.irfft(rows, n=size[1], axis=1)[:, left : left + width]
 
 
 def _check(image: Image, kernels: list[Kernel], padding: str) -> None:
