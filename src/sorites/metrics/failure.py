@@ -1,0 +1,163 @@
+"""Where on the dial a model first fails.
+
+A trajectory is one sample under one shift, its dial turned up before one model, starting from the clean picture.
+Its failure point is the least severity judged wrong, probes included: 0 when the clean picture is already wrong,
+null when it survived, that is, was right at every severity judged. A missing row is passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from sorites.core import CLEAN, add_metric
+from sorites.errors import SoritesError
+from sorites.metrics.intervals import wilson
+from sorites.metrics.rows import OF_AN_IMAGE, SHIFTED, answer, ask, judged
+from sorites.table import Table
+
+TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
+START = ("run_id", "model", "sample_id")
+
+
+def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
+    """One row a trajectory: its key, the columns of ``keep``, ``failure`` (severity or null), ``top`` (last severity judged)."""
+    rows, _ = ask(table, [*TRAJECTORY, *keep], OF_AN_IMAGE)
+    return _trajectories(judged(rows, probes=True), keep)
+
+
+def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
+    key = list(dict.fromkeys([*TRAJECTORY, *keep]))
+    wrong_at = pl.when(pl.col("correct").not_()).then("severity")
+    moved = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
+    started = rows.filter(pl.col("shift") == CLEAN).group_by(START).agg(lost=pl.col("correct").not_().any())
+    joined = moved.join(started, on=START, how="left", nulls_equal=True)
+    return joined.with_columns(failure=pl.when("lost").then(0.0).otherwise("failure")).drop("lost")
+
+
+@add_metric
+def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
+    """Median failure point of the trajectories, in the shift's unit; null when at least half survive.
+
+    Survivors, counted in ``survived``, stand above every failure. The interval is between order statistics
+    (binomial, no assumption on the distribution): ``low`` is 0 where ``n`` is too small for one, ``high`` null where it lies
+    beyond the top. ``relative`` gives fractions of the shift's greatest severity in the table, so that shifts can be pooled:
+    ``by=("model",), relative=True`` is where on the dial half of the pictures are lost; trajectories are taken as
+    independent, so pooling the shifts of one sample gives a somewhat narrow interval.
+    """
+    points, _, keys = _points(table, by, relative)
+    counts = points.group_by(*keys, pl.col("failure").fill_null(float("inf"))).agg(pl.len().cast(pl.Int64).alias("count"))
+    ordered = counts.collect(engine="streaming").sort([*keys, "failure"])
+    cumulated = ordered.with_columns(up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys))
+    ranked = cumulated.with_columns(rank=_lower_rank(cumulated["n"]))
+    medians = ranked.group_by(keys).agg(
+        n=pl.col("n").first(),
+        survived=pl.col("count").filter(pl.col("failure").is_infinite()).sum(),
+        value=(_nth((pl.col("n") + 1) // 2) + _nth(pl.col("n") // 2 + 1)) / 2,
+        low=pl.when(pl.col("rank").first() > 0).then(_nth(pl.col("rank"))).otherwise(0.0),
+        high=pl.when(pl.col("rank").first() > 0).then(_nth(pl.col("n") - pl.col("rank") + 1)),
+    )
+    beyond = [pl.when(pl.col(name).is_finite()).then(name).alias(name) for name in ("value", "low", "high")]
+    return answer(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
+
+
+def _nth(rank: pl.Expr) -> pl.Expr:
+    return pl.col("failure").filter(pl.col("up_to") >= rank).first()
+
+
+def _lower_rank(n: pl.Series) -> pl.Series:
+    """The greatest r for which the r-th of n values is below the true median with at least 97.5 % certainty; 0 if none."""
+    from scipy.stats import binom
+
+    sizes, where = np.unique(n.to_numpy(), return_inverse=True)
+    return pl.Series(binom.ppf(0.025, sizes, 0.5)[where], dtype=pl.Int64)
+
+
+@add_metric
+def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
+    """Share of trajectories not yet failed at each severity (failure point > severity); Wilson interval.
+
+    A row for 0, for each severity of the grid and for each at which one failed. ``n`` counts the trajectories
+    judged that far up; where all go to the same top the curve is Kaplan and Meier's. ``relative`` as in ``failure_point``.
+    """
+    points, grid, keys = _points(table, by, relative)
+    counts, stops = _collect(points, grid, keys)
+    fell = counts.filter(pl.col("failure").is_not_null())
+    events = [
+        fell.select(*keys, severity="failure", fell="count"),
+        counts.select(*keys, severity="top", ended="count"),
+        fell.select(*keys, severity="top", ended_fallen="count"),
+        stops,
+    ]
+    steps = pl.concat(events, how="diagonal").group_by(*keys, "severity").agg(pl.exclude(*keys, "severity").sum())
+    ordered = steps.sort([*keys, "severity"])
+    so_far, before = _so_far("fell", keys), _so_far("ended", keys) - pl.col("ended")
+    fallen = so_far - (_so_far("ended_fallen", keys) - pl.col("ended_fallen"))
+    alive = ordered.with_columns(n=pl.col("ended").sum().over(keys) - before, fallen=fallen)
+    shares = alive.with_columns(value=1 - pl.col("fallen") / pl.col("n"))
+    return _with_wilson(shares, keys, ["severity"])
+
+
+def _so_far(name: str, keys: list[str]) -> pl.Expr:
+    return pl.col(name).cum_sum().over(keys)
+
+
+@add_metric
+def failure_histogram(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
+    """Share of trajectories that fail in each bracket of the grid, ``above`` < failure point <= ``severity``; Wilson interval.
+
+    The first bracket, 0 with ``above`` null, holds those wrong when clean; the last, ``severity`` null, the survivors.
+    Each group's shares sum to 1.
+    """
+    points, grid, keys = _points(table, by, relative)
+    counts, stops = _collect(points, grid, keys)
+    edges = stops.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
+    last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
+    brackets = pl.concat([edges, last.select(edges.columns)])
+    hits = brackets.join(counts, on=keys, nulls_equal=True).filter(_inside())
+    full = brackets.join(
+        hits.group_by(*keys, "severity").agg(pl.col("count").sum()), on=[*keys, "severity"], how="left", nulls_equal=True
+    )
+    shares = full.with_columns(pl.col("count").fill_null(0)).with_columns(n=pl.col("count").sum().over(keys))
+    return _with_wilson(shares.with_columns(value=pl.col("count") / pl.col("n")), keys, ["above", "severity"])
+
+
+def _inside() -> pl.Expr:
+    failure, survived = pl.col("failure"), pl.col("failure").is_null()
+    reached = pl.col("above").is_null() | (failure > pl.col("above"))
+    return pl.when(pl.col("severity").is_null()).then(survived).otherwise(reached & (failure <= pl.col("severity")))
+
+
+def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.DataFrame:
+    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
+    return answer(counted, keys, "value", "n", "low", "high", then=then)
+
+
+def _points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
+    """Trajectories, the severities of the grid, and the columns to group both by."""
+    rows, keys = ask(table, by, OF_AN_IMAGE)
+    if "shift" not in keys and not relative:
+        raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
+    points = _trajectories(judged(rows, probes=True), keys)
+    shifted = judged(rows).filter(SHIFTED)
+    grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
+    if relative:
+        dials = judged(rows, probes=True).filter(SHIFTED).group_by("shift").agg(dial=pl.col("severity").max())
+        points = _fraction(points, dials, "failure", "top")
+        grid = _fraction(grid, dials, "severity")
+    return points, grid, keys
+
+
+def _fraction(frame: pl.LazyFrame, dials: pl.LazyFrame, *names: str) -> pl.LazyFrame:
+    joined = frame.join(dials, on="shift", how="left", nulls_equal=True)
+    return joined.with_columns([pl.col(name) / pl.col("dial") for name in names]).drop("dial")
+
+
+def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """Trajectories counted by failure and top, and the stops of the dial from 0 up, in one pass."""
+    counted = points.group_by(*keys, "failure", "top").agg(pl.len().cast(pl.Int64).alias("count"))
+    counts, stops = pl.collect_all([counted, grid.select(*keys, "severity").unique()], engine="streaming")
+    ends = counts.group_by(keys).agg(severity=pl.concat_list(pl.lit(0.0), pl.col("top").max())).explode("severity")
+    return counts, pl.concat([stops, ends.select(stops.columns)]).unique()

@@ -1,0 +1,69 @@
+"""Small tables with everything in them that a metric must pass over or count."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import table as tables
+
+Row = dict[str, Any]
+
+
+def row(sample: str, shift: str, severity: float | None, correct: bool | None, **more: Any) -> Row:
+    """A label row of one judged picture; ``more`` overrides anything."""
+    made = {
+        "run_id": "r", "source": "s", "sample_id": sample, "shift": shift, "family": shift, "severity": severity, "seed": 0,
+        "probe": False, "model": "m", "output": "label", "correct": correct, "conf": 0.5, "label": 1, "known": True,
+    }  # fmt: skip
+    made |= more
+    made.setdefault("image_id", "/".join(map(str, (made["run_id"], sample, shift, severity, made["seed"]))))
+    return made
+
+
+def frame(rows: Iterable[Row]) -> pl.DataFrame:
+    return tables.rows(list(rows))
+
+
+def _verdict(rng: np.random.Generator, ability: float, at: float) -> bool:
+    return bool(rng.random() < 1 / (1 + np.exp(2.5 * at - ability)))
+
+
+@pytest.fixture(scope="session")
+def world() -> pl.DataFrame:
+    """Three models, two dials and a camera grid, 40 samples, with probes, errors, filtered and unknown rows."""
+    rng = np.random.default_rng(7)
+    rows: list[Row] = []
+    for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
+        for i in range(40):
+            who: Row = {"model": model, "label": i % 4}
+            rows.append(row(f"p{i}", "clean", 0.0, _verdict(rng, ability, 0), conf=rng.uniform(0.3, 1), **who))
+            for shift, severity in itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)):
+                rows.append(row(f"p{i}", shift, severity, _verdict(rng, ability, severity / 4), conf=rng.uniform(0, 1), **who))
+            rows.append(row(f"p{i}", "blur", 2.5, _verdict(rng, ability, 0.6), probe=True, **who))
+            rows.append(row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who))
+    return frame(rows + _passed_over())
+
+
+def _passed_over() -> list[Row]:
+    return [
+        row("bad", "blur", 1.0, None, error="truncated", model="weak"),
+        row("p0", "blur", 5.0, False, valid=False, model="weak"),
+        row("far", "blur", 1.0, None, known=False, model="weak"),
+        row("p0", "blur", 1.0, True, output="ood", scorer="energy", model="weak"),
+    ]
+
+
+@pytest.fixture(scope="session")
+def shuffled(world: pl.DataFrame) -> pl.DataFrame:
+    return world.sample(fraction=1.0, shuffle=True, seed=3)
+
+
+@pytest.fixture(scope="session")
+def make() -> tuple[Callable[..., Row], Callable[[Iterable[Row]], pl.DataFrame]]:
+    return row, frame
