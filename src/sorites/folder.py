@@ -1,0 +1,148 @@
+"""A run on disk: what it is (``run.json``), what it looks at (``manifest.parquet``), and where its shards stand."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import filelock
+import polars as pl
+
+from sorites.core import CLEAN, SHIFTS, Sample
+from sorites.errors import SoritesError
+from sorites.plan import Plan, Unit
+from sorites.rng import digest
+from sorites.table import SCHEMA, write, write_bytes
+
+LIBRARIES = ("sorites", "numpy", "scipy", "pillow", "onnxruntime", "torch")
+"""Whose versions can change a pixel or a prediction."""
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """What the run's numbers follow from; its hash is the run's id. Batch, workers and refinement change no grid row."""
+    suite = plan.suite.model_dump(mode="json", exclude={"about", "refine"})
+    what = {
+        "suite": suite,
+        "severities": {name: list(stops) for name, stops in plan.dials.items()},
+        "shifts": {name: SHIFTS.get(name).version for name in plan.dials},
+        "models": {name: model.version for name, model in plan.models.items()},
+        "versions": versions(),
+    }
+    return {"run_id": digest(json.dumps(what, sort_keys=True), size=8).hex(), **what}
+
+
+def versions() -> dict[str, str]:
+    found = {}
+    for name in LIBRARIES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found
+
+
+def read_info(run: str | Path) -> dict[str, Any]:
+    """``run.json`` of a run folder."""
+    path = Path(run) / "run.json"
+    try:
+        info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".') from error
+    except (OSError, ValueError) as error:
+        raise SoritesError(f"cannot read {path}: {error}") from error
+    return info
+
+
+@contextmanager
+def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Hold the run folder for this plan alone: made if new, refused if it belongs to another plan or another process."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SoritesError(f"cannot make the run folder {folder}: {error.strerror}") from error
+    lock = filelock.FileLock(folder / "run.lock", timeout=0)
+    try:
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise SoritesError(f"another run is writing into {folder}; wait for it, or choose another --out DIR") from error
+    try:
+        yield _claim(folder, plan)
+    finally:
+        lock.release()
+
+
+def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
+    info = {**describe(plan), "about": plan.suite.about, "refine": plan.suite.refine}
+    manifest = manifest_of(plan)
+    if (folder / "run.json").exists():
+        held = read_info(folder)
+        _same(folder, held, info)
+        if held.get("refine") and not info["refine"]:
+            info["refine"] = held["refine"]
+        if not (folder / "manifest.parquet").exists() or not pl.read_parquet(folder / "manifest.parquet").equals(manifest):
+            raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
+    elif any(path.name != "run.lock" for path in folder.iterdir()):
+        raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
+    else:
+        write(manifest, folder / "manifest.parquet")
+    write_bytes(json.dumps(info, indent=1).encode(), folder / "run.json")
+    return info
+
+
+def _same(folder: Path, held: Mapping[str, Any], info: Mapping[str, Any]) -> None:
+    differs = None if held["run_id"] == info["run_id"] else _difference(held, info)
+    if held.get("refine") and info["refine"] and held["refine"] != info["refine"]:
+        differs = f"refine: {held['refine']} there, {info['refine']} here"
+    if differs:
+        raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
+
+
+def _difference(held: Any, wanted: Any, where: str = "") -> str:
+    """The first key, in words, whose value is not the same."""
+    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
+        for key in sorted({*held, *wanted} - {"run_id"}):
+            if held.get(key) != wanted.get(key):
+                return _difference(held.get(key), wanted.get(key), f"{where}.{key}".strip("."))
+    return f"{where}: {json.dumps(held)} there, {json.dumps(wanted)} here"
+
+
+def manifest_of(plan: Plan) -> pl.DataFrame:
+    """One row a sample, or an image where the source brings it already shifted."""
+    own = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.dials}
+    keep = ("source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params")
+    records = [_manifest_row(plan, sample) for sample in own.values()]
+    columns = {name: [record[name] for record in records] for name in keep}
+    return pl.DataFrame(columns, schema={name: SCHEMA[name] for name in keep})
+
+
+def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
+    return {
+        "source": plan.source,
+        "split": sample.split,
+        "sample_id": sample.id,
+        "label": sample.label,
+        "accept": sorted(sample.right),
+        "attrs": [vars(attr) for attr in sample.attrs],
+        "shift": sample.shift,
+        "severity": sample.setting.severity,
+        "params": json.dumps(dict(sample.setting.params), sort_keys=True),
+    }
+
+
+def slug(model: str) -> str:
+    """A model's name as part of a file name: readable, and different for different models."""
+    plain = re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-")[-40:]
+    return plain if plain == model else f"{plain}-{digest(model, size=4).hex()}"
+
+
+def shard(folder: Path, unit: Unit, model: str) -> Path:
+    return folder / "predictions" / f"{unit.key}--{slug(model)}.parquet"
+
+
+def features(folder: Path, unit: Unit, model: str) -> Path:
+    return folder / "features" / f"{unit.key}--{slug(model)}.safetensors"

@@ -1,0 +1,174 @@
+"""Show images to models and keep what each said as rows of the table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+from sorites.core import CLEAN, SHIFTS, Box, Model, Outputs, Picture
+from sorites.errors import SoritesError
+from sorites.plan import Plan
+from sorites.shots import Shot, reason
+
+Record = dict[str, object]
+T = TypeVar("T")
+
+
+@dataclass
+class Seen:
+    """What one model made of some images: rows, and the raw outputs of those it could see."""
+
+    records: list[Record] = field(default_factory=list)
+    outputs: list[Outputs] = field(default_factory=list)
+    image_ids: list[str] = field(default_factory=list)
+
+
+def look(
+    plan: Plan, images: Iterable[Shot], batch: int, tick: Callable[[int], None] = lambda n: None, models: Sequence[str] = ()
+) -> dict[str, Seen]:
+    """Show the images to the models, a batch at a time; a batch is the most that is held in memory."""
+    seen = {name: Seen() for name in models or plan.models}
+    for some in _batches(images, batch):
+        for name, kept in seen.items():
+            _look(plan, plan.models[name], some, kept)
+        tick(len(some) * len(seen))
+    return seen
+
+
+def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+    source = iter(items)
+    while some := list(islice(source, size)):
+        yield some
+
+
+def _look(plan: Plan, model: Model, some: Sequence[Shot], kept: Seen) -> None:
+    ids = [plan.image_id(shot.sample, shot.shift, shot.setting) for shot in some]
+    found = [shot.error or "no picture" if shot.picture is None else None for shot in some]
+    verdicts = _verdicts(plan, model, some, found)
+    for shot, image_id, (one, error) in zip(some, ids, verdicts, strict=True):
+        base = {"image_id": image_id, **_about(plan, shot, model)}
+        kept.records += _error_rows(plan, base, error) if one is None else _judged(plan, model, shot, one, base)
+        if one is not None:
+            kept.outputs.append(one)
+            kept.image_ids.append(image_id)
+
+
+def _verdicts(plan: Plan, model: Model, some: Sequence[Shot], errors: Sequence[str | None]) -> list[tuple[Outputs | None, str]]:
+    """For each shot its outputs, or none and why."""
+    found: list[tuple[Outputs | None, str]] = [(None, error or "") for error in errors]
+    for framed in (True, False):
+        places = [
+            i for i, s in enumerate(some) if s.picture is not None and (s.sample.framed or plan.suite.frame is not None) is framed
+        ]
+        pictures = [picture for i in places if (picture := some[i].picture) is not None]
+        for place, verdict in zip(places, outputs_of(model, pictures, framed), strict=True):
+            found[place] = verdict
+    return found
+
+
+def outputs_of(model: Model, pictures: Sequence[Picture], framed: bool) -> list[tuple[Outputs | None, str]]:
+    """One entry a picture: what the model gave, or none and why. A batch that fails is tried one by one."""
+    if not pictures:
+        return []
+    try:
+        together = model(pictures, framed)
+        if len(together) != len(pictures):
+            raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
+        return [_row(model, together, i) for i in range(len(pictures))]
+    except Exception as error:
+        if len(pictures) > 1:
+            return [outputs_of(model, [picture], framed)[0] for picture in pictures]
+        return [(None, reason(error, f"model {model.name}"))]
+
+
+def _row(model: Model, together: Outputs, i: int) -> tuple[Outputs | None, str]:
+    def part(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+        return None if array is None else np.asarray(array[i : i + 1], dtype=np.float32)
+
+    one = Outputs(part(together.logits), part(together.features), together.boxes and together.boxes[i : i + 1])
+    if one.logits is not None and not np.isfinite(one.logits).all():
+        return None, f"model {model.name} gave logits that are not finite"
+    return one, ""
+
+
+def _about(plan: Plan, shot: Shot, model: Model) -> Record:
+    """The columns that say what was seen and by whom."""
+    sample = shot.sample
+    family = SHIFTS.get(shot.shift).family if shot.shift in plan.dials else CLEAN if shot.shift == CLEAN else "captured"
+    return {
+        "source": plan.source,
+        "split": sample.split,
+        "sample_id": sample.id,
+        "probe": shot.probe,
+        "label": sample.label,
+        "accept": sorted(sample.right),
+        "known": not sample.right.isdisjoint(plan.columns[model.name].known) if sample.right else None,
+        "truth": None if sample.truth is None else [_box(box) for box in sample.truth],
+        "attrs": [vars(attr) for attr in sample.attrs],
+        "family": family,
+        "shift": shot.shift,
+        "severity": shot.setting.severity,
+        "level": shot.setting.level,
+        "params": json.dumps(dict(shot.setting.params), sort_keys=True),
+        "seed": plan.suite.seed,
+        "model": model.name,
+    }
+
+
+def _box(box: Box) -> Record:
+    return dict(zip(("x0", "y0", "x1", "y1"), box.xyxy, strict=True)) | {"label": box.label, "conf": box.conf}
+
+
+def _error_rows(plan: Plan, base: Record, error: str) -> list[Record]:
+    rows: list[Record] = [{"output": "label"}]
+    rows += [{"output": "ood", "scorer": name} for name in plan.suite.scorers]
+    return [{**base, **row, "error": error} for row in rows]
+
+
+def _judged(plan: Plan, model: Model, shot: Shot, one: Outputs, base: Record) -> list[Record]:
+    """The label row, and one more a scorer; ``correct`` stands on all of them."""
+    verdict = _verdict(plan, model, shot, one)
+    records = [{**base, "output": "label", **verdict}]
+    for name, score_of in plan.scorers.items():
+        score = float(score_of(one)[0])
+        bad = {} if np.isfinite(score) else {"score": None, "correct": None, "error": f"scorer {name} gave {score}"}
+        records.append({**base, "output": "ood", "scorer": name, **verdict, "score": score, **bad})
+    return records
+
+
+def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
+    if one.logits is None:
+        return {}
+    columns = plan.columns[model.name]
+    logits = one.logits[0, columns.places]
+    order = np.argsort(-logits, kind="stable")[:5]
+    pred, right = int(columns.labels[order[0]]), shot.sample.right
+    return {
+        "pred": pred,
+        "conf": float(softmax(logits.astype(np.float64))[order[0]]),
+        "top5": columns.labels[order].tolist(),
+        "correct": None if right.isdisjoint(columns.known) else pred in right,
+    }
+
+
+def try_models(plan: Plan) -> dict[str, Outputs]:
+    """One plain grey picture through every model: a broken one is an error before any work is done."""
+    grey = np.full((96, 128, 3), 128, dtype=np.uint8)
+    tried: dict[str, Outputs] = {}
+    for name, model in plan.models.items():
+        one, error = outputs_of(model, [grey], False)[0]
+        if one is None:
+            raise SoritesError(f"{name} fails on a plain grey picture: {error}")
+        wide = 0 if one.logits is None else one.logits.shape[1]
+        wanted = len(plan.labels) if model.labels is None else len(model.labels)
+        if wide != wanted:
+            raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
+        tried[name] = one
+    return tried

@@ -1,0 +1,161 @@
+"""Suite to units of work. A unit is one shift on one slice of the samples, with all models inside, so that a
+picture is made once; what it does follows from the run folder alone, wherever and whenever it runs."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites import core
+from sorites.core import CLEAN, SHIFTS, Model, Picture, Sample, Scorer, Setting, Source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.labels import labels as labels_of
+from sorites.rng import digest
+from sorites.suite import Dial, Frame, Suite
+
+SLICE = 16
+"""Samples in a unit: small enough to resume and to share out, large enough to batch."""
+
+
+@dataclass(frozen=True)
+class Unit:
+    """``samples[start:stop]`` of one shift; a probe unit refines the failure points of the grid unit of the same slice."""
+
+    shift: str
+    start: int
+    stop: int
+    probe: bool = False
+
+    @property
+    def key(self) -> str:
+        return f"{self.shift}-{self.start:07d}{'-probe' if self.probe else ''}"
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The suite's labels that a model knows, and the column of its logits for each: it is asked only about those."""
+
+    labels: NDArray[np.int64]
+    places: NDArray[np.int64]
+    known: frozenset[int]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything a unit needs, resolved: which samples, which stops of which dials, which models."""
+
+    suite: Suite
+    source: str
+    labels: Labels
+    models: Mapping[str, Model]
+    groups: Mapping[str, Sequence[Sample]]
+    """Shift name to what is photographed under it: the clean samples for a shift we make, its own for a captured one."""
+    dials: Mapping[str, tuple[float, ...]]
+    """Severities of the shifts we make; captured shifts are not in it."""
+    columns: Mapping[str, Columns]
+    scorers: Mapping[str, Scorer]
+    framed: Callable[[str], Picture]
+    """The clean picture of a sample by its id, framed; the last few slices are kept."""
+
+    def units(self) -> list[Unit]:
+        """Slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
+        found = [
+            Unit(shift, start, min(start + SLICE, len(samples)))
+            for shift, samples in self.groups.items()
+            for start in range(0, len(samples), SLICE)
+        ]
+        return sorted(found, key=lambda unit: unit.start)
+
+    def probes(self) -> list[Unit]:
+        return [Unit(u.shift, u.start, u.stop, probe=True) for u in self.units() if u.shift in self.dials]
+
+    def images(self) -> int:
+        """How many pictures each model will see, probes apart."""
+        return sum(len(samples) * len(self.dials.get(shift, (0,))) for shift, samples in self.groups.items())
+
+    def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
+        if sample.image_id is not None and shift == sample.shift:
+            return sample.image_id
+        version = SHIFTS.get(shift).version if shift in self.dials else 0
+        frame = self.suite.frame.model_dump_json() if self.suite.frame and not sample.framed else sample.framed
+        return digest(self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
+
+
+def frame_of(frame: Frame | None, sample: Sample) -> Picture:
+    picture = sample.load()
+    return picture if frame is None or sample.framed else frame(picture)
+
+
+def make(suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None) -> Plan:
+    """Resolve every name in the suite; the first that is wrong is an error before any work is done."""
+    labels = labels_of(suite.labels)
+    read = source or core.source(suite.source, labels)
+    groups, dials = _groups(suite, _in_order(read, suite.limit))
+    loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
+    columns = {name: _columns(model, labels) for name, model in loaded.items()}
+    scorers = {name: core.scorer(name) for name in suite.scorers}
+    return Plan(suite, read.name, labels, loaded, groups, dials, columns, scorers, _framed(suite.frame, groups[CLEAN]))
+
+
+def _columns(model: Model, labels: Labels) -> Columns:
+    place = {id_: column for column, id_ in enumerate(model.labels or labels.ids)}
+    known = {i: place[id_] for i, id_ in enumerate(labels.ids) if id_ in place}
+    if not known:
+        raise SoritesError(f"model {model.name} knows none of the suite's labels, such as {labels.ids[0]!r}")
+    return Columns(np.array(list(known)), np.array(list(known.values())), frozenset(known))
+
+
+def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Picture]:
+    by_id = {sample.id: sample for sample in clean}
+    return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: frame_of(frame, by_id[id_]))
+
+
+def _in_order(source: Source, limit: int | None) -> list[Sample]:
+    """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
+
+    def place(sample: Sample) -> tuple[bytes, str, float, str]:
+        return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
+
+    ordered = sorted(source, key=place)
+    if not ordered:
+        raise SoritesError(f"the source {source.name} holds no samples")
+    if limit is None:
+        return ordered
+    ids = dict.fromkeys(sample.id for sample in ordered)
+    kept = set(list(ids)[:limit])
+    return [sample for sample in ordered if sample.id in kept]
+
+
+def _groups(suite: Suite, samples: list[Sample]) -> tuple[dict[str, list[Sample]], dict[str, tuple[float, ...]]]:
+    """A named shift that the source brings captured is taken as captured; any other is made from the clean samples."""
+    captured: dict[str, list[Sample]] = {CLEAN: []}
+    for sample in samples:
+        captured.setdefault(sample.shift, []).append(sample)
+    clean = captured[CLEAN]
+    _unique(clean)
+    if not suite.shifts:
+        return captured, {}
+    groups, dials = {CLEAN: clean}, {}
+    for dial in suite.shifts:
+        if dial.name in captured:
+            groups[dial.name] = [sample for sample in captured[dial.name] if _at_stop(sample.setting, dial)]
+        else:
+            groups[dial.name], dials[dial.name] = clean, dial.stops()
+    return groups, dials
+
+
+def _at_stop(setting: Setting, dial: Dial) -> bool:
+    return (not dial.levels or setting.level in dial.levels) and (not dial.severities or setting.severity in dial.severities)
+
+
+def _unique(samples: Sequence[Sample]) -> None:
+    seen: set[str] = set()
+    for sample in samples:
+        if sample.id in seen:
+            raise SoritesError(f"the source has two clean samples with the id {sample.id!r}")
+        seen.add(sample.id)

@@ -1,0 +1,235 @@
+"""Plan to shards: every unit that is not yet done, on an engine, with progress; then the table."""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sorites import folder as folders
+from sorites import plan as plans
+from sorites.core import Model, Outputs, Source
+from sorites.engines import ENGINES
+from sorites.errors import SoritesError
+from sorites.look import Record, Seen, look, try_models
+from sorites.plan import Plan, Unit
+from sorites.refine import refine as bisect
+from sorites.shots import shots
+from sorites.suite import Suite
+from sorites.suite import load as load_suite
+from sorites.table import read, rows, write, write_bytes
+
+BATCH = 8
+Tick = Callable[[int], None]
+Bar = Callable[[str, int], Tick]
+"""Opens a progress bar of so many steps and gives the function that advances it."""
+
+known: dict[str, Plan] = {}
+"""Plans run by this process, by run id: their pictures can be made again without reading anything from disk."""
+
+
+def run(
+    suite: str | Path | Suite,
+    *,
+    source: str | Source | None = None,
+    models: Sequence[str | Model | Callable[..., Any]] = (),
+    shifts: Sequence[str] = (),
+    levels: Sequence[int] = (),
+    severities: Sequence[float] = (),
+    scorers: Sequence[str] = (),
+    labels: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    refine: float | None = None,
+    batch: int = BATCH,
+    keep_features: bool = False,
+    out: str | Path | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> pl.LazyFrame:
+    """Evaluate a suite and give its table; what is finished in ``out`` already is not done again."""
+    objects = {model.name: model for model in (_as_model(m) for m in models if not isinstance(m, str))}
+    names = [m if isinstance(m, str) else _as_model(m).name for m in models]
+    recipe = load_suite(suite).override(
+        source=source.name if isinstance(source, Source) else source,
+        models=tuple(names),
+        shifts=shifts,
+        levels=levels,
+        severities=severities,
+        scorers=tuple(scorers),
+        labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
+        limit=limit,
+        seed=seed,
+        refine=refine,
+    )
+    plan = plans.make(recipe, source if isinstance(source, Source) else None, objects)
+    return read(execute(plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar))
+
+
+def _as_model(thing: Model | Callable[..., Any]) -> Model:
+    from sorites.models.python import as_model
+
+    return thing if isinstance(thing, Model) else as_model(getattr(thing, "__name__", type(thing).__name__), thing)
+
+
+def execute(
+    plan: Plan,
+    out: str | Path | None = None,
+    *,
+    batch: int = BATCH,
+    keep_features: bool = False,
+    engine: str = "local",
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> Path:
+    """Do what is missing of a plan and give the run folder."""
+    if batch < 1:
+        raise SoritesError(f"--batch wants a whole number above 0, got {batch}")
+    if not plan.models:
+        raise SoritesError(f'suite {plan.suite.name} names no model: add --model NAME. See "sorites list models".')
+    start = ENGINES.get(engine)
+    tried = try_models(plan)
+    run_id = folders.describe(plan)["run_id"]
+    folder = Path(out) if out is not None else default_folder(plan)
+    with folders.opened(folder, plan) as info:
+        known[run_id] = plan
+        _sweep_temporaries(folder)
+        job = functools.partial(start, workers=workers or os.cpu_count() or 1)
+        grid = functools.partial(_grid, plan, folder, run_id, batch, keep_features)
+        _stage(plan, folder, plan.units(), grid, job, keep_features, "evaluating", bar)
+        if info["refine"]:
+            probe = functools.partial(_probe, plan, folder, run_id, batch, info["refine"])
+            _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
+    del tried
+    return folder
+
+
+def default_folder(plan: Plan) -> Path:
+    """Named by the run's id, so that the same command finds its own work and another command does not."""
+    return Path("runs") / f"{plan.suite.name}-{folders.describe(plan)['run_id'][:8]}"
+
+
+def feature_bytes(plan: Plan) -> int:
+    """What ``keep_features`` will take on disk."""
+    wide = [sum(0 if part is None else part.nbytes for part in (o.features, o.logits)) for o in try_models(plan).values()]
+    return plan.images() * sum(wide)
+
+
+def _stage(
+    plan: Plan,
+    folder: Path,
+    units: Sequence[Unit],
+    work: Callable[[Unit, Sequence[str], Tick], None],
+    engine: Callable[[Sequence[Unit], Callable[[Unit], None]], Iterator[Unit]],
+    keep_features: bool,
+    what: str,
+    bar: Bar | None,
+) -> None:
+    todo = {unit: names for unit in units if (names := _missing(plan, folder, unit, keep_features))}
+    if not todo:
+        return
+    probing = next(iter(todo)).probe
+    steps = len(todo) if probing else sum(_images(plan, unit) * len(names) for unit, names in todo.items())
+    tick = _locked(bar(what, steps)) if bar else lambda n: None
+    advance: Tick = (lambda n: None) if probing else tick
+    for _ in engine(list(todo), lambda unit: work(unit, todo[unit], advance)):
+        if probing:
+            tick(1)
+
+
+def _images(plan: Plan, unit: Unit) -> int:
+    return (unit.stop - unit.start) * len(plan.dials.get(unit.shift, (0,)))
+
+
+def _locked(tick: Tick) -> Tick:
+    lock = threading.Lock()
+
+    def advance(n: int) -> None:
+        with lock:
+            tick(n)
+
+    return advance
+
+
+def _missing(plan: Plan, folder: Path, unit: Unit, keep_features: bool) -> list[str]:
+    """The models whose shard of this unit is not there yet."""
+
+    def done(name: str) -> bool:
+        kept = not keep_features or folders.features(folder, unit, name).exists()
+        return kept and folders.shard(folder, unit, name).exists()
+
+    return [name for name in plan.models if not done(name)]
+
+
+def _grid(
+    plan: Plan, folder: Path, run_id: str, batch: int, keep_features: bool, unit: Unit, names: Sequence[str], tick: Tick
+) -> None:
+    for name, seen in look(plan, shots(plan, unit), batch, tick, names).items():
+        if keep_features:
+            write_bytes(_packed(seen), folders.features(folder, unit, name))
+        _keep(seen.records, run_id, folders.shard(folder, unit, name))
+
+
+def _probe(
+    plan: Plan, folder: Path, run_id: str, batch: int, tolerance: float, unit: Unit, names: Sequence[str], tick: Tick
+) -> None:
+    starts = [Unit(shift, unit.start, unit.stop) for shift in ("clean", unit.shift)]
+    grid = pl.concat([pl.read_parquet(folders.shard(folder, start, name)) for start in starts for name in names])
+    for name, records in bisect(plan, unit, grid, tolerance, batch, tick).items():
+        if name in names:
+            _keep(records, run_id, folders.shard(folder, unit, name))
+
+
+def _keep(records: Sequence[Record], run_id: str, path: Path) -> None:
+    write(rows(records).with_columns(run_id=pl.lit(run_id)), path)
+
+
+def _packed(seen: Seen) -> bytes:
+    """Logits and features as safetensors, one row an image, with the image ids in its metadata."""
+    from safetensors.numpy import save
+
+    def stacked(part: str) -> Any:
+        held = [getattr(outputs, part) for outputs in seen.outputs]
+        return np.concatenate(held) if held and held[0] is not None else None
+
+    tensors = {part: array for part in ("features", "logits") if (array := stacked(part)) is not None}
+    return save(tensors, metadata={"image_id": json.dumps(seen.image_ids)})
+
+
+def _sweep_temporaries(folder: Path) -> None:
+    for left in folder.glob("*/*.tmp"):
+        left.unlink(missing_ok=True)
+
+
+@contextmanager
+def bars() -> Iterator[Bar]:
+    """Progress bars on stderr, for people; quiet where stderr is not a terminal and says nothing twice."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description:<11}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+
+        def bar(what: str, steps: int) -> Tick:
+            task = progress.add_task(what, total=steps)
+            return lambda n: progress.advance(task, n)
+
+        yield bar
+
+
+__all__ = ["BATCH", "Outputs", "bars", "default_folder", "execute", "feature_bytes", "known", "run"]

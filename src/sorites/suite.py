@@ -1,0 +1,172 @@
+"""A suite: a named recipe in TOML, read and checked before anything runs. Data only, no logic."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from PIL import Image as Pillow
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from sorites.core import SHIFTS, Picture
+from sorites.errors import SoritesError, UnknownName
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Frame(_Strict):
+    """Laid on every picture before the shift, so that a dial in pixels means the same for all models."""
+
+    resize: int = Field(gt=0, description="shorter side, px")
+    crop: int | None = Field(default=None, gt=0, description="centre square, px")
+    filter: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
+
+    @model_validator(mode="after")
+    def _fits(self) -> Frame:
+        if self.crop is not None and self.crop > self.resize:
+            raise ValueError(f"crop ({self.crop}) must not be larger than resize ({self.resize})")
+        return self
+
+    def __call__(self, picture: Picture) -> Picture:
+        height, width = picture.shape[:2]
+        short = min(height, width)
+        size = (max(1, round(width * self.resize / short)), max(1, round(height * self.resize / short)))
+        if size != (width, height):
+            resample = Pillow.Resampling[self.filter.upper()]
+            picture = np.asarray(Pillow.fromarray(picture).resize(size, resample))
+        if self.crop is None:
+            return picture
+        top, left = (picture.shape[0] - self.crop) // 2, (picture.shape[1] - self.crop) // 2
+        return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
+
+
+class Dial(_Strict):
+    """A shift and the stops to visit: published levels by number, or severities in its unit; default all levels."""
+
+    name: str
+    levels: tuple[int, ...] = ()
+    severities: tuple[float, ...] = ()
+
+    def stops(self) -> tuple[float, ...]:
+        shift = SHIFTS.get(self.name)
+        if self.severities:
+            wrong = [s for s in self.severities if not 0 < s < float("inf")]
+            if wrong:
+                raise SoritesError(f"{self.name}: a severity is a number above 0 (in {shift.unit}), got {wrong[0]}")
+            return tuple(sorted(set(self.severities)))
+        levels = self.levels or tuple(range(1, len(shift.levels) + 1))
+        wrong_level = [n for n in levels if not 1 <= n <= len(shift.levels)]
+        if wrong_level:
+            raise SoritesError(f"{self.name} has levels 1 to {len(shift.levels)}, got {wrong_level[0]}")
+        return tuple(sorted({shift.levels[n - 1] for n in levels}))
+
+
+class Suite(_Strict):
+    """What is looked at, how it is moved, by which models, and what is asked."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    about: str = ""
+    source: str = "stamps"
+    labels: str | tuple[str, ...] = "imagenet"
+    frame: Frame | None = None
+    models: tuple[str, ...] = ()
+    shifts: tuple[Dial, ...] = ()
+    """Empty: whatever the source holds, as captured."""
+    scorers: tuple[str, ...] = ()
+    reference: str | None = None
+    """The model that corruption errors are relative to."""
+    refine: float | None = Field(default=None, gt=0, lt=1)
+    """Bisect failure points to this fraction of the top level."""
+    limit: int | None = Field(default=None, gt=0)
+    seed: int = 0
+
+    @model_validator(mode="before")
+    @classmethod
+    def _plain_names(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
+            data = {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
+        return data
+
+    @model_validator(mode="after")
+    def _once_each(self) -> Suite:
+        for kind, names in (("model", self.models), ("shift", [d.name for d in self.shifts]), ("scorer", self.scorers)):
+            twice = {n for n in names if list(names).count(n) > 1}
+            if twice:
+                raise ValueError(f"{kind} {sorted(twice)[0]!r} stands twice")
+        return self
+
+    def override(
+        self,
+        *,
+        shifts: Sequence[str] = (),
+        levels: Sequence[int] = (),
+        severities: Sequence[float] = (),
+        **plain: Any,
+    ) -> Suite:
+        """A copy with what the command line says instead; None and empty mean: as the suite has it."""
+        if severities and len(shifts) != 1:
+            raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
+        if severities and levels:
+            raise SoritesError("give --level or --severity, not both")
+        dials = [Dial(name=name) for name in shifts] or list(self.shifts)
+        if not dials and levels:
+            raise SoritesError("--level needs a shift: name one with --shift")
+        stops = {"levels": tuple(levels)} if levels else {"severities": tuple(severities)} if severities else {}
+        if stops:
+            dials = [Dial(name=d.name, **stops) for d in dials]
+        changed = {key: value for key, value in plain.items() if value is not None and value != ()}
+        return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+
+
+def builtin_suites() -> list[str]:
+    return sorted(p.name.removesuffix(".toml") for p in files("sorites").joinpath("suites").iterdir() if p.name.endswith(".toml"))
+
+
+def load(spec: str | Path | Suite) -> Suite:
+    """A built-in suite by name, or a TOML file by path."""
+    if isinstance(spec, Suite):
+        return spec
+    text = str(spec)
+    if text in builtin_suites():
+        return _read(files("sorites").joinpath("suites", f"{text}.toml").read_bytes(), text)
+    path = Path(text)
+    if path.suffix != ".toml":
+        raise UnknownName("suite", text, builtin_suites(), 'See "sorites list suites", or give a path that ends in .toml.')
+    try:
+        return _read(path.read_bytes(), str(path), path.stem)
+    except OSError as error:
+        raise SoritesError(f"cannot read the suite {path}: {error.strerror}") from error
+
+
+def _read(raw: bytes, where: str, name: str | None = None) -> Suite:
+    try:
+        data = tomllib.loads(raw.decode("utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SoritesError(f"{where}: not valid TOML: {error}") from error
+    return parse({"name": name or where, **data}, where)
+
+
+def parse(data: dict[str, Any], where: str) -> Suite:
+    """Checked data to a suite; each mistake on a line of its own."""
+    try:
+        return Suite.model_validate(data)
+    except ValidationError as error:
+        raise SoritesError("\n".join(f"suite {where}: {_say(e)}" for e in error.errors())) from error
+
+
+def _say(error: Any) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        message = error["msg"].removeprefix("Value error, ")
+        came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
+        return f"{place}: {message}{came}" if place else message
+    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial}
+    owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
+    key = str(error["loc"][-1])
+    return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))
