@@ -1,0 +1,74 @@
+"""How a shift is written here: what a picture needs once, and what each stop of the dial does with it."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from sorites.core import Image, Shift, add_shift
+from sorites.errors import SoritesError
+
+D = TypeVar("D")
+
+
+def add_dial(
+    prepare: Callable[[Image, np.random.Generator], D],
+    *,
+    family: str,
+    unit: str,
+    levels: Sequence[float],
+    limit: float = np.inf,
+    version: int = 1,
+) -> Callable[[Callable[[Image, float, D], Image]], Shift]:
+    """``@add_dial(prepare, family=..., ...)`` over ``name(image, severity, ready)``.
+
+    ``prepare(image, rng)`` makes all that does not depend on the severity (the random field, a mean, a
+    transform). A sweep makes it once, so a sweep is faster than single calls and equal to them by construction.
+    ``limit`` is the largest severity that means anything.
+    """
+
+    def register(turn: Callable[[Image, float, D], Image]) -> Shift:
+        name = turn.__name__
+
+        @functools.wraps(turn)
+        def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
+            return next(together(image, [severity], rng))
+
+        def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+            check(name, severities, limit, unit)
+            ready = prepare(image, rng)
+            for severity in severities:
+                yield turn(image, severity, ready)
+
+        made = add_shift(family=family, unit=unit, levels=levels, version=version)(apply)
+        made.sweeper(together)
+        return made
+
+    return register
+
+
+def check(name: str, severities: Sequence[float], limit: float, unit: str) -> None:
+    """Refuse severities below 0, above ``limit``, or not a number."""
+    for severity in severities:
+        if not 0 <= severity <= limit or severity == np.inf:
+            top = "up" if limit == np.inf else f"to {limit:g}"
+            raise SoritesError(f"{name}: wanted a severity from 0 {top} ({unit}), got {severity!r}")
+
+
+def nothing(image: Image, rng: np.random.Generator) -> None:
+    """For a shift that has nothing to prepare."""
+
+
+def between(stops: Sequence[Sequence[float]], severity: float) -> list[float]:
+    """The parameters at a severity counted in levels: row 0 is severity 0, straight lines between rows."""
+    low = min(int(severity), len(stops) - 2)
+    part = severity - low
+    return [a if part == 0 else a + (b - a) * part for a, b in zip(stops[low], stops[low + 1], strict=True)]
+
+
+def clip(image: Image) -> Image:
+    """Clip to 0..1 in place."""
+    return np.clip(image, 0, 1, out=image)

@@ -1,0 +1,147 @@
+"""What every shift owes, built in or plugged in: the registry is swept, so a new shift is covered when it is registered."""
+
+from __future__ import annotations
+
+import functools
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+from sorites.core import SHIFTS, Image, Shift, to_image, to_picture
+from sorites.errors import SoritesError
+from sorites.rng import rng_for
+
+SIZES = [(8, 8), (37, 53), (64, 96)]
+every_shift = pytest.mark.parametrize("shift", [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()])
+
+
+@functools.cache
+def photo(height: int, width: int, seed: int = 0, gray: bool = False) -> Image:
+    """Leaves fallen on one another under uneven light: edges, flat parts and fine texture, as in a photograph, at 8 bits."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[:height, :width].astype(np.float32)
+    scene = np.full((height, width, 3), 0.5, np.float32)
+    for _ in range(40):
+        radius = 0.05 * max(height, width) / rng.uniform(0.12, 1)
+        leaf = np.hypot(y - rng.uniform(0, height), x - rng.uniform(0, width)) < radius
+        scene[leaf] = rng.uniform(0.05, 0.9, 3) * (0.6 + 0.4 * rng.random((int(leaf.sum()), 1)))
+    scene *= (0.7 + 0.3 * x / width)[..., None]
+    if gray:
+        scene[...] = scene.mean(axis=2, keepdims=True)
+    made = to_image(to_picture(scene))
+    made.flags.writeable = False
+    return made
+
+
+def draw(shift: Shift, sample: str = "sample") -> np.random.Generator:
+    return rng_for(0, sample, shift.name)
+
+
+def sweep(shift: Shift, image: Image, severities: list[float], sample: str = "sample") -> list[Image]:
+    """A shift may refuse a picture that is too small for it, in words; it may not crash or be wrong."""
+    try:
+        return list(shift.sweep(image, severities, draw(shift, sample)))
+    except SoritesError as error:
+        if "small" not in str(error):
+            raise
+        pytest.skip(str(error))
+
+
+@every_shift
+def test_states_its_family_unit_and_rising_levels(shift: Shift) -> None:
+    assert shift.name.isidentifier()
+    assert shift.family
+    assert shift.unit
+    assert shift.about
+    assert shift.version >= 1
+    assert all(0 < low < high for low, high in zip(shift.levels, shift.levels[1:], strict=False))
+
+
+@every_shift
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("gray", [False, True], ids=["colour", "gray"])
+def test_gives_an_image_of_the_same_size_and_leaves_its_input_alone(shift: Shift, size: tuple[int, int], gray: bool) -> None:
+    image = photo(*size, gray=gray)
+    before = image.copy()
+    for moved in sweep(shift, image, [0.0, *shift.levels, shift.levels[0] / 3, shift.top * 0.99]):
+        assert moved.dtype == np.float32
+        assert moved.shape == image.shape
+        assert moved.flags.c_contiguous
+        assert moved.flags.writeable
+        assert not np.shares_memory(moved, image)
+        assert np.isfinite(moved).all()
+        assert moved.min() >= 0
+        assert moved.max() <= 1
+    np.testing.assert_array_equal(image, before)
+
+
+@every_shift
+def test_severity_zero_is_identity(shift: Shift) -> None:
+    image = photo(37, 53)
+    assert to_picture(shift(image, 0.0, draw(shift))).tobytes() == to_picture(image).tobytes()
+    np.testing.assert_array_equal(shift(image, 0.0, draw(shift)), image)
+
+
+@every_shift
+def test_starts_from_nothing(shift: Shift) -> None:
+    image = photo(64, 96)
+    least, first = sweep(shift, image, [shift.levels[0] * 1e-3, shift.levels[0]])
+    assert np.abs(least - image).mean() < 0.05 * np.abs(first - image).mean() + 1e-4
+
+
+@every_shift
+@pytest.mark.parametrize("gray", [False, True], ids=["colour", "gray"])
+def test_degree_grows_along_the_levels(shift: Shift, gray: bool) -> None:
+    """Mean squared change over a few pictures: it rises from stop to stop, published and between."""
+    stops = np.interp(np.arange(0, len(shift.levels) + 0.1, 0.5), range(len(shift.levels) + 1), [0, *shift.levels]).tolist()
+    moved = np.zeros(len(stops))
+    for seed in range(4):
+        image = photo(64, 96, seed, gray)
+        moved += [np.square(made - image).mean() for made in sweep(shift, image, stops, str(seed))]
+    assert moved[0] == 0
+    assert (np.diff(moved) > 0).all(), moved
+
+
+@every_shift
+@pytest.mark.parametrize("size", SIZES)
+def test_a_sweep_equals_single_calls_in_any_order(shift: Shift, size: tuple[int, int]) -> None:
+    image = photo(*size)
+    severities = [shift.levels[-1], 0.0, *shift.levels, shift.levels[0] / 2]
+    together = sweep(shift, image, severities)
+    for severity, made in zip(severities, together, strict=True):
+        np.testing.assert_array_equal(made, shift(image, severity, draw(shift)))
+    for made, again in zip(reversed(together), sweep(shift, image, severities[::-1]), strict=True):
+        np.testing.assert_array_equal(made, again)
+
+
+@every_shift
+def test_the_generator_given_is_not_used_up(shift: Shift) -> None:
+    rng = draw(shift)
+    first = shift(photo(37, 53), shift.top, rng)
+    np.testing.assert_array_equal(first, shift(photo(37, 53), shift.top, rng))
+
+
+@every_shift
+def test_a_small_turn_is_a_small_change(shift: Shift) -> None:
+    """A thousandth of the dial moves the picture by a sixth of the whole way at most, at and between the levels.
+
+    Most dials stay under a hundredth; JPEG's quantisation steps are whole numbers, so it moves by small jumps.
+    """
+    image, step = photo(64, 96), shift.top * 1e-3
+    places = [*shift.levels[:-1], *(np.add(shift.levels[1:], shift.levels[:-1]) / 2).tolist(), shift.levels[0] / 2]
+    whole = np.abs(sweep(shift, image, [shift.top])[0] - image).mean()
+    for place in places:
+        below, at, above = sweep(shift, image, [place - step, place, place + step])
+        assert np.abs(at - below).mean() < whole / 6
+        assert np.abs(above - at).mean() < whole / 6
+
+
+@every_shift
+def test_threads_and_neighbours_do_not_matter(shift: Shift) -> None:
+    def work(seed: int) -> bytes:
+        return b"".join(made.tobytes() for made in sweep(shift, photo(37, 53, seed), [*shift.levels], str(seed)))
+
+    alone = [work(seed) for seed in range(6)]
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, reversed(range(6)))) == alone[::-1]

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from sorites import core
+from sorites.errors import SoritesError
+from sorites.registry import Registry
+from sorites.rng import rng_for
+from sorites.shifts.dial import add_dial, between
+
+
+def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "SHIFTS", Registry("shift", "sorites.shifts"))
+    seen = []
+
+    def prepare(image: core.Image, rng: np.random.Generator) -> float:
+        seen.append(1)
+        return rng.random()
+
+    @add_dial(prepare, family="test", unit="none", levels=(1, 2))
+    def lift(image: core.Image, severity: float, drawn: float) -> core.Image:
+        """Raise all values by a drawn amount."""
+        return image + np.float32(severity * drawn)
+
+    image = np.zeros((2, 3, 3), np.float32)
+    one, two = lift.sweep(image, [1, 2], rng_for(0, "a", "lift"))
+    assert len(seen) == 1
+    assert (two == 2 * one).all()
+    assert (lift(image, 2, rng_for(0, "a", "lift")) == two).all()
+    assert lift.name == "lift"
+    assert lift.about == "Raise all values by a drawn amount."
+    assert list(lift.sweep(image, [], rng_for(0, "a", "lift"))) == []
+
+
+@pytest.mark.parametrize("severity", [-0.1, math.nan, math.inf, 100.0])
+@pytest.mark.parametrize("name", ["jpeg", "contrast", "defocus_disk", "gaussian_noise"])
+def test_a_severity_that_means_nothing_is_refused(name: str, severity: float) -> None:
+    if severity == 100 and name not in ("jpeg", "contrast"):
+        pytest.skip("any large severity means something here")
+    with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0"):
+        core.shift(name)(np.zeros((8, 8, 3), np.float32), severity, rng_for(0, "a", name))
+
+
+def test_between_goes_through_the_stops_in_straight_lines() -> None:
+    stops = ((0.0, 10.0), (1.0, 20.0), (3.0, 0.0))
+    assert between(stops, 0) == [0, 10]
+    assert between(stops, 1) == [1, 20]
+    assert between(stops, 2) == [3, 0]
+    assert between(stops, 1.25) == [1.5, 15]

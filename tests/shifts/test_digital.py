@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image as pil
+
+from sorites.core import Image, shift, to_picture
+from sorites.rng import rng_for
+from sorites.shifts.digital import quantisation
+
+
+def jpeg(image: Image, severity: float) -> Image:
+    return shift("jpeg")(image, severity, rng_for(0, "a", "jpeg"))
+
+
+def test_jpeg_is_pillows_at_every_whole_quality(photo: Image) -> None:
+    for quality in range(1, 100):
+        file = io.BytesIO()
+        pil.fromarray(to_picture(photo)).save(file, "JPEG", quality=quality)
+        with pil.open(file) as opened:
+            np.testing.assert_array_equal(to_picture(jpeg(photo, 100 - quality)), np.asarray(opened))
+
+
+def test_quantisation_grows_as_quality_falls_and_is_libjpegs_at_50() -> None:
+    tables = np.array([quantisation(quality) for quality in np.arange(100, 0.5, -0.25)])
+    assert (np.diff(tables, axis=0) >= 0).all()
+    assert tables.min() == 1
+    assert tables.max() == 255
+    assert quantisation(50)[0][:8] == [16, 11, 10, 16, 24, 40, 51, 61]
+
+
+@pytest.mark.parametrize("size", [(1, 1), (8, 8), (9, 23)])
+def test_jpeg_takes_any_size(size: tuple[int, int]) -> None:
+    assert jpeg(np.full((*size, 3), 0.5, np.float32), 93).shape == (*size, 3)
