@@ -1,0 +1,148 @@
+"""Files to pictures: upright, sRGB, 8 bits, whatever the file holds.
+
+Numbers are read as sRGB, as the loaders do that models are trained with: ICC profiles are not applied, and CMYK becomes
+RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the low byte. Of an animation, the first frame counts.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import (
+    BmpImagePlugin,
+    GifImagePlugin,
+    Image,
+    ImageChops,
+    ImageFile,
+    JpegImagePlugin,
+    PngImagePlugin,
+    PpmImagePlugin,
+    TiffImagePlugin,
+    WebPImagePlugin,
+)
+
+from sorites.core import Picture
+from sorites.errors import BadPicture
+
+GROUND = 128
+"""The grey (of 255, sRGB) that shows through transparent pixels."""
+
+LIMIT = 178_956_970
+"""Most pixels a picture may have; a file that claims more is refused before it is decoded."""
+
+SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
+"""Names that promise a picture; what a file is, its first bytes say."""
+
+# The factories are called by signature and not through Image.open: that would reach every parser Pillow has, and would
+# answer a picture of half of LIMIT with a warning, which threads cannot silence one by one.
+_FACTORIES: tuple[tuple[bytes, Callable[[IO[bytes], str], ImageFile.ImageFile]], ...] = (
+    (b"\xff\xd8\xff", JpegImagePlugin.jpeg_factory),
+    (b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
+    (b"RIFF", WebPImagePlugin.WebPImageFile),
+    (b"BM", BmpImagePlugin.BmpImageFile),
+    *((magic, TiffImagePlugin.TiffImageFile) for magic in (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")),
+    *((magic, GifImagePlugin.GifImageFile) for magic in (b"GIF87a", b"GIF89a")),
+    *((b"P%d" % kind, PpmImagePlugin.PpmImageFile) for kind in range(1, 7)),
+)
+
+_UPRIGHT = {
+    2: Image.Transpose.FLIP_LEFT_RIGHT,
+    3: Image.Transpose.ROTATE_180,
+    4: Image.Transpose.FLIP_TOP_BOTTOM,
+    5: Image.Transpose.TRANSPOSE,
+    6: Image.Transpose.ROTATE_270,
+    7: Image.Transpose.TRANSVERSE,
+    8: Image.Transpose.ROTATE_90,
+}
+_ORIENTATION = 0x0112
+
+
+def decode(source: str | Path | bytes, name: str = "") -> Picture:
+    """H x W x 3: transparent pixels are laid on ``GROUND``. ``name`` is what messages call a picture given as bytes."""
+    image = _read(source, name)
+    if image.has_transparency_data:
+        return on_ground(np.array(image.convert("RGBA")))
+    return np.array(image.convert("RGB"))
+
+
+def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]:
+    """H x W x 4: the picture and its alpha, 255 where the file has none."""
+    return np.array(_read(source, name).convert("RGBA"))
+
+
+def on_ground(rgba: NDArray[np.uint8]) -> Picture:
+    """Lay a cut-out on ``GROUND``, mixing the 8-bit sRGB values by alpha, rounded."""
+    alpha = rgba[..., 3:].astype(np.uint16)
+    mixed = rgba[..., :3] * alpha + GROUND * (255 - alpha)
+    return ((mixed + 127) // 255).astype(np.uint8)
+
+
+def _read(source: str | Path | bytes, name: str) -> Image.Image:
+    """Loaded, upright, and of a mode that ``convert`` brings to RGB or RGBA rightly."""
+    called = name or ("bytes" if isinstance(source, bytes) else str(source))
+    try:
+        with _stream(source) as stream:
+            opened = _open(stream)
+            opened.load()
+            return _eight_bits(_upright(opened), opened)
+    except BadPicture as error:
+        raise BadPicture(f"{called}: {error}") from None
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
+        raise BadPicture(f"{called}: cannot be read as a picture: {reason or type(error).__name__}") from error
+
+
+def _stream(source: str | Path | bytes) -> IO[bytes]:
+    if isinstance(source, bytes):
+        return io.BytesIO(source)
+    path = Path(source)
+    if path.exists() and not path.is_file():
+        raise BadPicture(f"wanted a picture, got a {'folder' if path.is_dir() else 'special file'}")
+    return path.open("rb")
+
+
+def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
+    start = stream.read(16)
+    if not start:
+        raise BadPicture("the file is empty")
+    factory = next((make for magic, make in _FACTORIES if start.startswith(magic)), None)
+    if factory is None or (start[:4] == b"RIFF" and start[8:12] != b"WEBP"):
+        raise BadPicture("not a picture: wanted JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
+    stream.seek(0)
+    image = factory(stream, "")
+    if image.width * image.height > LIMIT:
+        raise BadPicture(f"{image.width} x {image.height} pixels are more than the {LIMIT:,} allowed")
+    return image
+
+
+def _upright(image: ImageFile.ImageFile) -> Image.Image:
+    """Turned as its EXIF says; a TIFF was turned while it loaded. EXIF that cannot be read does not spoil the picture."""
+    if isinstance(image, TiffImagePlugin.TiffImageFile):
+        return image
+    try:
+        orientation = image.getexif().get(_ORIENTATION, 1)
+    except Exception:
+        orientation = 1
+    return image.transpose(_UPRIGHT[orientation]) if orientation in _UPRIGHT else image
+
+
+def _eight_bits(image: Image.Image, opened: ImageFile.ImageFile) -> Image.Image:
+    """Wide grey to 8 bits, and CMYK to RGB."""
+    if image.mode == "CMYK":
+        # Pillow takes every CMYK JPEG for Adobe's, which stores ink upside down; without Adobe's mark it is not.
+        plain = isinstance(opened, JpegImagePlugin.JpegImageFile) and "adobe" not in opened.info
+        return (ImageChops.invert(image) if plain else image).convert("RGB")
+    if not image.mode.startswith(("I", "F")):
+        return image
+    values = np.asarray(image)
+    if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
+        raise BadPicture(f"pixels of mode {image.mode} have no stated white; save it with 8 or 16 bits a channel")
+    grey = Image.fromarray((values >> 8).astype(np.uint8))
+    if "transparency" in image.info:
+        grey.putalpha(Image.fromarray(np.where(values == image.info["transparency"], 0, 255).astype(np.uint8)))
+    return grey
