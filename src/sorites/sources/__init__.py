@@ -1,1 +1,3 @@
+"""One reader a dataset: each yields samples whose pictures decode when they are asked for."""
 
+from sorites.sources import folder as folder

@@ -1,0 +1,109 @@
+"""A folder of pictures: class folders, or names that carry a WordNet id, or no labels at all."""
+
+from __future__ import annotations
+
+import functools
+import os
+import re
+import warnings
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+from sorites.core import Sample, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.sources import sidecar
+from sorites.sources.decode import SUFFIXES, decode
+
+_WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
+_NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
+
+
+@add_source
+def folder(path: str | None, labels: Labels) -> list[Sample]:
+    """Pictures in class folders, or flat with WordNet ids in their names, or without labels.
+
+    A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class name; what lies deeper
+    belongs to it. A loose picture is labelled by a WordNet id in its name (``n02123045_tabby.JPEG``) and otherwise not at
+    all. A dataset made by ``sorites build`` is read by its sidecar. Samples come in the order of their ids, which are their
+    paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
+    """
+    root = _root(path)
+    if (root / sidecar.NAME).is_file():
+        return sidecar.read(root, labels)
+    outside: list[Path] = []
+    found = sorted((_id(root, file), file) for file in _pictures(root, root.resolve(), outside))
+    aside = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
+    if not found:
+        raise SoritesError(f"no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + aside if aside else ''}")
+    if aside:
+        warnings.warn(aside, stacklevel=2)
+    named: dict[str, int | None] = {}
+    return [Sample(id_, functools.partial(decode, file), _label(id_, named, root, labels)) for id_, file in found]
+
+
+def _root(path: str | None) -> Path:
+    if path is None:
+        raise SoritesError("the folder source needs a path. Type: --source folder:PATH")
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise SoritesError(f"wanted a folder of pictures, got {root}, which {'is a file' if root.exists() else 'does not exist'}")
+    return root
+
+
+def _pictures(where: Path, root: Path, outside: list[Path], above: tuple[str, ...] = ()) -> Iterator[Path]:
+    """Every picture below, through links that stay inside ``root``; ``above`` keeps them from going round."""
+    here = os.path.realpath(where)
+    if here in above:
+        return
+    try:
+        entries = list(os.scandir(where))
+    except OSError as error:
+        raise SoritesError(f"cannot look into {where}: {error.strerror}") from error
+    for entry in entries:
+        if entry.name.startswith("."):
+            continue
+        if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
+            outside.append(Path(entry))
+        elif entry.is_dir():
+            yield from _pictures(Path(entry), root, outside, (*above, here))
+        elif entry.name.lower().endswith(SUFFIXES):
+            yield Path(entry)
+
+
+def _id(root: Path, file: Path) -> str:
+    """Names that are not UTF-8 keep their bytes as escapes, so that any table can hold them."""
+    return file.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode()
+
+
+def _label(id_: str, named: dict[str, int | None], root: Path, labels: Labels) -> int | None:
+    parts = PurePosixPath(id_).parts
+    name = parts[0] if len(parts) > 1 else "".join(_WNID.findall(PurePosixPath(id_).stem)[:1])
+    if name not in named:
+        named[name] = _class(name, root, labels) if name else None
+    return named[name]
+
+
+def _class(name: str, root: Path, labels: Labels) -> int:
+    """The label called ``name``, whole or by the number or WordNet id it starts with."""
+    try:
+        return labels.find(name)
+    except SoritesError as error:
+        numbered = _NUMBERED.match(name)
+        if numbered and _known(numbered[1], labels):
+            return labels.find(numbered[1])
+        raise SoritesError(f"{root / name}: {error} {_advice(root / name, labels)}") from None
+
+
+def _known(name: str, labels: Labels) -> bool:
+    try:
+        return labels.find(name) >= 0
+    except SoritesError:
+        return False
+
+
+def _advice(where: Path, labels: Labels) -> str:
+    deeper = where.is_dir() and any(_known(entry.name, labels) for entry in where.iterdir() if entry.is_dir())
+    if deeper:
+        return f"Its class folders lie one deeper. Type: --source folder:{where}"
+    return 'Are these your own classes? Write them to a text file, one a line, and give it as labels = "FILE" in the suite.'

@@ -1,0 +1,142 @@
+"""The ways people lay pictures out in folders."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from sorites import core
+from sorites.errors import BadPicture, SoritesError
+from sorites.labels import imagenet, labels
+from sorites.sources.folder import folder
+
+TABBY = 281
+
+
+def put(root: Path, *names: str, value: int = 100) -> Path:
+    for name in names:
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (3, 2), (value, value, value)).save(path, "PNG")
+    return root
+
+
+def found(root: Path) -> dict[str, int | None]:
+    return {sample.id: sample.label for sample in folder(str(root), imagenet())}
+
+
+@pytest.mark.parametrize(
+    "name", ["n02123045", "n02123045_tabby", "281", "0281", "281_tabby", "281-tabby", "tabby", "Tabby cat", "tabby_cat"]
+)
+def test_a_class_folder_by_any_name(tmp_path: Path, name: str) -> None:
+    assert found(put(tmp_path, f"{name}/a.png")) == {f"{name}/a.png": TABBY}
+
+
+def test_what_lies_deeper_belongs_to_the_class(tmp_path: Path) -> None:
+    put(tmp_path, "tabby/2019/may/a.png", "goldfish/b.JPEG")
+    assert found(tmp_path) == {"goldfish/b.JPEG": 1, "tabby/2019/may/a.png": TABBY}
+
+
+@pytest.mark.parametrize(
+    "name", ["n02123045_tabby", "n02123045_123", "n02123045", "ILSVRC2012_val_00000001_n02123045", "n02123045_9_n02123045"]
+)
+def test_a_flat_folder_by_wordnet_id(tmp_path: Path, name: str) -> None:
+    assert found(put(tmp_path, f"{name}.JPEG")) == {f"{name}.JPEG": TABBY}
+
+
+def test_a_flat_folder_without_classes_is_unlabelled(tmp_path: Path) -> None:
+    put(tmp_path, "b.png", "holiday 281.jpg", "ILSVRC2012_val_00000001.JPEG", "n0212304.png")
+    assert set(found(tmp_path).values()) == {None}
+
+
+def test_own_classes(tmp_path: Path) -> None:
+    put(tmp_path, "good part/a.png", "scratched/b.png")
+    samples = folder(str(tmp_path), labels(["good_part", "scratched"]))
+    assert [sample.label for sample in samples] == [0, 1]
+
+
+def test_order_is_by_id_and_samples_load(tmp_path: Path) -> None:
+    put(tmp_path, "tabby/b.png", "tabby/a.png", "tabby/B.PNG", "goldfish/z.png")
+    samples = folder(str(tmp_path), imagenet())
+    assert [s.id for s in samples] == ["goldfish/z.png", "tabby/B.PNG", "tabby/a.png", "tabby/b.png"]
+    assert np.array_equal(samples[0].load(), np.full((2, 3, 3), 100, np.uint8))
+    assert pickle.loads(pickle.dumps(samples[0])).load().shape == (2, 3, 3)
+    assert [s.id for s in core.source(f"folder:{tmp_path}")] == [s.id for s in samples]
+
+
+def test_other_files_are_passed_over(tmp_path: Path) -> None:
+    put(tmp_path, "tabby/a.png", ".hidden/b.png", "tabby/.c.png", "__MACOSX/tabby/._a.png")
+    for name in ("notes.txt", "labels.csv", "README.md", "tabby/a.json", "docs/index.html"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("x")
+    assert list(found(tmp_path)) == ["tabby/a.png"]
+
+
+def test_an_unknown_class_folder_names_the_nearest_and_the_way_out(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match=r"goldfih: no class named 'goldfih'. Did you mean goldfish.*labels = \"FILE\""):
+        found(put(tmp_path, "goldfih/a.png"))
+
+
+@pytest.mark.parametrize("name", ["n00000001/a.png", "n00000001_x.png", "1000/a.png", "2000_cat/a.png"])
+def test_a_class_outside_the_label_space(tmp_path: Path, name: str) -> None:
+    with pytest.raises(SoritesError, match="no class named"):
+        found(put(tmp_path, name))
+
+
+def test_a_folder_of_splits_says_to_go_deeper(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match=r"lie one deeper. Type: --source folder:.*val"):
+        found(put(tmp_path, "val/n02123045/a.png"))
+
+
+def test_nothing_to_read(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="needs a path"):
+        folder(None, imagenet())
+    with pytest.raises(SoritesError, match="does not exist"):
+        found(tmp_path / "none")
+    with pytest.raises(SoritesError, match="no pictures"):
+        found(tmp_path)
+    with pytest.raises(SoritesError, match="is a file"):
+        found(put(tmp_path, "a.png") / "a.png")
+
+
+def test_links_inside_are_followed_and_links_outside_are_not(tmp_path: Path) -> None:
+    root = put(tmp_path / "in", "tabby/a.png")
+    put(tmp_path / "out", "secret.png")
+    (root / "tabby" / "same.png").symlink_to("a.png")
+    (root / "goldfish").symlink_to(root / "tabby")
+    (root / "tabby" / "round").symlink_to(root)
+    assert list(found(root))[:2] == ["goldfish/a.png", "goldfish/same.png"]
+    (root / "tabby" / "leak.png").symlink_to(tmp_path / "out" / "secret.png")
+    (root / "tench").symlink_to(tmp_path / "out")
+    with pytest.warns(UserWarning, match=r"3 links that lead out of .* were not followed"):
+        assert "secret" not in str(list(found(root)))
+
+
+def test_a_folder_of_links_to_elsewhere_says_so(tmp_path: Path) -> None:
+    put(tmp_path / "out", "a.png")
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "tabby").symlink_to(tmp_path / "out")
+    with pytest.raises(SoritesError, match=r"no pictures .* 1 links that lead out"):
+        found(tmp_path / "in")
+
+
+def test_a_name_that_is_not_utf8_gets_a_printable_id(tmp_path: Path) -> None:
+    put(tmp_path, "tabby/a.png")
+    os.rename(tmp_path / "tabby" / "a.png", os.fsencode(tmp_path / "tabby") + b"/caf\xe9.png")
+    [sample] = folder(str(tmp_path), imagenet())
+    assert sample.id == "tabby/caf\\udce9.png"
+    assert sample.load().shape == (2, 3, 3)
+
+
+def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
+    put(tmp_path, "tabby/a.png")
+    (tmp_path / "tabby" / "b.png").write_text("no picture")
+    good, bad = folder(str(tmp_path), imagenet())
+    assert good.load().shape == (2, 3, 3)
+    with pytest.raises(BadPicture, match=r"b\.png"):
+        bad.load()

@@ -1,0 +1,149 @@
+"""What a built dataset says of itself comes back as it was."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from sorites.core import Attr, Setting
+from sorites.errors import BadPicture, SoritesError
+from sorites.labels import imagenet, labels
+from sorites.sources import sidecar
+from sorites.sources.folder import folder
+
+IDS = imagenet().ids
+text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
+scalar = st.one_of(st.none(), st.booleans(), st.integers(-(2**53), 2**53), st.floats(allow_nan=False), text)
+attr = st.fixed_dictionaries({"key": text, "value": text, "common": st.one_of(st.none(), st.booleans())})
+record = st.fixed_dictionaries(
+    {
+        "path": st.from_regex(r"[a-z0-9 é]{1,8}(/[a-z0-9]{1,8}){0,2}\.png", fullmatch=True),
+        "sample_id": text,
+        "image_id": text,
+        "label": st.one_of(st.none(), st.sampled_from(IDS)),
+        "accept": st.lists(st.sampled_from(IDS), max_size=3),
+        "split": st.sampled_from(["", "test", "val"]),
+        "attrs": st.lists(attr, max_size=2),
+        "family": text,
+        "shift": text,
+        "severity": st.one_of(st.none(), st.floats(allow_nan=False)),
+        "level": st.one_of(st.none(), st.integers(0, 9)),
+        "params": st.dictionaries(text, scalar, max_size=3).map(json.dumps),
+        "framed": st.booleans(),
+        "seed": st.integers(0, 2**62),
+    }
+)
+records = st.lists(record, max_size=5, unique_by=lambda row: row["image_id"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(records)
+def test_round_trip(rows: list[dict[str, object]]) -> None:
+    with tempfile.TemporaryDirectory() as folder_:
+        sidecar.frame(rows).write_parquet(Path(folder_) / sidecar.NAME)
+        samples = sidecar.read(folder_, imagenet())
+    assert len(samples) == len(rows)
+    for sample, row in zip(samples, rows, strict=True):
+        assert (sample.id, sample.image_id, sample.split) == (row["sample_id"], row["image_id"], row["split"])
+        assert sample.label == (None if row["label"] is None else IDS.index(row["label"]))
+        assert sample.accept == {IDS.index(name) for name in row["accept"]}
+        assert sample.attrs == tuple(Attr(**a) for a in row["attrs"])
+        assert (sample.shift, sample.framed) == (row["shift"], row["framed"])
+        assert sample.setting == Setting(row["severity"], json.loads(row["params"]), row["level"])
+
+
+def write(root: Path, **changed: object) -> Path:
+    row = {
+        "path": "coma/a.png",
+        "sample_id": "a",
+        "image_id": "i",
+        "label": "n02123045",
+        "shift": "coma",
+        "severity": 2.0,
+    } | changed
+    (root / "coma").mkdir(exist_ok=True)
+    Image.new("L", (2, 2), 7).save(root / "coma" / "a.png")
+    made = {name: [row.get(name)] for name in sidecar.SCHEMA}
+    pl.DataFrame(made, schema=sidecar.SCHEMA).write_parquet(root / sidecar.NAME)
+    return root
+
+
+def test_the_folder_source_reads_the_sidecar(tmp_path: Path) -> None:
+    write(tmp_path, framed=True, params='{"iso": 200}')
+    [sample] = folder(str(tmp_path), imagenet())
+    assert (sample.id, sample.shift, sample.label, sample.framed) == ("a", "coma", 281, True)
+    assert sample.setting == Setting(2.0, {"iso": 200}, None)
+    assert np.array_equal(sample.load(), np.full((2, 2, 3), 7, np.uint8))
+
+
+def test_missing_is_null(tmp_path: Path) -> None:
+    [sample] = sidecar.read(write(tmp_path, label=None, shift=None, severity=None), imagenet())
+    assert (sample.label, sample.accept, sample.attrs, sample.split, sample.framed) == (None, frozenset(), (), "", False)
+    assert (sample.shift, sample.setting) == ("clean", Setting(None))
+
+
+@pytest.mark.parametrize(
+    "path", ["/etc/a.png", "../a.png", "a/../../b.png", "", "C:/a.png", "C:a.png", r"\\host\a.png", r"..\a.png", "a\0.png"]
+)
+def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, path: str) -> None:
+    with pytest.raises(SoritesError, match="wanted paths inside the folder"):
+        sidecar.read(write(tmp_path, path=path), imagenet())
+    with pytest.raises(SoritesError, match="wanted paths inside the folder"):
+        sidecar.frame([{"path": path, "sample_id": "a", "image_id": "i"}])
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    root = write(tmp_path / "data")
+    (root / "coma" / "a.png").rename(tmp_path / "a.png")
+    (root / "coma" / "a.png").symlink_to(tmp_path / "a.png")
+    [sample] = sidecar.read(root, imagenet())
+    with pytest.raises(BadPicture, match="leads out of the dataset folder"):
+        sample.load()
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        ({"label": "n00000001"}, "no class named 'n00000001'"),
+        ({"accept": ["nobody"]}, "labels it was built with"),
+        ({"params": "{"}, "params are not JSON"),
+        ({"params": "[1]"}, "as a JSON object"),
+        ({"image_id": None}, "image_id has gaps"),
+    ],
+)
+def test_bad_rows_are_named(tmp_path: Path, changed: dict[str, object], message: str) -> None:
+    with pytest.raises(SoritesError, match=message):
+        sidecar.read(write(tmp_path, **changed), imagenet())
+
+
+def test_bad_files_are_named(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
+        sidecar.read(tmp_path, imagenet())
+    (tmp_path / sidecar.NAME).write_bytes(b"PAR1 nothing")
+    with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
+        sidecar.read(tmp_path, imagenet())
+    pl.DataFrame({"path": [1]}).write_parquet(tmp_path / sidecar.NAME)
+    with pytest.raises(SoritesError, match=r"column path is Int64, not String; column sample_id is missing"):
+        sidecar.read(tmp_path, imagenet())
+
+
+def test_records_are_checked_when_written() -> None:
+    with pytest.raises(SoritesError, match="got colour"):
+        sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i", "colour": 1}])
+    with pytest.raises(SoritesError, match="stands twice"):
+        sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i"}] * 2)
+    assert sidecar.frame([]).schema == sidecar.SCHEMA
+
+
+def test_labels_are_by_id_whatever_their_order(tmp_path: Path) -> None:
+    [sample] = sidecar.read(write(tmp_path, label="cat"), labels(["dog", "cat"]))
+    assert sample.label == 1
