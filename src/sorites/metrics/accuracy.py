@@ -1,4 +1,9 @@
-"""How often a model is right."""
+"""How often a model is right, and how much of that a shift takes away.
+
+The sample is the unit wherever several of its pictures are pooled: its verdicts are averaged over the settings of each shift,
+then over shifts, and only then over samples. Every shift counts the same however many settings it has, and the interval
+does not take the pictures of one sample for independent witnesses.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +11,9 @@ from collections.abc import Sequence
 
 import polars as pl
 
-from sorites.core import add_metric
-from sorites.metrics.intervals import wilson
-from sorites.metrics.rows import ON_GRID, answer, ask
+from sorites.core import CLEAN, add_metric
+from sorites.metrics.intervals import clustered_wilson, normal, wilson
+from sorites.metrics.rows import ON_GRID, SAMPLE, START, answer, ask, judged
 from sorites.table import Table
 
 
@@ -21,12 +26,66 @@ def accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -
     """
     rows, keys = ask(table, by)
     sound = pl.col("error").is_null()
-    counted = rows.filter(ON_GRID).group_by(keys)
-    counted_rows = counted.agg(
-        n=(sound & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
-        right=(sound & pl.col("correct")).sum().cast(pl.Int64),
-        missing=sound.not_().sum().cast(pl.Int64),
-    ).filter(pl.col("n") + pl.col("missing") > 0)
-    value = pl.when(pl.col("n") > 0).then(pl.col("right") / pl.col("n"))
-    shares = counted_rows.with_columns(value=value).with_columns(**wilson(pl.col("value"), pl.col("n")))
-    return answer(shares, keys, "value", "n", "low", "high", "missing")
+    counts = (
+        rows.filter(ON_GRID)
+        .group_by(keys)
+        .agg(
+            n=(sound & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
+            right=(sound & pl.col("correct")).sum().cast(pl.Int64),
+            missing=sound.not_().sum().cast(pl.Int64),
+        )
+    )
+    shares = counts.filter(pl.col("n") + pl.col("missing") > 0).with_columns(
+        value=pl.when(pl.col("n") > 0).then(pl.col("right") / pl.col("n"))
+    )
+    return answer(shares.with_columns(**wilson(pl.col("value"), pl.col("n"))), keys, "value", "n", "low", "high", "missing")
+
+
+@add_metric
+def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+    """Mean over shifts of the mean over settings, clean left out; ``n`` counts samples.
+
+    Wilson interval with the effective number of verdicts. A sample that misses a setting or a shift is averaged over the rest.
+    """
+    rows, keys = ask(table, by)
+    shifted = judged(rows).filter(pl.col("shift") != CLEAN)
+    sums = _over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
+    value, n = pl.col("value"), pl.col("n")
+    spread = pl.col("value_squared") - value**2
+    return answer(sums.with_columns(**clustered_wilson(value, spread, n, pl.col("rows"))), keys, "value", "n", "low", "high")
+
+
+@add_metric
+def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
+    """Clean accuracy minus shifted accuracy of the same samples, as a fraction; ``clean`` and ``shifted`` are the two.
+
+    Paired: a picture counts where the clean picture of its sample was judged too, by the same model in the same run.
+    ``n`` counts samples. The interval comes from the samples' differences, with half a pair added to each of the four
+    ways two verdicts can fall (Agresti & Min 2005), so that it does not collapse where no verdict changed.
+    """
+    rows, keys = ask(table, by)
+    verdicts = judged(rows)
+    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(START).agg(clean=pl.col("correct").mean())
+    shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=START, nulls_equal=True)
+    right = pl.col("correct").cast(pl.Float64)
+    sums = _over_samples(shifted, keys, value=pl.col("clean") - right, clean=pl.col("clean"), shifted=right)
+    n, value = pl.col("n"), pl.col("value")
+    middle = value * n / (n + 2)
+    variance = ((pl.col("value_squared") * n + 1) / (n + 2) - middle**2) / (n + 2)
+    bounds = {name: bound.clip(-1, 1) for name, bound in normal(middle, variance).items()}
+    return answer(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
+
+
+def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+    """Means of ``parts`` over settings, then shifts, then samples; with the mean square of ``value``, ``n`` and ``rows``."""
+    names = list(parts)
+    of_shift = list(dict.fromkeys([*keys, *SAMPLE, "shift"]))
+    of_sample = list(dict.fromkeys([*keys, *SAMPLE]))
+    settings = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
+    shifts = settings.group_by(of_sample).agg(pl.col("rows").sum(), *(pl.col(name).mean() for name in names))
+    return shifts.group_by(keys).agg(
+        *(pl.col(name).mean() for name in names),
+        value_squared=(pl.col("value") ** 2).mean(),
+        n=pl.len().cast(pl.Int64),
+        rows=pl.col("rows").sum(),
+    )

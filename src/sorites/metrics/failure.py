@@ -15,11 +15,10 @@ import polars as pl
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
 from sorites.metrics.intervals import wilson
-from sorites.metrics.rows import OF_AN_IMAGE, SHIFTED, answer, ask, judged
+from sorites.metrics.rows import OF_AN_IMAGE, SHIFTED, START, answer, ask, judged
 from sorites.table import Table
 
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
-START = ("run_id", "model", "sample_id")
 
 
 def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:

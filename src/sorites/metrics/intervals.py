@@ -23,3 +23,13 @@ def normal(value: pl.Expr, variance: pl.Expr) -> dict[str, pl.Expr]:
     """``low`` and ``high`` of an estimate with a known variance."""
     half = Z * variance.clip(0).sqrt()
     return {"low": value - half, "high": value + half}
+
+
+def clustered_wilson(value: pl.Expr, spread: pl.Expr, n: pl.Expr, rows: pl.Expr) -> dict[str, pl.Expr]:
+    """Wilson's interval of a mean over ``n`` samples, each itself a mean of verdicts with variance ``spread`` among samples.
+
+    ``n`` is replaced by the number of independent verdicts that would vary as much (Korn & Graubard 1998), at most ``rows``:
+    with one verdict a sample that is ``n`` itself.
+    """
+    as_many = pl.when(value * (1 - value) > 0).then((value * (1 - value) * n / spread).clip(upper_bound=rows)).otherwise(n)
+    return wilson(value, as_many)

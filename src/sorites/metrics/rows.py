@@ -20,6 +20,9 @@ WHOLE = "(whole table)"
 SAMPLE = ("source", "sample_id")
 """What tells one thing photographed from another, also across runs."""
 
+START = ("run_id", "model", "sample_id")
+"""What a clean row and the shifted rows that start from it have in common."""
+
 _SETTING = {"image_id", "valid", "probe", "severity", "level", "params", "sem_level", "cov_level", "degrees"}
 _VERDICT = {"output", "scorer", "pred", "conf", "top5", "correct", "score", "boxes", "error"}
 OF_AN_IMAGE = frozenset(_SETTING | _VERDICT)

@@ -1,0 +1,98 @@
+"""Errors in units of a reference model's (Hendrycks & Dietterich, ICLR 2019, section 4).
+
+CE of a shift is the model's error summed over severities, divided by the reference's same sum; mCE, asked by leaving the
+shift out of ``by``, is the mean of CE over shifts. Relative CE sums the rise over the clean error instead. 1 is as bad as the
+reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from sorites.core import CLEAN, add_metric
+from sorites.errors import SoritesError, UnknownName
+from sorites.metrics.intervals import normal
+from sorites.metrics.rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, judged
+from sorites.table import Table
+
+
+@add_metric
+def corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), reference: str | None = None) -> pl.DataFrame:
+    """Sum over severities of the error, over the same sum of the named reference model.
+
+    Only pictures that both models were judged on count. ``n`` counts samples; the interval linearises the ratio, sample by
+    sample. Null where the reference makes no error at all.
+    """
+    rows, keys = _ask(table, by, reference)
+    return _ratio(_errors(judged(rows)), keys, reference)
+
+
+@add_metric
+def relative_corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), reference: str | None = None) -> pl.DataFrame:
+    """Sum over severities of the rise of the error over clean, over the same sum of the named reference model.
+
+    As ``corruption_error``, on the samples whose clean picture was judged too.
+    """
+    rows, keys = _ask(table, by, reference)
+    verdicts = judged(rows)
+    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(START).agg(clean=1 - pl.col("correct").mean())
+    risen = _errors(verdicts).join(clean, on=START, nulls_equal=True).with_columns(pl.col("wrong") - pl.col("clean"))
+    return _ratio(risen, keys, reference)
+
+
+def _ask(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
+    rows, keys = ask(table, by, OF_AN_IMAGE)
+    if "model" not in keys:
+        raise SoritesError(f"a model's error is measured against a reference: by needs model, got {', '.join(by) or 'nothing'}")
+    models = rows.select(pl.col("model").unique().sort()).collect(engine="streaming")["model"].to_list()
+    here = f"The table has {', '.join(map(str, models))}."
+    if models and reference is None:
+        raise SoritesError(f"name the model to measure against: reference=NAME. {here}")
+    if models and reference not in models:
+        raise UnknownName("model", str(reference), models, here)
+    return rows, keys
+
+
+def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
+    moved = verdicts.filter(SHIFTED & (pl.col("severity") > 0))
+    return moved.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
+
+
+def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.DataFrame:
+    parts = _by_sample(_paired(errors, reference), keys).collect(engine="streaming")
+    of_shift = list(dict.fromkeys([*keys, "shift"]))
+    over, under = (pl.col(name).sum().over(of_shift) for name in ("mine", "theirs"))
+    ratios = parts.with_columns(under=under, ratio=pl.when(under != 0).then(over / under))
+    parted = ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
+    means = (
+        parted.group_by(of_shift).agg(pl.col("ratio").first()).group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
+    )
+    samples = parted.group_by(list(dict.fromkeys([*keys, *SAMPLE]))).agg(pl.col("part").sum())
+    sums = samples.group_by(keys).agg(n=pl.len().cast(pl.Int64), square=(pl.col("part") ** 2).sum())
+    joined = means.join(sums, on=keys, nulls_equal=True)
+    n = pl.col("n")
+    variance = pl.when(n > 1).then(pl.col("square") / pl.col("shifts") ** 2 * n / (n - 1))
+    return answer(joined.with_columns(**normal(pl.col("value"), variance)), keys, "value", "n", "low", "high")
+
+
+def _strict_mean(name: str) -> pl.Expr:
+    return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).mean())
+
+
+def _paired(errors: pl.LazyFrame, reference: str | None) -> pl.LazyFrame:
+    """Each row beside the reference's error on the very same picture."""
+    theirs = (
+        errors.filter(pl.col("model") == pl.lit(reference, pl.String)).group_by("image_id").agg(theirs=pl.col("wrong").mean())
+    )
+    return errors.join(theirs, on="image_id")
+
+
+def _by_sample(pairs: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """What each sample adds to the sum over severities of the mean error, for the model (mine) and the reference (theirs)."""
+    of_shift = list(dict.fromkeys([*keys, "shift"]))
+    cells = pairs.group_by(*of_shift, "severity").agg(share=1 / pl.len())
+    weighed = pairs.join(cells, on=[*of_shift, "severity"], nulls_equal=True)
+    adds = {"mine": pl.col("wrong") * pl.col("share"), "theirs": pl.col("theirs") * pl.col("share")}
+    return weighed.group_by(list(dict.fromkeys([*of_shift, *SAMPLE]))).agg(**{name: part.sum() for name, part in adds.items()})
