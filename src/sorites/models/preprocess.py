@@ -1,0 +1,96 @@
+"""From a picture of any size to a model's input: scale, crop, nothing else; normalising is the model's own graph's."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from PIL import Image as Pil
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from sorites.core import Picture
+from sorites.errors import SoritesError
+
+Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
+Mode = Literal["center", "squash"]
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+
+Channels = tuple[float, float, float]
+Side = Annotated[int, Field(gt=0)]
+
+
+def fit(
+    picture: Picture,
+    framed: bool,
+    size: tuple[int, int],
+    crop_pct: float = 0.875,
+    filter: Filter = "bicubic",
+    mode: Mode = "center",
+) -> Picture:
+    """The picture at ``size`` (height, width), 8 bits.
+
+    A framed picture is only scaled. An unframed one is scaled until its shorter side is ``size / crop_pct``
+    (``squash``: both sides, whatever its aspect) and the centre is cut out. One that has ``size`` already
+    is returned untouched. Equal to torchvision's Resize and CenterCrop on the same Pillow picture, but only
+    the pixels that are kept are made, so a 1 x 100000 picture costs no more than any other.
+    """
+    if picture.shape[:2] == tuple(size):
+        return picture
+    height, width = picture.shape[:2]
+    box = (0.0, 0.0, float(width), float(height)) if framed else _kept(height, width, size, crop_pct, mode)
+    scaled = Pil.fromarray(picture).resize((size[1], size[0]), Pil.Resampling[filter.upper()], box=box)
+    return np.asarray(scaled)
+
+
+def _kept(height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode) -> tuple[float, float, float, float]:
+    """The part of the picture that the centre crop keeps: left, top, right, bottom in its own pixels."""
+    tall, wide = (math.floor(side / crop_pct) for side in size)
+    if mode == "center":
+        tall, wide = max(tall, wide * height // width), max(wide, tall * width // height)
+    top, left = round((tall - size[0]) / 2), round((wide - size[1]) / 2)
+    down, across = height / tall, width / wide
+    return left * across, top * down, (left + size[1]) * across, (top + size[0]) * down
+
+
+class Input(BaseModel):
+    """What a model wants to see. ``mean`` and ``std`` are those of pixels in 0..1, red green blue."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    size: tuple[Side, Side] = (224, 224)
+    """Height and width in pixels; one number stands for both."""
+    mean: Channels = IMAGENET_MEAN
+    std: Channels = IMAGENET_STD
+    crop_pct: Annotated[float, Field(gt=0, le=1)] = 0.875
+    filter: Filter = "bicubic"
+    mode: Mode = "center"
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _square(cls, size: Any) -> Any:
+        return (size, size) if isinstance(size, int) else size
+
+    @field_validator("std")
+    @classmethod
+    def _divides(cls, std: Channels) -> Channels:
+        if not all(value > 0 for value in std):
+            raise ValueError("every std must be above 0")
+        return std
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], where: str) -> Self:
+        """From a config that a file or a module carries; ``where`` names it in the error."""
+        try:
+            return cls(**config)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"])) or "config"
+            keys = ", ".join(cls.model_fields)
+            raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
+
+    def prepare(self, picture: Picture, framed: bool) -> Picture:
+        return fit(picture, framed, self.size, self.crop_pct, self.filter, self.mode)
