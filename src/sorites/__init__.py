@@ -1,3 +1,67 @@
-"""Sorites: how far can the world shift before a vision model fails, and does the model know?"""
+"""Sorites: how far can the world shift before a vision model fails, and does the model know?
+
+import sorites
+
+table = sorites.run("demo", limit=20)
+print(sorites.accuracy(table, by=["model", "shift"]))
+sorites.report(table, "report.html")
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sorites.core import (
+        add_metric,
+        add_model,
+        add_scorer,
+        add_shift,
+        add_source,
+        model,
+        scorer,
+        shift,
+        source,
+    )
+    from sorites.dataset import build
+    from sorites.errors import SoritesError
+    from sorites.runner import run
+    from sorites.table import read
+    from sorites.views import report
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "sorites.core": (
+        "Attr", "Box", "Model", "Outputs", "Sample", "Setting", "Shift", "Source",
+        "add_metric", "add_model", "add_scorer", "add_shift", "add_source", "model", "scorer", "shift", "source",
+    ),
+    "sorites.dataset": ("build",),
+    "sorites.errors": ("SoritesError",),
+    "sorites.runner": ("run",),
+    "sorites.table": ("read",),
+    "sorites.views": ("report",),
+}  # fmt: skip
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """Names are fetched when first used, so that ``import sorites`` and ``sorites --help`` stay fast; metrics by their names."""
+    if name in _HOME_OF:
+        return getattr(importlib.import_module(_HOME_OF[name]), name)
+    if not name.startswith("_"):
+        metrics = importlib.import_module("sorites.core").METRICS
+        if name in metrics.names():
+            return metrics.get(name)
+    raise AttributeError(f"module 'sorites' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted([*_HOME_OF, "__version__", *importlib.import_module("sorites.core").METRICS.names()])
+
+
+__all__ = [
+    "SoritesError", "__version__", "add_metric", "add_model", "add_scorer", "add_shift", "add_source",
+    "build", "model", "read", "report", "run", "scorer", "shift", "source",
+]  # fmt: skip

@@ -7,7 +7,6 @@ import json
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,12 @@ import polars as pl
 
 from sorites import folder as folders
 from sorites import plan as plans
-from sorites.core import Model, Outputs, Source
+from sorites.core import Model, Source
 from sorites.engines import ENGINES
 from sorites.errors import SoritesError
 from sorites.look import Record, Seen, look, try_models
 from sorites.plan import Plan, Unit
+from sorites.progress import Bar, Tick
 from sorites.refine import refine as bisect
 from sorites.shots import shots
 from sorites.suite import Suite
@@ -28,9 +28,6 @@ from sorites.suite import load as load_suite
 from sorites.table import read, rows, write, write_bytes
 
 BATCH = 8
-Tick = Callable[[int], None]
-Bar = Callable[[str, int], Tick]
-"""Opens a progress bar of so many steps and gives the function that advances it."""
 
 known: dict[str, Plan] = {}
 """Plans run by this process, by run id: their pictures can be made again without reading anything from disk."""
@@ -76,9 +73,11 @@ def run(
 
 
 def _as_model(thing: Model | Callable[..., Any]) -> Model:
+    if isinstance(thing, Model):
+        return thing
     from sorites.models.python import as_model
 
-    return thing if isinstance(thing, Model) else as_model(getattr(thing, "__name__", type(thing).__name__), thing)
+    return as_model(getattr(thing, "__name__", type(thing).__name__), thing)
 
 
 def execute(
@@ -97,19 +96,21 @@ def execute(
     if not plan.models:
         raise SoritesError(f'suite {plan.suite.name} names no model: add --model NAME. See "sorites list models".')
     start = ENGINES.get(engine)
-    tried = try_models(plan)
+    try_models(plan)
     run_id = folders.describe(plan)["run_id"]
     folder = Path(out) if out is not None else default_folder(plan)
     with folders.opened(folder, plan) as info:
         known[run_id] = plan
         _sweep_temporaries(folder)
-        job = functools.partial(start, workers=workers or os.cpu_count() or 1)
+
+        def job(units: Sequence[Unit], work: Callable[[Unit], None]) -> Iterator[Unit]:
+            return start(units, work, workers or os.cpu_count() or 1)
+
         grid = functools.partial(_grid, plan, folder, run_id, batch, keep_features)
         _stage(plan, folder, plan.units(), grid, job, keep_features, "evaluating", bar)
         if info["refine"]:
             probe = functools.partial(_probe, plan, folder, run_id, batch, info["refine"])
             _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
-    del tried
     return folder
 
 
@@ -208,28 +209,3 @@ def _packed(seen: Seen) -> bytes:
 def _sweep_temporaries(folder: Path) -> None:
     for left in folder.glob("*/*.tmp"):
         left.unlink(missing_ok=True)
-
-
-@contextmanager
-def bars() -> Iterator[Bar]:
-    """Progress bars on stderr, for people; quiet where stderr is not a terminal and says nothing twice."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
-
-    columns = (
-        TextColumn("{task.description:<11}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-
-        def bar(what: str, steps: int) -> Tick:
-            task = progress.add_task(what, total=steps)
-            return lambda n: progress.advance(task, n)
-
-        yield bar
-
-
-__all__ = ["BATCH", "Outputs", "bars", "default_folder", "execute", "feature_bytes", "known", "run"]

@@ -1,0 +1,225 @@
+"""The command line: one function a verb, each a single call into the rooms, imported when it is typed."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sorites.suite import Suite
+
+app = typer.Typer(
+    name="sorites",
+    help="How far can the world shift before a vision model fails, and does the model know?",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A built-in suite by name, or a .toml file.")]
+SourceName = Annotated[
+    str | None, typer.Option("--source", metavar="NAME[:PATH]", help="Pictures: stamps, folder:PATH, webdataset:PATH.")
+]
+Shifts = Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this shift; may be repeated.")]
+Levels = Annotated[list[int] | None, typer.Option("--level", metavar="N", help="Only this published level; may be repeated.")]
+Severities = Annotated[
+    list[float] | None,
+    typer.Option("--severity", metavar="X", help="A severity in the unit of the one --shift; may be repeated."),
+]
+LabelFile = Annotated[
+    str | None, typer.Option("--labels", metavar="FILE", help="Class names, one a line; default ImageNet's thousand.")
+]
+Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Only the first N samples of a fair order.")]
+Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of every draw.")]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Units at a time; default one a core.")]
+
+
+def _overridden(
+    suite: str,
+    source: str | None,
+    shifts: list[str] | None,
+    levels: list[int] | None,
+    severities: list[float] | None,
+    **plain: Any,
+) -> Suite:
+    from sorites.suite import load
+
+    return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), source=source, **plain)
+
+
+@app.command()
+def run(
+    suite: SuiteName,
+    source: SourceName = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model", metavar="NAME", help="lite0, timm:NAME[@weights], onnx:PATH, python:module:callable; may be repeated."
+        ),
+    ] = None,
+    shift: Shifts = None,
+    level: Levels = None,
+    severity: Severities = None,
+    scorer: Annotated[
+        list[str] | None, typer.Option("--scorer", metavar="NAME", help="Also keep this strangeness score; may be repeated.")
+    ] = None,
+    labels: LabelFile = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Pictures a model sees at once.")] = 8,
+    refine: Annotated[
+        float | None, typer.Option("--refine", metavar="F", help="Bisect failure points to this fraction of the top level.")
+    ] = None,
+    keep_features: Annotated[bool, typer.Option("--keep-features", help="Keep logits and features beside the table.")] = False,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Run folder; default runs/SUITE-ID.")] = None,
+    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="Where units run.")] = "local",
+    workers: Workers = None,
+) -> None:
+    """Evaluate models under a suite's shifts. Typed again, it goes on where it stopped."""
+    from sorites import plan as plans
+    from sorites import runner
+    from sorites.progress import bars
+    from sorites.summary import said
+
+    plain = {
+        "models": tuple(model or ()),
+        "scorers": tuple(scorer or ()),
+        "labels": labels,
+        "limit": limit,
+        "seed": seed,
+        "refine": refine,
+    }
+    plan = plans.make(_overridden(suite, source, shift, level, severity, **plain))
+    if keep_features:
+        typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
+    with bars() as bar:
+        folder = runner.execute(plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
+    said(folder)
+
+
+@app.command()
+def metrics(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help='See "sorites list metrics".')],
+    by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="Columns to group by.")] = None,
+    reference: Annotated[
+        str | None, typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to.")
+    ] = None,
+    format: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")] = "table",
+) -> None:
+    """Ask one question of a run's table."""
+    from sorites.summary import ask, printed
+
+    typer.echo(printed(ask(run, metric, by.split(",") if by else None, reference), format), nl=False)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run folders.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+) -> None:
+    """Write one self-contained page about one or more runs."""
+    from sorites.views import report as write_report
+
+    path = write_report(list(runs), out)
+    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser")
+
+
+@app.command()
+def show(
+    shift: Annotated[str, typer.Argument(metavar="SHIFT")],
+    image: Annotated[Path, typer.Argument(metavar="IMAGE")],
+    severity: Annotated[
+        list[float] | None, typer.Option("--severity", metavar="X", help="Instead of the levels; may be repeated.")
+    ] = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The strip; default IMAGE-SHIFT.png here.")] = None,
+) -> None:
+    """Draw one picture along one dial, as a strip."""
+    from sorites import core
+    from sorites.sources.decode import decode
+    from sorites.strip import save, strip
+
+    path = out or Path(f"{image.stem}-{shift}.png")
+    save(strip(decode(image), core.shift(shift), severity or (), seed), path)
+    typer.echo(f"wrote {path}")
+
+
+@app.command()
+def build(
+    suite: SuiteName,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder.")],
+    source: SourceName = None,
+    shift: Shifts = None,
+    level: Levels = None,
+    severity: Severities = None,
+    labels: LabelFile = None,
+    limit: Limit = None,
+    seed: Seed = None,
+    quality: Annotated[
+        int | None, typer.Option("--quality", metavar="N", help="JPEG of this quality instead of lossless PNG.")
+    ] = None,
+    workers: Workers = None,
+) -> None:
+    """Write a suite's shifted pictures as a dataset folder."""
+    from sorites.dataset import build as write_dataset
+    from sorites.progress import bars
+
+    recipe = _overridden(suite, source, shift, level, severity, labels=labels, limit=limit, seed=seed)
+    with bars() as bar:
+        written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
+    for error in errors[:20]:
+        typer.echo(f"not written: {error}", err=True)
+    typer.echo(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+    typer.echo(f"next: sorites run {suite} --source folder:{out}")
+
+
+@app.command(name="list")
+def list_(
+    kind: Annotated[str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|suites]")] = None,
+) -> None:
+    """List what can be named."""
+    from sorites.summary import listed
+
+    typer.echo(listed(kind), nl=False)
+
+
+@app.command()
+def check(
+    what: Annotated[str, typer.Argument(metavar="RUN|SUITE", help="A run folder, a suite's name or a .toml file.")],
+) -> None:
+    """Say whether a suite can run, or whether a run folder is whole."""
+    from sorites.checks import check as look_at
+
+    typer.echo(look_at(what))
+
+
+@app.callback(invoke_without_command=True)
+def _version(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    if version:
+        from sorites import __version__
+
+        typer.echo(__version__)
+        raise typer.Exit()
+
+
+def main() -> None:
+    """Errors a user can act on are one plain message and exit code 2; an interrupt keeps what is done."""
+    from sorites.errors import SoritesError
+
+    try:
+        app()
+    except SoritesError as error:
+        typer.echo(f"sorites: {error}", err=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        typer.echo("\nstopped; what is finished is kept: type the same command to go on", err=True)
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(141)

@@ -1,0 +1,141 @@
+"""Write the shifted pictures of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
+
+The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and evaluating on the fly
+give the same table. Files are lossless unless a JPEG quality is asked for.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import filelock
+from PIL import Image as Pillow
+
+from sorites import plan as plans
+from sorites.core import CLEAN, SHIFTS, Picture, Sample, Setting
+from sorites.engines.local import local
+from sorites.errors import SoritesError
+from sorites.folder import describe
+from sorites.plan import Plan, Unit
+from sorites.progress import Bar
+from sorites.shots import Shot, shots
+from sorites.sources import sidecar
+from sorites.suite import Suite
+from sorites.table import write, write_bytes
+
+
+def build(
+    suite: Suite, out: str | Path, *, quality: int | None = None, workers: int = 2, bar: Bar | None = None
+) -> tuple[int, list[str]]:
+    """Write the pictures that are not there yet, then the sidecar. Gives how many there are, and the errors met."""
+    if quality is not None and not 1 <= quality <= 100:
+        raise SoritesError(f"--quality wants 1 to 100, got {quality}")
+    plan, folder = plans.make(suite.model_copy(update={"models": ()})), Path(out)
+    folder.mkdir(parents=True, exist_ok=True)
+    names = _names(plan)
+    records: dict[Unit, list[dict[str, Any]]] = {}
+    errors: list[str] = []
+    with filelock.FileLock(folder / ".sorites.lock", timeout=0):
+        _claim(folder, plan, quality)
+        tick = bar("building", plan.images()) if bar else lambda n: None
+
+        def work(unit: Unit) -> None:
+            records[unit] = _write_unit(plan, unit, folder, quality, names, errors)
+
+        for unit in local(plan.units(), work, workers):
+            tick(len(records[unit]))
+        kept = [record for unit in plan.units() for record in records[unit]]
+        write(sidecar.frame(kept), folder / sidecar.NAME)
+    return len(kept), sorted(errors)
+
+
+def _claim(folder: Path, plan: Plan, quality: int | None) -> None:
+    """A folder holds one dataset: what another suite, seed or quality left there is not mixed in."""
+    what = {**describe(plan), "quality": quality}
+    path = folder / "sorites.json"
+    if path.exists():
+        if json.loads(path.read_text(encoding="utf-8")) != what:
+            raise SoritesError(
+                f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
+            )
+    elif any(p.name != ".sorites.lock" for p in folder.iterdir()):
+        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+    write_bytes(json.dumps(what, indent=1).encode(), path)
+
+
+def _write_unit(
+    plan: Plan, unit: Unit, folder: Path, quality: int | None, names: dict[str, str], errors: list[str]
+) -> list[dict[str, Any]]:
+    records = []
+    for shot in shots(plan, unit):
+        if shot.picture is None:
+            errors.append(f"{shot.sample.id}, {shot.shift} {shot.setting.canonical}: {shot.error}")
+            continue
+        path = PurePosixPath(
+            shot.shift, *_stop(shot.setting, shot.shift), names[shot.sample.id] + (".jpg" if quality else ".png")
+        )
+        if not (folder / path).exists():
+            write_bytes(_encoded(shot.picture, quality), folder / path)
+        records.append(_record(plan, shot, path))
+    return records
+
+
+def _encoded(picture: Picture, quality: int | None) -> bytes:
+    buffer = io.BytesIO()
+    options: dict[str, Any] = {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
+    Pillow.fromarray(picture).save(buffer, **options)
+    return buffer.getvalue()
+
+
+def _stop(setting: Setting, shift: str) -> list[str]:
+    """The folder of a setting: its level where it has one, else its severity or params; clean has none."""
+    if shift == CLEAN:
+        return []
+    if setting.level is not None:
+        return [str(setting.level)]
+    return [_safe(f"{setting.severity:g}" if setting.severity is not None else setting.canonical)]
+
+
+def _safe(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+
+
+def _names(plan: Plan) -> dict[str, str]:
+    """Sample to ``class/name``: the class id as folder, the file's own name, numbered where two would meet."""
+    taken: dict[str, int] = {}
+    names: dict[str, str] = {}
+    for sample in sorted((s for group in plan.groups.values() for s in group), key=lambda s: s.id):
+        if sample.id in names:
+            continue
+        place = f"{_class_folder(plan, sample)}/{_safe(PurePosixPath(sample.id).stem)}"
+        taken[place] = taken.get(place, 0) + 1
+        names[sample.id] = place if taken[place] == 1 else f"{place}~{taken[place]}"
+    return names
+
+
+def _class_folder(plan: Plan, sample: Sample) -> str:
+    return "unlabelled" if sample.label is None else _safe(plan.labels.ids[sample.label])
+
+
+def _record(plan: Plan, shot: Shot, path: PurePosixPath) -> dict[str, Any]:
+    sample, ids = shot.sample, plan.labels.ids
+    return {
+        "path": str(path),
+        "sample_id": sample.id,
+        "image_id": plan.image_id(sample, shot.shift, shot.setting),
+        "label": None if sample.label is None else ids[sample.label],
+        "accept": [ids[i] for i in sorted(sample.right)],
+        "split": sample.split,
+        "attrs": [vars(attr) for attr in sample.attrs],
+        "family": SHIFTS.get(shot.shift).family if shot.shift in plan.dials else shot.shift,
+        "shift": shot.shift,
+        "severity": shot.setting.severity,
+        "level": shot.setting.level,
+        "params": json.dumps(dict(shot.setting.params), sort_keys=True),
+        "framed": sample.framed or plan.suite.frame is not None,
+        "seed": plan.suite.seed,
+    }

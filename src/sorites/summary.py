@@ -1,0 +1,131 @@
+"""What the verbs print: a run's closing table, a metric's answer, and what can be named."""
+
+from __future__ import annotations
+
+import inspect
+import io
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sorites.core import CLEAN, METRICS, MODELS, SCORERS, SHIFTS, SOURCES
+from sorites.errors import SoritesError, UnknownName
+from sorites.folder import read_info
+from sorites.registry import Registry
+from sorites.suite import builtin_suites, load
+from sorites.table import read
+
+
+def ask(run: Path, metric: str, by: Sequence[str] | None = None, reference: str | None = None) -> pl.DataFrame:
+    """One metric of a run. A metric that needs a reference model takes the suite's where none is named."""
+    question, options = METRICS.get(metric), {}
+    if by is not None:
+        options["by"] = by
+    if "reference" in inspect.signature(question).parameters:
+        named = reference or read_info(run)["suite"].get("reference")
+        if named is None:
+            raise SoritesError(f"{metric} is relative to a reference model: add --reference MODEL")
+        options["reference"] = named
+    elif reference is not None:
+        raise SoritesError(f"{metric} takes no reference model")
+    return question(read(run), **options)
+
+
+def printed(frame: pl.DataFrame, format: str) -> str:
+    """A frame as text: for the eye, or whole and exact for another program."""
+    if format == "csv":
+        return frame.write_csv()
+    if format == "json":
+        return frame.write_json() + "\n"
+    if format != "table":
+        raise SoritesError(f"--format wants table, csv or json, got {format!r}")
+    return _drawn(frame)
+
+
+def _drawn(frame: pl.DataFrame) -> str:
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    numeric = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
+    drawn = Table(box=box.SIMPLE, pad_edge=False)
+    for name in frame.columns:
+        drawn.add_column(name, justify="right" if name in numeric else "left")
+    for row in frame.iter_rows():
+        drawn.add_row(*("–" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+    screen = io.StringIO()
+    Console(file=screen, width=max(Console().width, 100), markup=False).print(drawn)
+    return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
+
+
+def said(folder: Path, say: Callable[[str], None] = print) -> None:
+    """How a run went: the headline a model, what failed, what was written, what to type next."""
+    say(printed(headline(folder), "table"))
+    table = read(folder)
+    counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
+    rows, errors, probes = counts.row(0)
+    if errors:
+        first = table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
+        say(f"{errors} rows are errors, kept as such and left out of every mean; the first, {first[0]}: {first[1]}")
+    say(f"wrote {rows} rows to {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
+    say(f"next: sorites report {folder}   or   sorites metrics {folder} accuracy --by model,shift")
+
+
+def headline(folder: Path) -> pl.DataFrame:
+    """Per model: accuracy clean and under shift with their intervals, the drop, and where half the pictures are lost."""
+    table = read(folder)
+    clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
+    shifted = METRICS.get("mean_accuracy")(table)
+    drop = METRICS.get("accuracy_drop")(table, by=["model"])
+    half = METRICS.get("failure_point")(table, by=["model"], relative=True)
+    frame = clean.select("model", "n", clean=_points())
+    for name, part in (("shifted", shifted), ("drop", drop), ("half lost at (% of dial)", half)):
+        frame = frame.join(part.select("model", _points().alias(name)), on="model", how="left")
+    return frame
+
+
+def _points() -> pl.Expr:
+    """A share as percent with its 95 % interval."""
+
+    def number(column: str) -> pl.Expr:
+        return (100 * pl.col(column)).round(1).cast(pl.String).fill_null("–")
+
+    return pl.format("{}  [{}, {}]", number("value"), number("low"), number("high"))
+
+
+def _first_line(thing: Any) -> str:
+    return (inspect.getdoc(thing) or "").split("\n")[0]
+
+
+def _listed_plain(registry: Registry[Any]) -> list[tuple[str, str]]:
+    return [(name, _first_line(registry.get(name))) for name in registry.names()]
+
+
+def _listed_shifts() -> list[tuple[str, str]]:
+    found = [(SHIFTS.get(name), name) for name in SHIFTS.names()]
+    return [(name, f"{s.about}  [{s.family}; {s.unit}; levels {', '.join(f'{x:.3g}' for x in s.levels)}]") for s, name in found]
+
+
+KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
+    "shifts": _listed_shifts,
+    "models": lambda: _listed_plain(MODELS),
+    "sources": lambda: _listed_plain(SOURCES),
+    "metrics": lambda: _listed_plain(METRICS),
+    "scorers": lambda: _listed_plain(SCORERS),
+    "suites": lambda: [(name, load(name).about) for name in builtin_suites()],
+}
+
+
+def listed(kind: str | None = None) -> str:
+    """Names with a line each, of one kind or of all."""
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS, f"One of {', '.join(KINDS)}.")
+    blocks = []
+    for name in [kind] if kind else KINDS:
+        entries = KINDS[name]()
+        width = max((len(entry) for entry, _ in entries), default=0)
+        lines = [f"  {entry:<{width}}  {about}".rstrip() for entry, about in entries]
+        blocks.append("\n".join([*([] if kind else [f"{name}:"]), *lines]))
+    return "\n".join(blocks) + "\n"

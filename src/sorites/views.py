@@ -1,0 +1,73 @@
+"""Run folders and bare tables as the report wants them: with their story, their class names and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sorites import plan as plans
+from sorites.core import Picture
+from sorites.errors import SoritesError
+from sorites.folder import describe, read_info
+from sorites.labels import labels as labels_of
+from sorites.plan import Plan
+from sorites.reports.view import RunView
+from sorites.runner import known
+from sorites.shots import captured, turned
+from sorites.suite import parse
+from sorites.table import Table, read
+
+
+def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html") -> Path:
+    """One self-contained page from run folders or tables."""
+    from sorites.reports import page
+
+    several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
+    views = [view for item in several for view in _views(item)]
+    return page(views, Path(out))
+
+
+def _views(item: str | Path | Table) -> list[RunView]:
+    if isinstance(item, (str, Path)):
+        return [_view(read(item), read_info(item))]
+    table = item.lazy()
+    ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
+    return [_view(table.filter(pl.col("run_id") == run_id), _told(run_id)) for run_id in ids]
+
+
+def _told(run_id: str) -> dict[str, Any]:
+    return describe(known[run_id]) if run_id in known else {}
+
+
+def _view(table: pl.LazyFrame, info: dict[str, Any]) -> RunView:
+    if not info:
+        return RunView(table, "table", {}, None, None)
+    suite = parse(info["suite"], "run.json")
+    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(info))
+
+
+def _pictures(info: dict[str, Any]) -> Callable[[str, str, float], Picture]:
+    """Make any picture of a run again: the same source, frame, draw and rounding give the same pixels."""
+    held: list[Plan] = []
+
+    def picture(sample_id: str, shift: str, severity: float) -> Picture:
+        if not held:
+            suite = parse({**info["suite"], "models": ()}, "run.json")
+            held.append(known.get(info["run_id"]) or plans.make(suite))
+        return _again(held[0], sample_id, shift, severity)
+
+    return picture
+
+
+def _again(plan: Plan, sample_id: str, shift: str, severity: float) -> Picture:
+    for sample in plan.groups.get(shift, ()):
+        if sample.id != sample_id or (shift not in plan.dials and sample.setting.severity != severity):
+            continue
+        shot = next(turned(plan, sample, shift, [severity])) if shift in plan.dials else captured(plan, sample)
+        if shot.picture is not None:
+            return shot.picture
+        raise SoritesError(shot.error or f"no picture of {sample_id}")
+    raise SoritesError(f"the source no longer holds {sample_id} under {shift}")
