@@ -34,18 +34,16 @@ class Frame(_Strict):
         return self
 
     def __call__(self, picture: Picture) -> Picture:
-        """Resize, then crop; only the part that the crop keeps is computed."""
         height, width = picture.shape[:2]
         short = min(height, width)
-        high, wide = max(1, round(height * self.resize / short)), max(1, round(width * self.resize / short))
-        out_high, out_wide = (self.crop, self.crop) if self.crop else (high, wide)
-        top, left = (high - out_high) // 2, (wide - out_wide) // 2
-        if (high, wide) == (height, width):
-            return np.ascontiguousarray(picture[top : top + out_high, left : left + out_wide])
-        down, across = height / high, width / wide
-        box = (left * across, top * down, (left + out_wide) * across, (top + out_high) * down)
-        box = (box[0], box[1], min(box[2], width), min(box[3], height))
-        return np.asarray(Pillow.fromarray(picture).resize((out_wide, out_high), Pillow.Resampling[self.filter.upper()], box))
+        size = (max(1, round(width * self.resize / short)), max(1, round(height * self.resize / short)))
+        if size != (width, height):
+            resample = Pillow.Resampling[self.filter.upper()]
+            picture = np.asarray(Pillow.fromarray(picture).resize(size, resample))
+        if self.crop is None:
+            return picture
+        top, left = (picture.shape[0] - self.crop) // 2, (picture.shape[1] - self.crop) // 2
+        return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
 
 
 class Dial(_Strict):
