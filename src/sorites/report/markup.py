@@ -1,0 +1,96 @@
+"""Markup that is safe by construction: text is escaped unless it already is markup."""
+
+from __future__ import annotations
+
+import html
+import math
+from collections.abc import Iterable, Sequence
+
+
+class Html(str):
+    """Text that is already markup. Everything else that reaches a page is escaped on the way."""
+
+    __slots__ = ()
+
+
+EMPTY = Html("")
+VOID = frozenset({"img", "input", "meta", "link"})
+DASH = "–"
+"""Stands where a number is missing."""
+THIN = "\u202f"
+"""A narrow space that does not break, between a number and its unit."""
+
+
+def safe(text: object) -> Html:
+    """Markup as it is, anything else escaped."""
+    return text if isinstance(text, Html) else Html(html.escape(str(text), quote=True))
+
+
+def join(parts: Iterable[object], between: str = "") -> Html:
+    return Html(safe(between).join(safe(part) for part in parts))
+
+
+def tag(name: str, /, *children: object, **attrs: object) -> Html:
+    """``tag("p", "a < b", cls="note")``. None and False leave an attribute out, True gives it no value; ``cls`` is class."""
+    opened = "".join(_attribute(key, value) for key, value in attrs.items())
+    return Html(f"<{name}{opened}>" if name in VOID else f"<{name}{opened}>{join(children)}</{name}>")
+
+
+def _attribute(key: str, value: object) -> str:
+    name = {"cls": "class"}.get(key, key.rstrip("_").replace("_", "-"))
+    if value is None or value is False:
+        return ""
+    return f" {name}" if value is True else f' {name}="{safe(value)}"'
+
+
+def percent(value: float | None, digits: int = 1) -> str:
+    """A fraction as a percentage; missing is a dash, never 0."""
+    return DASH if _missing(value) else f"{100 * value:.{digits}f}{THIN}%"  # type: ignore[operator]
+
+
+def points(value: float | None, digits: int = 1) -> str:
+    """A difference of two fractions in percentage points, always signed."""
+    if _missing(value):
+        return DASH
+    text = f"{100 * value:+.{digits}f}".replace("-", "−")  # type: ignore[operator]
+    return f"{text}{THIN}points"
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """Significant digits enough to read, no trailing zeros, no exponent a reader has to decode."""
+    if _missing(value):
+        return DASH
+    text = f"{value:.{digits}g}"
+    return f"{float(text):,.0f}" if "e+" in text else text.replace("-", "−")
+
+
+def count(value: int) -> str:
+    return f"{value:,}".replace(",", THIN)
+
+
+def several(value: int, one: str, many: str = "") -> str:
+    """``several(3, "model")`` is "3 models"."""
+    return f"{count(value)} {one if value == 1 else many or one + 's'}"
+
+
+def between(low: str, high: str) -> str:
+    """An interval in words, the percent sign kept once: "61.2 to 74.0 %"."""
+    sign = f"{THIN}%"
+    return f"{low.removesuffix(sign) if high.endswith(sign) else low} to {high}"
+
+
+def grid(head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1, caption: str = "") -> Html:
+    """A table that scrolls inside itself on a narrow screen; the first ``text`` columns are words, the rest numbers."""
+    kinds = ["word" if i < text else "num" for i in range(len(head))]
+    top = tag("tr", *(tag("th", cell, scope="col", cls=kind) for cell, kind in zip(head, kinds, strict=True)))
+    body = [tag("tr", *(_cell(cell, kind, i) for i, (cell, kind) in enumerate(zip(row, kinds, strict=True)))) for row in rows]
+    titled = tag("caption", caption) if caption else EMPTY
+    return tag("div", tag("table", titled, tag("thead", top), tag("tbody", *body)), cls="scroll", tabindex="0")
+
+
+def _cell(cell: object, kind: str, column: int) -> Html:
+    return tag("th", cell, scope="row", cls=kind) if column == 0 else tag("td", cell, cls=kind)
+
+
+def _missing(value: float | None) -> bool:
+    return value is None or math.isnan(value)

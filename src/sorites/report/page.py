@@ -1,0 +1,104 @@
+"""The page: one HTML file that needs nothing else, neither network nor server."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from importlib.resources import files
+from pathlib import Path
+
+import polars as pl
+
+from sorites.report.footer import footer
+from sorites.report.markup import EMPTY, Html, join, several, tag
+from sorites.report.section import Section, sections
+from sorites.report.summary import in_short
+from sorites.report.view import RunView, View, merge
+from sorites.table import write_bytes
+
+
+def page(runs: Sequence[RunView], out: Path) -> Path:
+    """Write the report of one or more runs to ``out``, whole or not at all, and return where it is."""
+    view = merge(runs)
+    write_bytes(render(view).encode("utf-8", errors="replace"), Path(out))
+    return Path(out)
+
+
+def render(view: View) -> Html:
+    """The whole document. Its policy lets only its own two scripts run and nothing be fetched."""
+    import plotly.offline
+
+    made = sections(view)
+    body = join([_hero(view), _navigation(made), tag("main", *(_section(*item) for item in made.items())), footer(view)])
+    scripts = [plotly.offline.get_plotlyjs(), _asset("page.js")] if 'class="chart"' in body else [_asset("page.js")]
+    head = join(
+        [
+            Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
+            Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
+            tag("title", f"{_title(view)} · Sorites"),
+            Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}</style>'),
+        ]
+    )
+    code = join(Html(f"<script>{script}</script>") for script in scripts)
+    return Html(f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{body}{code}</body></html>\n')
+
+
+def _asset(name: str) -> str:
+    return files("sorites.report").joinpath(name).read_text(encoding="utf-8")
+
+
+def _policy(scripts: Sequence[str]) -> str:
+    hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
+    allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
+    return (
+        f"default-src 'none'; script-src {allowed}; style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _title(view: View) -> str:
+    return " + ".join(dict.fromkeys(run.name for run in view.runs))
+
+
+def _hero(view: View) -> Html:
+    about = " ".join(dict.fromkeys(str(run.suite["about"]) for run in view.runs if run.suite.get("about")))
+    words = [
+        tag("p", f"Sorites · {_title(view)}", cls="kind"),
+        tag("h1", "How far can the world shift before the model fails?"),
+        tag("p", in_short(view), cls="short"),
+        tag("p", join([*([about] if about else []), _facts(view)], " "), cls="facts"),
+    ]
+    return tag("header", tag("div", *words), _heaps(), cls="hero")
+
+
+def _facts(view: View) -> str:
+    labels = view.table.filter((pl.col("output") == "label") & pl.col("error").is_null())
+    counted = labels.select(rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique()).collect(engine="streaming")
+    parts = [
+        several(counted["samples"].item(), "picture"),
+        several(len(view.shifts), "shift"),
+        several(len(view.models), "model"),
+        several(counted["rows"].item(), "prediction"),
+    ]
+    return " · ".join(parts)
+
+
+def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:
+    """The sorites, drawn: a heap that loses grains until nobody would call it one."""
+    grains, left = [], 0.0
+    for size in sizes:
+        for row in range(size):
+            y = gap * (sizes[0] - size + row + 0.6)
+            grains += [f'<circle cx="{left + gap * (size + 2 * i - row) / 2:.1f}" cy="{y:.1f}" r="2.6"/>' for i in range(row + 1)]
+        left += gap * (size + 1.5)
+    return Html(f'<svg viewBox="0 0 {left:.0f} {gap * sizes[0] + 2:.0f}" aria-hidden="true">{"".join(grains)}</svg>')
+
+
+def _navigation(made: Mapping[str, Section]) -> Html:
+    links = [tag("li", tag("a", section.short, href=f"#{name}")) for name, section in made.items()]
+    return tag("nav", tag("ul", *links), aria_label="Sections") if links else EMPTY
+
+
+def _section(name: str, section: Section) -> Html:
+    lead = tag("p", section.lead, cls="lead") if section.lead else EMPTY
+    return tag("section", tag("h2", section.title), lead, section.body, id=name)

@@ -1,0 +1,49 @@
+"""A section of the page, and the decorator that adds one.
+
+A later part of the toolkit, or another package, adds a section without touching the page:
+
+    @add_section(order=45)
+    def heat_maps(view: View) -> Section | None:
+        ...                       # None, and it does not appear
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sorites.registry import Registry
+from sorites.report.markup import EMPTY, Html
+from sorites.report.view import View
+
+
+@dataclass(frozen=True)
+class Section:
+    """``title`` heads it and ``short`` names it in the navigation; ``lead`` says in a sentence or two how to read it."""
+
+    title: str
+    body: Html
+    short: str
+    lead: str | Html = EMPTY
+
+
+Maker = Callable[[View], Section | None]
+
+SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.report")
+
+
+def add_section(order: int) -> Callable[[Maker], Maker]:
+    """Sections stand by rising ``order`` (the built-in ones are ten apart), then by name."""
+
+    def register(maker: Maker) -> Maker:
+        SECTIONS.add(maker.__name__, (order, maker))
+        return maker
+
+    return register
+
+
+def sections(view: View) -> dict[str, Section]:
+    """Those that have something to say, by name, in order."""
+    ordered = sorted((SECTIONS.get(name)[0], name) for name in SECTIONS.names())
+    made = {name: SECTIONS.get(name)[1](view) for _, name in ordered}
+    return {name: section for name, section in made.items() if section is not None}

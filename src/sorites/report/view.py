@@ -1,0 +1,128 @@
+"""What a page looks at: runs as they are given, and all of them as one table."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import polars as pl
+
+from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift
+from sorites.errors import SoritesError, UnknownName
+from sorites.labels import Labels
+from sorites.rng import digest
+from sorites.table import KEY
+
+UNTOUCHED = pl.col("shift") == CLEAN
+Remake = Callable[[str, str, float], Picture]
+
+
+@dataclass(frozen=True)
+class RunView:
+    """One run: its table, what its ``run.json`` says (empty for a bare table), and how to see its pictures again."""
+
+    table: pl.LazyFrame
+    name: str
+    info: Mapping[str, Any] = field(default_factory=dict)
+    labels: Labels | None = None
+    picture: Remake | None = None
+    """(sample_id, shift, severity) to the picture as the model saw it; may raise SoritesError."""
+
+    @property
+    def suite(self) -> Mapping[str, Any]:
+        return self.info.get("suite") or {}
+
+
+@dataclass(frozen=True)
+class View:
+    """All runs of a page as one table, in which a picture that several runs share is counted once."""
+
+    runs: tuple[RunView, ...]
+    table: pl.LazyFrame
+    owners: Mapping[str, tuple[RunView, ...]]
+    """``run_id`` as it stands in ``table`` to the runs behind it."""
+    _asked: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+
+    def ask(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
+        """The metric's answer on the whole table, or on the rows ``where`` keeps; asked twice, computed once."""
+        key = f"{metric.__module__}.{metric.__qualname__} {where} {sorted(options.items())}"
+        if key not in self._asked:
+            self._asked[key] = metric(self.table if where is None else self.table.filter(where), **options)
+        return self._asked[key]
+
+    @functools.cached_property
+    def models(self) -> tuple[str, ...]:
+        return self._in_order("model", [name for run in self.runs for name in run.suite.get("models", ())])
+
+    @functools.cached_property
+    def shifts(self) -> tuple[str, ...]:
+        """Every shift but clean, in the order of the suites."""
+        named = [dial["name"] if isinstance(dial, Mapping) else dial for run in self.runs for dial in run.suite.get("shifts", ())]
+        return tuple(name for name in self._in_order("shift", named) if name != CLEAN)
+
+    def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:
+        held = self.table.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls()
+        return tuple(name for name in dict.fromkeys([*first, *sorted(held)]) if name in set(held))
+
+    def said(self, run_id: str, label: int | None) -> str:
+        """The class a label number stands for, in words where the run has them."""
+        if label is None:
+            return "nothing"
+        named = next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None)
+        return named.names[label] if named is not None and 0 <= label < len(named) else f"class {label}"
+
+    def picture(self, run_id: str, sample_id: str, shift: str, severity: float) -> Picture | None:
+        """The picture as the model saw it, or None where no run behind ``run_id`` can make it again."""
+        for run in self.owners.get(run_id, ()):
+            if run.picture is not None:
+                try:
+                    return run.picture(sample_id, shift, severity)
+                except SoritesError:
+                    continue
+        return None
+
+
+def merge(runs: Sequence[RunView]) -> View:
+    """Runs of the same source, frame and seed become one: the pictures they share are then the same pictures."""
+    if not runs:
+        raise SoritesError("a report needs at least one run, got none")
+    if len(runs) == 1:
+        return View(tuple(runs), runs[0].table, dict.fromkeys(_ids(runs[0].table), (runs[0],)))
+    kinds = [_kind(run) for run in runs]
+    tables = [
+        run.table if kind is None else run.table.with_columns(run_id=pl.lit(kind)) for run, kind in zip(runs, kinds, strict=True)
+    ]
+    owners: dict[str, tuple[RunView, ...]] = {}
+    for run, kind in zip(runs, kinds, strict=True):
+        for id_ in [kind] if kind is not None else _ids(run.table):
+            owners[id_] = (*owners.get(id_, ()), run)
+    return View(tuple(runs), pl.concat(tables).unique(KEY, keep="first", maintain_order=True), owners)
+
+
+def _kind(run: RunView) -> str | None:
+    """Equal for runs whose samples and draws are the same; None where the run does not say."""
+    if not run.suite:
+        return None
+    same = {key: run.suite.get(key) for key in ("source", "frame", "labels")}
+    return digest(json.dumps(same, sort_keys=True, default=str), run.info.get("seed")).hex()
+
+
+def _ids(table: pl.LazyFrame) -> list[str]:
+    ids = table.select(pl.col("run_id").unique()).collect(engine="streaming")["run_id"]
+    return [id_ for id_ in ids if id_ is not None]
+
+
+def shift_named(name: str) -> Shift | None:
+    """The dial of that name; None for a captured shift, which only its source knows."""
+    try:
+        return SHIFTS.get(name)
+    except UnknownName:
+        return None
+
+
+def unit(shift: str) -> str:
+    found = shift_named(shift)
+    return found.unit if found is not None else ""
