@@ -64,6 +64,11 @@ def shuffled(world: pl.DataFrame) -> pl.DataFrame:
     return world.sample(fraction=1.0, shuffle=True, seed=3)
 
 
-@pytest.fixture(scope="session")
-def make() -> tuple[Callable[..., Row], Callable[[Iterable[Row]], pl.DataFrame]]:
-    return row, frame
+@pytest.fixture(scope="session", name="row")
+def _row() -> Callable[..., Row]:
+    return row
+
+
+@pytest.fixture(scope="session", name="frame")
+def _frame() -> Callable[[Iterable[Row]], pl.DataFrame]:
+    return frame

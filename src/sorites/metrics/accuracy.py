@@ -81,9 +81,10 @@ def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.L
     names = list(parts)
     of_shift = list(dict.fromkeys([*keys, *SAMPLE, "shift"]))
     of_sample = list(dict.fromkeys([*keys, *SAMPLE]))
-    settings = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
-    shifts = settings.group_by(of_sample).agg(pl.col("rows").sum(), *(pl.col(name).mean() for name in names))
-    return shifts.group_by(keys).agg(
+    means = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
+    if "shift" not in keys:
+        means = means.group_by(of_sample).agg(pl.col("rows").sum(), *(pl.col(name).mean() for name in names))
+    return means.group_by(keys).agg(
         *(pl.col(name).mean() for name in names),
         value_squared=(pl.col("value") ** 2).mean(),
         n=pl.len().cast(pl.Int64),

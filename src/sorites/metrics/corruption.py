@@ -17,6 +17,9 @@ from sorites.metrics.intervals import normal
 from sorites.metrics.rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, judged
 from sorites.table import Table
 
+ROUNDING = 1e-12
+"""A sum of errors below this is 0 but for the order of additions."""
+
 
 @add_metric
 def corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), reference: str | None = None) -> pl.DataFrame:
@@ -64,7 +67,7 @@ def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.D
     parts = _by_sample(_paired(errors, reference), keys).collect(engine="streaming")
     of_shift = list(dict.fromkeys([*keys, "shift"]))
     over, under = (pl.col(name).sum().over(of_shift) for name in ("mine", "theirs"))
-    ratios = parts.with_columns(under=under, ratio=pl.when(under != 0).then(over / under))
+    ratios = parts.with_columns(under=under, ratio=pl.when(under.abs() > ROUNDING).then(over / under))
     parted = ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
     means = (
         parted.group_by(of_shift).agg(pl.col("ratio").first()).group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())

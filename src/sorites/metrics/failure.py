@@ -68,10 +68,13 @@ def _nth(rank: pl.Expr) -> pl.Expr:
 
 def _lower_rank(n: pl.Series) -> pl.Series:
     """The greatest r for which the r-th of n values is below the true median with at least 97.5 % certainty; 0 if none."""
-    from scipy.stats import binom
+    from scipy.special import bdtr, bdtrik
 
     sizes, where = np.unique(n.to_numpy(), return_inverse=True)
-    return pl.Series(binom.ppf(0.025, sizes, 0.5)[where], dtype=pl.Int64)
+    rank = np.ceil(bdtrik(0.025, sizes, 0.5))
+    one_less = np.maximum(rank - 1, 0)
+    rank = np.where(bdtr(one_less, sizes, 0.5) >= 0.025, one_less, rank)
+    return pl.Series(rank[where], dtype=pl.Int64)
 
 
 @add_metric

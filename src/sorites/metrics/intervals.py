@@ -12,7 +12,7 @@ def wilson(value: pl.Expr, n: pl.Expr) -> dict[str, pl.Expr]:
     """``low`` and ``high`` of a share seen in ``n`` independent rows (Wilson 1927); null where ``n`` is 0."""
     shrink = 1 + Z**2 / n
     middle = (value + Z**2 / (2 * n)) / shrink
-    half = (Z / shrink) * (value * (1 - value) / n + Z**2 / (4 * n**2)).sqrt()
+    half = (Z / shrink) * (value * (1 - value) / n + (Z / (2 * n)) ** 2).sqrt()
     return {
         "low": pl.when(n > 0).then((middle - half).clip(0, 1)),
         "high": pl.when(n > 0).then((middle + half).clip(0, 1)),
@@ -31,5 +31,7 @@ def clustered_wilson(value: pl.Expr, spread: pl.Expr, n: pl.Expr, rows: pl.Expr)
     ``n`` is replaced by the number of independent verdicts that would vary as much (Korn & Graubard 1998), at most ``rows``:
     with one verdict a sample that is ``n`` itself.
     """
-    as_many = pl.when(value * (1 - value) > 0).then((value * (1 - value) * n / spread).clip(upper_bound=rows)).otherwise(n)
+    as_many = (
+        pl.when(value * (1 - value) > 0).then((value * (1 - value) * n / spread.clip(0)).clip(upper_bound=rows)).otherwise(n)
+    )
     return wilson(value, as_many)

@@ -1,0 +1,81 @@
+"""What every metric promises, swept over the registry."""
+
+import inspect
+from typing import Any
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import sorites.metrics
+from sorites.core import METRICS, Metric
+from sorites.errors import SoritesError
+
+NAMES = METRICS.names()
+
+
+def options(ask: Metric) -> dict[str, Any]:
+    return {"reference": "weak"} if "reference" in inspect.signature(ask).parameters else {}
+
+
+def default_by(ask: Metric) -> tuple[str, ...]:
+    by: tuple[str, ...] = inspect.signature(ask).parameters["by"].default
+    return by
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_answers_with_by_value_and_n_whatever_the_order_of_rows(name: str, world: pl.DataFrame, shuffled: pl.DataFrame) -> None:
+    ask = METRICS.get(name)
+    answer = ask(world, **options(ask))
+    by = default_by(ask)
+    assert answer.columns[: len(by)] == list(by)
+    assert {"value", "n"} <= set(answer.columns)
+    assert answer.height > 0
+    assert answer["n"].min() > 0
+    assert_frame_equal(answer, ask(shuffled.lazy(), **options(ask)), rel_tol=1e-12, abs_tol=1e-12)
+    assert answer.select(by).equals(answer.select(by).sort(by))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_table_gives_an_empty_frame_of_the_same_columns(name: str, world: pl.DataFrame) -> None:
+    ask = METRICS.get(name)
+    empty = ask(world.clear())
+    assert empty.height == 0
+    assert empty.schema == ask(world, **options(ask)).schema
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_unknown_column_is_named_with_a_near_one(name: str, world: pl.DataFrame) -> None:
+    ask = METRICS.get(name)
+    with pytest.raises(SoritesError, match=r"no column named 'modle'. Did you mean model"):
+        ask(world, by=("modle", "shift"), **options(ask))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_table_is_left_as_it_was(name: str, world: pl.DataFrame) -> None:
+    before = world.clone()
+    METRICS.get(name)(world, **options(METRICS.get(name)))
+    assert_frame_equal(world, before)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bounds_hold_the_value(name: str, world: pl.DataFrame) -> None:
+    ask = METRICS.get(name)
+    answer = ask(world, **options(ask))
+    if "low" in answer.columns:
+        bounded = answer.drop_nulls(["low", "high", "value"])
+        assert ((bounded["low"] <= bounded["value"] + 1e-12) & (bounded["value"] <= bounded["high"] + 1e-12)).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_is_exported_by_its_name(name: str) -> None:
+    assert getattr(sorites.metrics, name) is METRICS.get(name)
+    assert name in sorites.metrics.__all__
+
+
+def test_one_column_may_be_a_plain_string_and_none_pools_everything(world: pl.DataFrame) -> None:
+    assert sorites.metrics.accuracy(world, by="model")["model"].to_list() == ["mid", "strong", "weak"]
+    pooled = sorites.metrics.accuracy(world, by=())
+    assert pooled.columns == ["value", "n", "low", "high", "missing"]
+    assert pooled["n"].to_list() == [3 * 40 * 10]
+    assert sorites.metrics.failure_point(world, by=(), relative=True)["n"].to_list() == [3 * 40 * 2]

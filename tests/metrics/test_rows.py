@@ -1,0 +1,46 @@
+from typing import Any
+
+import polars as pl
+import pytest
+
+from sorites.errors import SoritesError
+from sorites.metrics import accuracy, failure_point, with_clean
+from sorites.metrics.rows import ask, judged
+
+
+@pytest.mark.parametrize(
+    "passed_over",
+    [{"output": "ood"}, {"probe": True}, {"valid": False}, {"correct": None, "error": "x"}, {"correct": None, "known": False}],
+)
+def test_judged_rows_are_label_rows_with_a_verdict(passed_over: dict[str, Any], row: Any, frame: Any) -> None:
+    kept, left = row("a", "blur", 1.0, True), row("b", "blur", 1.0, True) | passed_over
+    rows, _ = ask(frame([kept, left]), ())
+    assert judged(rows).collect()["sample_id"].to_list() == ["a"]
+
+
+@pytest.mark.parametrize("kept", [{"probe": None}, {"valid": None}, {"valid": True}])
+def test_null_means_not_said(kept: dict[str, Any], row: Any, frame: Any) -> None:
+    rows, _ = ask(frame([row("a", "blur", 1.0, True) | kept]), ())
+    assert judged(rows).collect().height == 1
+
+
+def test_with_clean_starts_every_dial_and_only_dials(world: pl.DataFrame) -> None:
+    curves = accuracy(with_clean(world))
+    starts = curves.filter(pl.col("severity") == 0).select("shift", "model", "value", "n")
+    clean = starts.filter(pl.col("shift") == "clean").drop("shift")
+    assert starts["shift"].unique().sort().to_list() == ["blur", "clean", "noise"]
+    for shift in ("blur", "noise"):
+        assert starts.filter(pl.col("shift") == shift).drop("shift").equals(clean)
+    assert curves.filter(pl.col("severity") != 0).equals(accuracy(world).filter(pl.col("severity") != 0))
+
+
+def test_with_clean_stays_within_a_run(row: Any, frame: Any) -> None:
+    rows = [row("a", "clean", 0.0, True, run_id="1"), row("a", "blur", 1.0, True, run_id="1")]
+    rows += [row("a", "clean", 0.0, False, run_id="2"), row("a", "noise", 1.0, True, run_id="2")]
+    curves = accuracy(with_clean(frame(rows))).filter(pl.col("severity") == 0, pl.col("shift") != "clean")
+    assert curves.select("shift", "value", "n").rows() == [("blur", 1.0, 1), ("noise", 0.0, 1)]
+
+
+def test_a_trajectory_cannot_be_cut_by_what_it_runs_over(world: pl.DataFrame) -> None:
+    with pytest.raises(SoritesError, match="grouped by 'severity'"):
+        failure_point(world, by=("model", "shift", "severity"))
