@@ -1,3 +1,6 @@
-"""Pictures in, logits and features out: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:callable``."""
+"""Pictures in, logits and features out: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:name``."""
 
 from sorites.models import lite as lite
+from sorites.models import onnx as onnx
+from sorites.models import python as python
+from sorites.models import timm as timm

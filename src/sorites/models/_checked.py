@@ -17,7 +17,7 @@ Forward = Callable[[list[NDArray[Any]]], Outputs]
 def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
     """``values`` as float32 N x C, from anything array-like (a torch tensor too)."""
     if hasattr(values, "detach"):
-        values = values.detach().cpu()
+        values = values.detach().float().cpu()
     try:
         made = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError) as error:

@@ -44,12 +44,24 @@ def session(graph: str | bytes) -> Any:
     return onnxruntime.InferenceSession(graph, options, providers=[name for name in wanted if name in here])
 
 
-def run(session: Any, batch: NDArray[Any], outputs: Sequence[str]) -> list[NDArray[Any]]:
-    """The named outputs for a batch, computed on every core."""
+def run(session: Any, batch: NDArray[Any], outputs: Sequence[str], fixed: int | None = None) -> list[NDArray[Any]]:
+    """The named outputs for a batch, computed on every core; ``fixed`` is the batch a graph insists on."""
     feed = session.get_inputs()[0].name
-    on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
-    parts = np.array_split(batch, min(cores(), len(batch)) if on_cpu else 1)
+    parts = _parts(session, batch) if fixed is None else _full(batch, fixed)
     if len(parts) == 1:
-        return list(session.run(list(outputs), {feed: batch}))
-    done = list(_pool().map(lambda part: session.run(list(outputs), {feed: part}), parts))
-    return [np.concatenate(column) for column in zip(*done, strict=True)]
+        done = [session.run(list(outputs), {feed: parts[0]})]
+    else:
+        done = list(_pool().map(lambda part: session.run(list(outputs), {feed: part}), parts))
+    return [np.concatenate(column)[: len(batch)] for column in zip(*done, strict=True)]
+
+
+def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:
+    on_cpu = session.get_providers()[0] == "CPUExecutionProvider"
+    return np.array_split(batch, min(cores(), len(batch)) if on_cpu else 1)
+
+
+def _full(batch: NDArray[Any], fixed: int) -> list[NDArray[Any]]:
+    """Parts of exactly ``fixed`` pictures, the last filled up by repeating its last picture."""
+    short = -len(batch) % fixed
+    whole = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])
+    return np.split(whole, len(whole) // fixed)

@@ -43,16 +43,16 @@ _exporting = threading.Lock()
 
 def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) -> Forward:
     """The graph on ONNX Runtime, from the cache or made now; raises when it cannot be made or does not agree with torch."""
-    probe = _probe(wants.size)
+    pictures = probe(wants.size)
     path = _path(version)
     with _exporting:
         with _one_thread():
-            truth = on_torch(probe)
-        forward = _kept(path, truth, probe)
+            truth = on_torch(pictures)
+        forward = _kept(path, truth, pictures)
         if forward is None:
-            data = _export(graph, np.stack(probe[:2]), truth)
+            data = _export(graph, np.stack(pictures[:2]), truth)
             forward = _runner(data)
-            _compare(forward(probe), truth)
+            _compare(forward(pictures), truth)
             _keep(data, path)
     return forward
 
@@ -78,7 +78,7 @@ def _path(version: str) -> Path:
     return cache("onnx", f"{version}-{made_by}.onnx")
 
 
-def _probe(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+def probe(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
     """Three pictures with the soft patches and fine grain of photographs."""
     rng = np.random.default_rng(0)
     soft = [
@@ -131,13 +131,13 @@ def _compare(given: Outputs, truth: Outputs) -> None:
             raise SoritesError(f"its {name} differ from torch's by {gap:.2g}, more than {allowed:.2g}")
 
 
-def _kept(path: Path, truth: Outputs, probe: list[NDArray[np.uint8]]) -> Forward | None:
+def _kept(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
     """The graph in the cache, when there is one that loads and agrees."""
     if not path.is_file():
         return None
     try:
         forward = _runner(path.read_bytes())
-        _compare(forward(probe), truth)
+        _compare(forward(pictures), truth)
     except Exception:  # damaged or stale, in any of the ways ONNX Runtime knows: make it anew
         return None
     return forward

@@ -1,0 +1,31 @@
+"""timm imports torchvision, whose usual wheel needs CUDA: on a CPU build of torch the import raises RuntimeError.
+
+Only the schemas of two operators are wanted, not the operators, so declaring those is enough to go on.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any
+
+SCHEMAS = ("nms", "qnms")
+
+
+@functools.cache
+def ready() -> Any:
+    """Make ``import torchvision`` work; gives the declarations that must stay alive, or None if it works as it is."""
+    try:
+        importlib.import_module("torchvision")
+    except RuntimeError:
+        return _declared()
+    return None
+
+
+def _declared() -> Any:
+    made: Any = importlib.import_module("torch.library")
+    library = made.Library("torchvision", "DEF")
+    for name in SCHEMAS:
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    importlib.import_module("torchvision")
+    return library

@@ -1,0 +1,142 @@
+"""Any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file.
+
+Size, crop, filter and normalisation are those its weights were published with. A file is safetensors or a torch
+zip that holds only tensors; without one the published weights are fetched, because the name asks for them.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pickle
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sorites.core import Model, add_model
+from sorites.errors import MissingExtra, SoritesError, UnknownName
+from sorites.labels import imagenet
+from sorites.models._torch import linear_head, torch_model
+from sorites.models._torchvision import ready
+from sorites.models.preprocess import Input
+
+if TYPE_CHECKING:
+    from torch import nn
+
+
+@add_model
+def timm(argument: str | None) -> Model:
+    """timm:NAME[@weights-path]: a timm classifier, with the published weights or those of a file."""
+    if argument is None:
+        raise SoritesError(
+            "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
+        )
+    name, _, path = argument.partition("@")
+    library = _library()
+    network = _network(library, name, path)
+    wants = _wants(library, name, network)
+    labels = imagenet().ids if network.num_classes == 1000 else None
+    spec = f"timm:{argument}"
+    one_pass = _one_pass(network)
+    if not _same(one_pass, network, wants):
+        return torch_model(spec, network, wants, labels)
+    return torch_model(spec, one_pass, wants, labels, linear_head(network.get_classifier()))
+
+
+def _library() -> Any:
+    try:
+        ready()
+        return importlib.import_module("timm")
+    except ImportError as error:
+        raise MissingExtra("model timm", "timm") from error
+
+
+def _network(library: Any, name: str, path: str) -> Any:
+    if ":" not in name and not library.is_model(name):
+        raise UnknownName("timm model", name, library.list_models())
+    return (_from_file(library, name, path) if path else _published(library, name)).eval()
+
+
+def _published(library: Any, name: str) -> Any:
+    try:
+        return library.create_model(name, pretrained=True)
+    except Exception as error:  # no such weights, no network, a hub that refuses: each its own exception
+        reason = str(error).strip().split("\n")[0]
+        raise SoritesError(
+            f"cannot fetch the published weights of timm:{name} ({reason}). Give a file: timm:{name}@weights.safetensors"
+        ) from error
+
+
+def _from_file(library: Any, name: str, path: str) -> Any:
+    state = _weights(library, path)
+    classes = _classes(library.get_pretrained_cfg(name), state)
+    network = library.create_model(name, pretrained=False, **({} if classes is None else {"num_classes": classes}))
+    try:
+        network.load_state_dict(state)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())[:300]
+        raise SoritesError(f"{path} does not hold the weights of timm:{name}: {reason}") from error
+    return network
+
+
+def _weights(library: Any, path: str) -> dict[str, Any]:
+    if not Path(path).is_file():
+        raise SoritesError(f"no weights file {path}. Wanted a .safetensors file or a torch zip of tensors.")
+    try:
+        return dict(library.models.load_state_dict(path, weights_only=True))
+    except pickle.UnpicklingError as error:
+        raise SoritesError(f"{path} holds more than tensors and is not loaded. Save its state_dict as safetensors.") from error
+    except Exception as error:  # cut short, empty, another format: torch and safetensors have a dozen exceptions for it
+        reason = str(error).strip().split("\n")[0]
+        raise SoritesError(f"{path} is not a weights file ({reason}). Wanted safetensors or a torch zip of tensors.") from error
+
+
+def _classes(published: Any, state: dict[str, Any]) -> int | None:
+    """How many classes the file's own classifier has, where its place is known."""
+    place = getattr(published, "classifier", None)
+    weight = state.get(f"{place}.weight")
+    return None if weight is None else int(weight.shape[0])
+
+
+def _wants(library: Any, name: str, network: Any) -> Input:
+    config = library.data.resolve_model_data_config(network)
+    _, height, width = config["input_size"]
+    return Input.read(
+        {
+            "size": (height, width),
+            "mean": config["mean"],
+            "std": config["std"],
+            "crop_pct": config["crop_pct"],
+            "filter": config["interpolation"],
+            "mode": config["crop_mode"],
+        },
+        f"timm:{name}",
+    )
+
+
+def _one_pass(network: Any) -> nn.Module:
+    import torch
+    from torch import nn
+
+    class OnePass(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            features = self.network.forward_head(self.network.forward_features(x), pre_logits=True)
+            return self.network.get_classifier()(features), features
+
+    return OnePass()
+
+
+def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:
+    """Whether the two halves make the whole; distilled and a few other networks end otherwise and give logits only."""
+    import torch
+
+    x = torch.randn(1, 3, *wants.size, generator=torch.Generator().manual_seed(0))
+    with torch.inference_mode():
+        whole = network(x)
+        try:
+            logits, features = one_pass(x)
+        except (AttributeError, RuntimeError, TypeError, ValueError):
+            return False
+    return bool(features.ndim == 2 and logits.shape == whole.shape and torch.allclose(logits, whole, atol=1e-5))
