@@ -65,7 +65,7 @@ def _coverage(folder: Path, held: pl.LazyFrame, info: dict[str, object]) -> str:
     )
     manifest = pl.read_parquet(folder / "manifest.parquet")
     clean = manifest.filter(pl.col("shift") == core.CLEAN).height
-    severities = info["severities"]
+    severities = info["stops"]
     made = sum(len(stops) for stops in severities.values()) if isinstance(severities, dict) else 0
     wanted = manifest.height + clean * made
     lines = [f"run {info['run_id']}: {wanted} images a model"]

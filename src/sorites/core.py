@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.errors import SoritesError
 from sorites.registry import Registry
 
 if TYPE_CHECKING:
@@ -112,44 +113,57 @@ class Source:
         return len(self.samples)
 
 
-Sweep = Callable[[Image, Sequence[float], np.random.Generator], Iterable[Image]]
+Stop = float | Mapping[str, Any]
+"""Where a shift is asked to go: a severity on its dial, or the params of one setting of its grid."""
+
+Apply = Callable[[Image, Any, np.random.Generator], Image]
+Sweep = Callable[[Image, Sequence[Any], np.random.Generator], Iterable[Image]]
 
 
 @dataclass(eq=False)
 class Shift:
-    """A dial. Severity is a float in ``unit``, 0 = untouched; ``levels`` are the published stops 1, 2, ..."""
+    """What moves pictures: a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the published
+    stops 1, 2, ...; or a grid of named ``settings``, which has no line."""
 
     name: str
-    apply: Callable[[Image, float, np.random.Generator], Image]
+    apply: Apply
     family: str
     unit: str
-    levels: tuple[float, ...]
-    version: int = 1
+    levels: tuple[float, ...] = ()
+    settings: tuple[Mapping[str, Any], ...] = ()
+    version: int | str = 1
     about: str = ""
+    configure: Callable[..., Shift] | None = None
+    """Makes the same shift with other options, where it has any."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    told: Callable[[Image, Any, np.random.Generator], Mapping[str, Any]] | None = None
+    """What the shift itself chose for an image (an automatic exposure, say), to be recorded with its params."""
     _sweep: Sweep | None = None
 
     @property
     def top(self) -> float:
         return max(self.levels)
 
-    def level_of(self, severity: float) -> int | None:
-        return self.levels.index(severity) + 1 if severity in self.levels else None
+    def setting(self, stop: Stop) -> Setting:
+        if isinstance(stop, Mapping):
+            return Setting(None, stop)
+        return Setting(stop, level=self.levels.index(stop) + 1 if stop in self.levels else None)
 
-    def __call__(self, image: Image, severity: float, rng: np.random.Generator) -> Image:
-        return next(iter(self.sweep(image, [severity], rng)))
+    def __call__(self, image: Image, stop: Stop, rng: np.random.Generator) -> Image:
+        return next(iter(self.sweep(image, [stop], rng)))
 
-    def sweep(self, image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
-        """One image per severity. Every one sees the same draw, so the order and number asked do not matter."""
-        moved = [s for s in severities if s != 0]
+    def sweep(self, image: Image, stops: Sequence[Stop], rng: np.random.Generator) -> Iterator[Image]:
+        """One image per stop. Every one sees the same draw, so the order and number asked do not matter."""
+        moved = [s for s in stops if s != 0]
         if self._sweep is not None:
             made = iter(self._sweep(image, moved, copy.deepcopy(rng)))
         else:
             made = (self.apply(image, s, copy.deepcopy(rng)) for s in moved)
-        for severity in severities:
-            yield image.copy() if severity == 0 else next(made)
+        for stop in stops:
+            yield image.copy() if stop == 0 else next(made)
 
     def sweeper(self, together: Sweep) -> Sweep:
-        """Decorator: a faster way to make many severities of one image, equal to one at a time."""
+        """Decorator: a faster way to make many stops of one image, equal to one at a time."""
         self._sweep = together
         return together
 
@@ -206,13 +220,21 @@ METRICS: Registry[Metric] = Registry("metric", "sorites.metrics")
 
 
 def add_shift(
-    *, family: str, unit: str, levels: Sequence[float], version: int = 1
-) -> Callable[[Callable[[Image, float, np.random.Generator], Image]], Shift]:
-    """``@add_shift(family="blur", unit="px", levels=(1, 2, 4))`` over ``name(image, severity, rng)``."""
+    *,
+    family: str,
+    unit: str,
+    levels: Sequence[float] = (),
+    settings: Sequence[Mapping[str, Any]] = (),
+    version: int | str = 1,
+    configure: Callable[..., Shift] | None = None,
+) -> Callable[[Apply], Shift]:
+    """``@add_shift(family="blur", unit="px", levels=(1, 2, 4))`` over ``name(image, severity, rng)``; or, with
+    ``settings=`` instead of levels, over ``name(image, params, rng)``."""
 
-    def register(apply: Callable[[Image, float, np.random.Generator], Image]) -> Shift:
+    def register(apply: Apply) -> Shift:
         about = (apply.__doc__ or "").strip().split("\n")[0]
-        made = Shift(apply.__name__, apply, family, unit, tuple(map(float, levels)), version, about)
+        stops = tuple(map(float, levels))
+        made = Shift(apply.__name__, apply, family, unit, stops, tuple(settings), version, about, configure)
         SHIFTS.add(made.name, made)
         return made
 
@@ -249,8 +271,16 @@ def split_spec(spec: str) -> tuple[str, str | None]:
     return name, argument or None
 
 
-def shift(name: str) -> Shift:
-    return SHIFTS.get(name)
+def shift(name: str, **options: Any) -> Shift:
+    """``shift("coma")``, or with its own options ``shift("coma", padding="reflect")``."""
+    found = SHIFTS.get(name)
+    if not options:
+        return found
+    if found.configure is None:
+        raise SoritesError(f"the shift {name} has no options, got {', '.join(options)}")
+    made = found.configure(**options)
+    made.options = options
+    return made
 
 
 def source(spec: str, labels: Labels | None = None) -> Source:

@@ -16,7 +16,7 @@ import filelock
 from PIL import Image as Pillow
 
 from sorites import plan as plans
-from sorites.core import CLEAN, SHIFTS, Picture, Sample, Setting
+from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.engines.local import local
 from sorites.errors import SoritesError
 from sorites.folder import describe
@@ -131,11 +131,11 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath) -> dict[str, Any]:
         "accept": [ids[i] for i in sorted(sample.right)],
         "split": sample.split,
         "attrs": [vars(attr) for attr in sample.attrs],
-        "family": SHIFTS.get(shot.shift).family if shot.shift in plan.dials else shot.shift,
+        "family": plan.family(shot.shift),
         "shift": shot.shift,
         "severity": shot.setting.severity,
         "level": shot.setting.level,
-        "params": json.dumps(dict(shot.setting.params), sort_keys=True),
+        "params": json.dumps({**shot.setting.params, **shot.told}, sort_keys=True),
         "framed": sample.framed or plan.suite.frame is not None,
         "seed": plan.suite.seed,
     }

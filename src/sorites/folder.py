@@ -13,7 +13,7 @@ from typing import Any
 import filelock
 import polars as pl
 
-from sorites.core import CLEAN, SHIFTS, Sample
+from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
 from sorites.plan import Plan, Unit
 from sorites.rng import digest
@@ -28,8 +28,8 @@ def describe(plan: Plan) -> dict[str, Any]:
     suite = plan.suite.model_dump(mode="json", exclude={"about", "refine"})
     what = {
         "suite": suite,
-        "severities": {name: list(stops) for name, stops in plan.dials.items()},
-        "shifts": {name: SHIFTS.get(name).version for name in plan.dials},
+        "stops": {name: list(stops) for name, stops in plan.stops.items()},
+        "shifts": {name: shift.version for name, shift in plan.shifts.items()},
         "models": {name: model.version for name, model in plan.models.items()},
         "versions": versions(),
     }
@@ -113,7 +113,7 @@ def _difference(held: Any, wanted: Any, where: str = "") -> str:
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row a sample, or an image where the source brings it already shifted."""
-    own = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.dials}
+    own = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
     keep = ("source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params")
     records = [_manifest_row(plan, sample) for sample in own.values()]
     columns = {name: [record[name] for record in records] for name in keep}

@@ -39,9 +39,10 @@ class Labels:
         plain = _plain(name)
         if plain in self._index:
             return self._index[plain]
-        if plain.isdecimal() and int(plain) < len(self):
-            return int(plain)
-        raise UnknownName("class", name, self._index)
+        if name.strip().isdecimal() and int(name) < len(self):
+            return int(name)
+        twins = [known for known in self._index if known.startswith(f"{plain} (")]
+        raise UnknownName("class", name, twins or self._index)
 
 
 def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
@@ -83,7 +84,10 @@ def labels(spec: str | Iterable[str]) -> Labels:
         path = Path(spec)
         if not path.is_file():
             raise SoritesError(f'labels: wanted "imagenet" or a text file with one class name a line, got {spec!r}')
-        spec = path.read_text(encoding="utf-8").splitlines()
+        try:
+            spec = path.read_text(encoding="utf-8-sig").splitlines()
+        except (OSError, UnicodeDecodeError) as error:
+            raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name a line: {error}") from error
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:
         raise SoritesError("labels: wanted one or more different class names, one a line")

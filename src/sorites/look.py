@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from sorites.core import CLEAN, SHIFTS, Box, Model, Outputs, Picture
+from sorites.core import Box, Model, Outputs, Picture
 from sorites.errors import SoritesError
 from sorites.plan import Plan
 from sorites.shots import Shot, reason
@@ -101,7 +101,6 @@ def _row(model: Model, together: Outputs, i: int) -> tuple[Outputs | None, str]:
 def _about(plan: Plan, shot: Shot, model: Model) -> Record:
     """The columns that say what was seen and by whom."""
     sample = shot.sample
-    family = SHIFTS.get(shot.shift).family if shot.shift in plan.dials else CLEAN if shot.shift == CLEAN else "captured"
     return {
         "source": plan.source,
         "split": sample.split,
@@ -112,11 +111,11 @@ def _about(plan: Plan, shot: Shot, model: Model) -> Record:
         "known": not sample.right.isdisjoint(plan.columns[model.name].known) if sample.right else None,
         "truth": None if sample.truth is None else [_box(box) for box in sample.truth],
         "attrs": [vars(attr) for attr in sample.attrs],
-        "family": family,
+        "family": plan.family(shot.shift),
         "shift": shot.shift,
         "severity": shot.setting.severity,
         "level": shot.setting.level,
-        "params": json.dumps(dict(shot.setting.params), sort_keys=True),
+        "params": json.dumps({**shot.setting.params, **shot.told}, sort_keys=True),
         "seed": plan.suite.seed,
         "model": model.name,
     }

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Model, Picture, Sample, Scorer, Setting, Source
+from sorites.core import CLEAN, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
@@ -55,8 +55,10 @@ class Plan:
     models: Mapping[str, Model]
     groups: Mapping[str, Sequence[Sample]]
     """Shift name to what is photographed under it: the clean samples for a shift we make, its own for a captured one."""
-    dials: Mapping[str, tuple[float, ...]]
-    """Severities of the shifts we make; captured shifts are not in it."""
+    shifts: Mapping[str, Shift]
+    """The shifts we make, with their options; captured ones are not in it."""
+    stops: Mapping[str, tuple[Stop, ...]]
+    """Where each of those goes."""
     columns: Mapping[str, Columns]
     scorers: Mapping[str, Scorer]
     framed: Callable[[str], Picture]
@@ -72,16 +74,25 @@ class Plan:
         return sorted(found, key=lambda unit: unit.start)
 
     def probes(self) -> list[Unit]:
-        return [Unit(u.shift, u.start, u.stop, probe=True) for u in self.units() if u.shift in self.dials]
+        """Only a dial can be refined: a grid has nothing between its settings."""
+        return [
+            Unit(u.shift, u.start, u.stop, probe=True)
+            for u in self.units()
+            if u.shift in self.shifts and self.shifts[u.shift].levels
+        ]
 
     def images(self) -> int:
         """How many pictures each model will see, probes apart."""
-        return sum(len(samples) * len(self.dials.get(shift, (0,))) for shift, samples in self.groups.items())
+        return sum(len(samples) * len(self.stops.get(shift, (0,))) for shift, samples in self.groups.items())
+
+    def family(self, shift: str) -> str:
+        return self.shifts[shift].family if shift in self.shifts else CLEAN if shift == CLEAN else "captured"
 
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
         if sample.image_id is not None and shift == sample.shift:
             return sample.image_id
-        version = SHIFTS.get(shift).version if shift in self.dials else 0
+        made = self.shifts.get(shift)
+        version = 0 if made is None else made.version if not made.options else f"{made.version} {sorted(made.options.items())}"
         frame = self.suite.frame.model_dump_json() if self.suite.frame and not sample.framed else sample.framed
         return digest(self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
 
@@ -95,11 +106,14 @@ def make(suite: Suite, source: Source | None = None, models: Mapping[str, Model]
     """Resolve every name in the suite; the first that is wrong is an error before any work is done."""
     labels = labels_of(suite.labels)
     read = source or core.source(suite.source, labels)
-    groups, dials = _groups(suite, _in_order(read, suite.limit))
+    groups, made = _groups(suite, _in_order(read, suite.limit))
+    shifts = {dial.name: dial.shift() for dial in made}
+    stops = {dial.name: dial.stops() for dial in made}
     loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in suite.scorers}
-    return Plan(suite, read.name, labels, loaded, groups, dials, columns, scorers, _framed(suite.frame, groups[CLEAN]))
+    framed = _framed(suite.frame, groups[CLEAN])
+    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed)
 
 
 def _columns(model: Model, labels: Labels) -> Columns:
@@ -131,7 +145,7 @@ def _in_order(source: Source, limit: int | None) -> list[Sample]:
     return [sample for sample in ordered if sample.id in kept]
 
 
-def _groups(suite: Suite, samples: list[Sample]) -> tuple[dict[str, list[Sample]], dict[str, tuple[float, ...]]]:
+def _groups(suite: Suite, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
     """A named shift that the source brings captured is taken as captured; any other is made from the clean samples."""
     captured: dict[str, list[Sample]] = {CLEAN: []}
     for sample in samples:
@@ -139,18 +153,25 @@ def _groups(suite: Suite, samples: list[Sample]) -> tuple[dict[str, list[Sample]
     clean = captured[CLEAN]
     _unique(clean)
     if not suite.shifts:
-        return captured, {}
-    groups, dials = {CLEAN: clean}, {}
+        return captured, []
+    groups, made = {CLEAN: clean}, []
     for dial in suite.shifts:
         if dial.name in captured:
             groups[dial.name] = [sample for sample in captured[dial.name] if _at_stop(sample.setting, dial)]
         else:
-            groups[dial.name], dials[dial.name] = clean, dial.stops()
-    return groups, dials
+            groups[dial.name] = clean
+            made.append(dial)
+    return groups, made
 
 
 def _at_stop(setting: Setting, dial: Dial) -> bool:
-    return (not dial.levels or setting.level in dial.levels) and (not dial.severities or setting.severity in dial.severities)
+    at_level = not dial.levels or setting.level in dial.levels
+    at_severity = not dial.severities or setting.severity in dial.severities
+    return (
+        at_level
+        and at_severity
+        and (not dial.settings or any(part.items() <= dict(setting.params).items() for part in dial.settings))
+    )
 
 
 def _unique(samples: Sequence[Sample]) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import polars as pl
 
-from sorites.core import CLEAN, SHIFTS
+from sorites.core import CLEAN
 from sorites.look import Record, look
 from sorites.plan import Plan, Unit
 from sorites.shots import Shot, turned
@@ -55,7 +55,7 @@ def refine(
     plan: Plan, unit: Unit, grid: pl.DataFrame, tolerance: float, batch: int, tick: Callable[[int], None]
 ) -> dict[str, list[Record]]:
     """Probe rows of one slice along one dial, a model each. ``tolerance`` is a fraction of the top level."""
-    step = tolerance * SHIFTS.get(unit.shift).top
+    step = tolerance * plan.shifts[unit.shift].top
     open_: Brackets = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.high - bracket.low > step}
     records: dict[str, list[Record]] = {name: [] for name in plan.models}
     while open_:

@@ -6,7 +6,7 @@ import functools
 import json
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ def run(
     levels: Sequence[int] = (),
     severities: Sequence[float] = (),
     scorers: Sequence[str] = (),
+    options: Mapping[str, Any] | None = None,
     labels: str | Sequence[str] | None = None,
     limit: int | None = None,
     seed: int | None = None,
@@ -62,6 +63,7 @@ def run(
         shifts=shifts,
         levels=levels,
         severities=severities,
+        options=options,
         scorers=tuple(scorers),
         labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
         limit=limit,
@@ -148,7 +150,7 @@ def _stage(
 
 
 def _images(plan: Plan, unit: Unit) -> int:
-    return (unit.stop - unit.start) * len(plan.dials.get(unit.shift, (0,)))
+    return (unit.stop - unit.start) * len(plan.stops.get(unit.shift, (0,)))
 
 
 def _locked(tick: Tick) -> Tick:

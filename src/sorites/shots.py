@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Picture, Sample, Setting
+from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.plan import Plan, Unit, frame_of
 from sorites.rng import rng_for
@@ -22,13 +24,15 @@ class Shot:
     picture: Picture | None = None
     error: str | None = None
     probe: bool = False
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What the shift chose for this image, kept with its params but not part of what was asked for."""
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
     """The images of a grid unit."""
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
-        if unit.shift in plan.dials:
-            yield from turned(plan, sample, unit.shift, plan.dials[unit.shift])
+        if unit.shift in plan.shifts:
+            yield from turned(plan, sample, unit.shift, plan.stops[unit.shift])
         else:
             yield captured(plan, sample)
 
@@ -42,16 +46,20 @@ def captured(plan: Plan, sample: Sample) -> Shot:
         return replace(shot, error=reason(error, "reading the picture"))
 
 
-def turned(plan: Plan, sample: Sample, name: str, severities: Sequence[float], probe: bool = False) -> Iterator[Shot]:
-    """One sample along one dial. What goes wrong becomes the error of every image it keeps from being made."""
-    shift = SHIFTS.get(name)
-    left = [Shot(sample, name, Setting(severity, level=shift.level_of(severity)), probe=probe) for severity in severities]
+def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: bool = False) -> Iterator[Shot]:
+    """One sample under one shift. What goes wrong becomes the error of every image it keeps from being made."""
+    shift = plan.shifts[name]
+    left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe)) for stop in stops]
     try:
-        moved = shift.sweep(core.to_image(plan.framed(sample.id)), severities, rng_for(plan.suite.seed, sample.id, name))
-        for image in moved:
-            yield replace(left.pop(0), picture=core.to_picture(image))
+        image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
+        for moved in shift.sweep(image, stops, rng):
+            stop, shot = left[0]
+            told = {} if shift.told is None else dict(shift.told(image, stop, copy.deepcopy(rng)))
+            shot = replace(shot, picture=core.to_picture(moved), told=told)
+            del left[0]
+            yield shot
     except Exception as error:
-        yield from (replace(shot, error=reason(error, name)) for shot in left)
+        yield from (replace(shot, error=reason(error, name)) for _, shot in left)
 
 
 def reason(error: Exception, doing: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +11,7 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites import core
-from sorites.core import Picture, Shift
+from sorites.core import Picture, Shift, Stop
 from sorites.errors import SoritesError
 from sorites.rng import rng_for
 from sorites.suite import Frame
@@ -20,18 +20,23 @@ from sorites.table import write_bytes
 GAP, CAPTION, PAPER, INK = 8, 26, (255, 255, 255), (40, 40, 40)
 
 
+GRID = 7
+"""Settings shown of a shift that has no line."""
+
+
 def strip(picture: Picture, shift: Shift, severities: Sequence[float] = (), seed: int = 0, side: int = 224) -> Pillow.Image:
     """The untouched picture, then one for each severity (default: the published levels), each with its caption."""
     base = Frame(resize=side)(picture)
-    stops = (0.0, *(severities or shift.levels))
-    rng = rng_for(seed, "strip", shift.name)
-    moved = [core.to_picture(image) for image in shift.sweep(core.to_image(base), stops, rng)]
-    return row(moved, [_caption(shift, stop) for stop in stops], f"{shift.name}  ({shift.unit})")
+    stops: list[Stop] = [0.0, *(severities or shift.levels or shift.settings[:: max(1, len(shift.settings) // GRID)])]
+    moved = shift.sweep(core.to_image(base), stops, rng_for(seed, "strip", shift.name))
+    return row([core.to_picture(image) for image in moved], [_caption(shift, s) for s in stops], f"{shift.name}  ({shift.unit})")
 
 
-def _caption(shift: Shift, severity: float) -> str:
-    level = shift.level_of(severity)
-    return "untouched" if severity == 0 else f"{severity:.3g}" + (f"  level {level}" if level else "")
+def _caption(shift: Shift, stop: Stop) -> str:
+    if isinstance(stop, Mapping):
+        return "  ".join(str(value) for value in stop.values())
+    level = shift.setting(stop).level
+    return "untouched" if stop == 0 else f"{stop:.3g}" + (f"  level {level}" if level else "")
 
 
 def row(pictures: Sequence[Picture], captions: Sequence[str], title: str) -> Pillow.Image:

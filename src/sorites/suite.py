@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import tomllib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,8 @@ import numpy as np
 from PIL import Image as Pillow
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from sorites.core import SHIFTS, Picture
+from sorites import core
+from sorites.core import Picture, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 
 
@@ -47,14 +49,24 @@ class Frame(_Strict):
 
 
 class Dial(_Strict):
-    """A shift and the stops to visit: published levels by number, or severities in its unit; default all levels."""
+    """A shift and the stops to visit: published levels by number, severities in its unit, or settings of its grid by their
+    params (each names the settings that agree with it); default all. ``options`` are the shift's own."""
 
     name: str
     levels: tuple[int, ...] = ()
     severities: tuple[float, ...] = ()
+    settings: tuple[dict[str, Any], ...] = ()
+    options: dict[str, Any] = {}
 
-    def stops(self) -> tuple[float, ...]:
-        shift = SHIFTS.get(self.name)
+    def shift(self) -> Shift:
+        return core.shift(self.name, **self.options)
+
+    def stops(self) -> tuple[Stop, ...]:
+        shift = self.shift()
+        if shift.settings:
+            return self._on_grid(shift)
+        if self.settings:
+            raise SoritesError(f"{self.name} is a dial: give levels or severities, not settings")
         if self.severities:
             wrong = [s for s in self.severities if not 0 < s < float("inf")]
             if wrong:
@@ -65,6 +77,15 @@ class Dial(_Strict):
         if wrong_level:
             raise SoritesError(f"{self.name} has levels 1 to {len(shift.levels)}, got {wrong_level[0]}")
         return tuple(sorted({shift.levels[n - 1] for n in levels}))
+
+    def _on_grid(self, shift: Shift) -> tuple[Stop, ...]:
+        if self.levels or self.severities:
+            raise SoritesError(f"{self.name} is a grid of settings: it has no levels or severities")
+        wanted = self.settings or ({},)
+        for part in wanted:
+            if not any(part.items() <= dict(s).items() for s in shift.settings):
+                raise SoritesError(f"{self.name} has no setting with {part}; one it has: {dict(shift.settings[0])}")
+        return tuple(s for s in shift.settings if any(part.items() <= dict(s).items() for part in wanted))
 
 
 class Suite(_Strict):
@@ -107,21 +128,40 @@ class Suite(_Strict):
         shifts: Sequence[str] = (),
         levels: Sequence[int] = (),
         severities: Sequence[float] = (),
+        options: Mapping[str, Any] | None = None,
         **plain: Any,
     ) -> Suite:
-        """A copy with what the command line says instead; None and empty mean: as the suite has it."""
+        """A copy with what the command line says instead; None and empty mean: as the suite has it.
+
+        ``options`` go to every shift of the suite that has an option of that name.
+        """
         if severities and len(shifts) != 1:
             raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
         if severities and levels:
             raise SoritesError("give --level or --severity, not both")
-        dials = [Dial(name=name) for name in shifts] or list(self.shifts)
+        named = {dial.name: dial for dial in self.shifts}
+        dials = [named.get(name) or Dial(name=name) for name in shifts] or list(self.shifts)
         if not dials and levels:
             raise SoritesError("--level needs a shift: name one with --shift")
         stops = {"levels": tuple(levels)} if levels else {"severities": tuple(severities)} if severities else {}
         if stops:
-            dials = [Dial(name=d.name, **stops) for d in dials]
+            dials = [Dial(name=d.name, options=d.options, **stops) for d in dials]
+        dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
         return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+
+
+def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dial]:
+    made, used = [], set[str]()
+    for dial in dials:
+        makes = core.SHIFTS.get(dial.name).configure if options else None
+        own = {k: v for k, v in options.items() if makes is not None and k in inspect.signature(makes).parameters}
+        used |= own.keys()
+        made.append(dial.model_copy(update={"options": {**dial.options, **own}}))
+    if options.keys() - used:
+        key = min(options.keys() - used)
+        raise SoritesError(f"no shift of the suite has an option {key!r} ({', '.join(d.name for d in dials) or 'it names none'})")
+    return made
 
 
 def builtin_suites() -> list[str]:

@@ -64,9 +64,9 @@ def _pictures(info: dict[str, Any]) -> Callable[[str, str, float], Picture]:
 
 def _again(plan: Plan, sample_id: str, shift: str, severity: float) -> Picture:
     for sample in plan.groups.get(shift, ()):
-        if sample.id != sample_id or (shift not in plan.dials and sample.setting.severity != severity):
+        if sample.id != sample_id or (shift not in plan.shifts and sample.setting.severity != severity):
             continue
-        shot = next(turned(plan, sample, shift, [severity])) if shift in plan.dials else captured(plan, sample)
+        shot = next(turned(plan, sample, shift, [severity])) if shift in plan.shifts else captured(plan, sample)
         if shot.picture is not None:
             return shot.picture
         raise SoritesError(shot.error or f"no picture of {sample_id}")
