@@ -1,3 +1,4 @@
 """One reader a dataset: each yields samples whose pictures decode when they are asked for."""
 
 from sorites.sources import folder as folder
+from sorites.sources import stamps as stamps
