@@ -100,9 +100,8 @@ def test_a_grid_has_settings_and_no_line() -> None:
     assert grid.setting({"stops": 0.5}) == Setting(None, {"stops": 0.5})
 
 
-def test_options_are_for_shifts_that_have_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.SHIFTS, "_things", {})
-
+@pytest.mark.usefixtures("empty")
+def test_options_are_for_shifts_that_have_some() -> None:
     def tinted(colour: float = 0.0) -> Shift:
         return Shift("tint", lambda image, severity, rng: image + np.float32(colour), "colour", "1", (1.0,))
 
@@ -179,11 +178,19 @@ class Far:
         return np.full(len(outputs), self.k, np.float32)
 
 
-def test_scorers_are_functions_or_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Registries without names, to be filled and forgotten."""
+    for registry in (core.SHIFTS, core.SCORERS):
+        registry.names()
+        monkeypatch.setattr(registry, "_things", {})
+
+
+@pytest.mark.usefixtures("empty")
+def test_scorers_are_functions_or_classes() -> None:
     def flat(outputs: Outputs, height: float = 2) -> np.ndarray:
         return np.full(len(outputs), height, np.float32)
 
-    monkeypatch.setattr(core.SCORERS, "_things", {})
     core.add_scorer(Far)
     core.add_scorer(flat)
     some = Outputs(np.zeros((2, 3), np.float32))
@@ -192,9 +199,8 @@ def test_scorers_are_functions_or_classes(monkeypatch: pytest.MonkeyPatch) -> No
     assert core.scorer("flat", height=1)(some).tolist() == [1, 1]
 
 
-def test_a_decorator_takes_the_functions_name_and_first_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core.SHIFTS, "_things", {})
-
+@pytest.mark.usefixtures("empty")
+def test_a_decorator_takes_the_functions_name_and_first_line() -> None:
     @core.add_shift(family="colour", unit="turns", levels=(1, 2))
     def hue(image: Image, severity: float, rng: np.random.Generator) -> Image:
         """Turns the colour wheel.

@@ -19,6 +19,7 @@ GROUP = "sorites.plugins"
 
 _loading = threading.RLock()
 _loaded: set[str] = set()
+_rooms: list[str] = []
 
 
 def _load_once(name: str) -> None:
@@ -29,7 +30,10 @@ def _load_once(name: str) -> None:
         if name != GROUP:
             importlib.import_module(name)
             return
-        for point in entry_points(group=GROUP):
+        points = entry_points(group=GROUP)
+        for room in _rooms if points else ():  # first, so that no plug-in takes a name that is built in
+            _load_once(room)
+        for point in points:
             try:
                 point.load()
             except Exception as error:  # a broken plug-in must not take the tool down with it
@@ -42,6 +46,7 @@ class Registry(Generic[T]):
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
         self._things: dict[str, T] = {}
+        _rooms.append(room)
 
     def add(self, name: str, thing: T) -> None:
         """Give ``name`` to ``thing``; a taken name is an error."""
