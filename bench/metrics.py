@@ -84,7 +84,7 @@ def _shard(start: int, shift: str, model: str, rng: np.random.Generator) -> pl.D
     made = pl.DataFrame(
         {
             "sample_id": pl.select(pl.format("val/n{}/ILSVRC2012_{}", ids % 1000, ids)).to_series(),
-            "image_id": pl.Series(rng.integers(0, 2**63, len(sample))).cast(pl.String),
+            "image_id": pl.select(pl.format("{}-{}-{}", pl.lit(shift), pl.Series(level), ids).hash().cast(pl.String)).to_series(),
             "label": label,
             "accept": pl.Series(label).reshape((-1, 1)).arr.to_list(),
             "severity": level.astype(np.float64),

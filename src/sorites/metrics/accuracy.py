@@ -13,7 +13,7 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.metrics.intervals import clustered_wilson, normal, wilson
-from sorites.metrics.rows import ON_GRID, SAMPLE, START, answer, ask, judged
+from sorites.metrics.rows import ON_GRID, SAMPLE, START, answer, ask, in_turn, judged
 from sorites.table import Table
 
 
@@ -68,7 +68,8 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
     clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(START).agg(clean=pl.col("correct").mean())
     shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=START, nulls_equal=True)
     right = pl.col("correct").cast(pl.Float64)
-    sums = _over_samples(shifted, keys, value=pl.col("clean") - right, clean=pl.col("clean"), shifted=right)
+    parts = {"value": pl.col("clean") - right, "clean": pl.col("clean"), "shifted": right}
+    sums = in_turn(shifted, keys, lambda rows: _over_samples(rows, keys, **parts))
     n, value = pl.col("n"), pl.col("value")
     middle = value * n / (n + 2)
     variance = ((pl.col("value_squared") * n + 1) / (n + 2) - middle**2) / (n + 2)
@@ -79,8 +80,8 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
 def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
     """Means of ``parts`` over settings, then shifts, then samples; with the mean square of ``value``, ``n`` and ``rows``."""
     names = list(parts)
-    of_shift = list(dict.fromkeys([*keys, *SAMPLE, "shift"]))
     of_sample = list(dict.fromkeys([*keys, *SAMPLE]))
+    of_shift = list(dict.fromkeys([*of_sample, "shift"]))
     means = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
     if "shift" not in keys:
         means = means.group_by(of_sample).agg(pl.col("rows").sum(), *(pl.col(name).mean() for name in names))

@@ -14,7 +14,7 @@ import polars as pl
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError, UnknownName
 from sorites.metrics.intervals import normal
-from sorites.metrics.rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, judged
+from sorites.metrics.rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, in_turn, judged
 from sorites.table import Table
 
 ROUNDING = 1e-12
@@ -64,20 +64,27 @@ def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
 
 
 def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.DataFrame:
-    parts = _by_sample(_paired(errors, reference), keys).collect(engine="streaming")
-    of_shift = list(dict.fromkeys([*keys, "shift"]))
-    over, under = (pl.col(name).sum().over(of_shift) for name in ("mine", "theirs"))
-    ratios = parts.with_columns(under=under, ratio=pl.when(under.abs() > ROUNDING).then(over / under))
-    parted = ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
-    means = (
-        parted.group_by(of_shift).agg(pl.col("ratio").first()).group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
-    )
-    samples = parted.group_by(list(dict.fromkeys([*keys, *SAMPLE]))).agg(pl.col("part").sum())
+    pairs = _paired(errors, reference)
+    parts = _linearised(in_turn(pairs, keys, lambda some: _by_sample(some, keys)), keys)
+    ratios = parts.group_by(_with(keys, "shift")).agg(pl.col("ratio").first())
+    means = ratios.group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
+    samples = parts.group_by(_with(keys, *SAMPLE)).agg(pl.col("part").sum())
     sums = samples.group_by(keys).agg(n=pl.len().cast(pl.Int64), square=(pl.col("part") ** 2).sum())
-    joined = means.join(sums, on=keys, nulls_equal=True)
     n = pl.col("n")
     variance = pl.when(n > 1).then(pl.col("square") / pl.col("shifts") ** 2 * n / (n - 1))
-    return answer(joined.with_columns(**normal(pl.col("value"), variance)), keys, "value", "n", "low", "high")
+    joined = means.join(sums, on=keys, nulls_equal=True).with_columns(**normal(pl.col("value"), variance))
+    return answer(joined, keys, "value", "n", "low", "high")
+
+
+def _linearised(sums: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
+    """Each shift's ``ratio``, and each sample's first-order ``part`` in its deviation; the parts of a shift sum to 0."""
+    over, under = (pl.col(name).sum().over(_with(keys, "shift")) for name in ("mine", "theirs"))
+    ratios = sums.with_columns(under=under, ratio=pl.when(under.abs() > ROUNDING).then(over / under))
+    return ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
+
+
+def _with(keys: list[str], *more: str) -> list[str]:
+    return list(dict.fromkeys([*keys, *more]))
 
 
 def _strict_mean(name: str) -> pl.Expr:
@@ -86,16 +93,14 @@ def _strict_mean(name: str) -> pl.Expr:
 
 def _paired(errors: pl.LazyFrame, reference: str | None) -> pl.LazyFrame:
     """Each row beside the reference's error on the very same picture."""
-    theirs = (
-        errors.filter(pl.col("model") == pl.lit(reference, pl.String)).group_by("image_id").agg(theirs=pl.col("wrong").mean())
-    )
-    return errors.join(theirs, on="image_id")
+    own = errors.filter(pl.col("model") == pl.lit(reference, pl.String))
+    theirs = own.group_by("image_id").agg(theirs=pl.col("wrong").mean()).collect(engine="streaming")
+    return errors.join(theirs.lazy(), on="image_id")
 
 
 def _by_sample(pairs: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
     """What each sample adds to the sum over severities of the mean error, for the model (mine) and the reference (theirs)."""
-    of_shift = list(dict.fromkeys([*keys, "shift"]))
-    cells = pairs.group_by(*of_shift, "severity").agg(share=1 / pl.len())
-    weighed = pairs.join(cells, on=[*of_shift, "severity"], nulls_equal=True)
+    slim = pairs.select(_with(keys, "shift", "severity", *SAMPLE, "wrong", "theirs"))
+    weighed = slim.with_columns(share=1 / pl.len().over(_with(keys, "shift", "severity")))
     adds = {"mine": pl.col("wrong") * pl.col("share"), "theirs": pl.col("theirs") * pl.col("share")}
-    return weighed.group_by(list(dict.fromkeys([*of_shift, *SAMPLE]))).agg(**{name: part.sum() for name, part in adds.items()})
+    return weighed.group_by(_with(keys, "shift", *SAMPLE)).agg(**{name: part.sum() for name, part in adds.items()})

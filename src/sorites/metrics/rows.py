@@ -6,7 +6,7 @@ A row with an error is missing, not wrong. Probe rows, which crowd around failur
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 import polars as pl
 
@@ -61,6 +61,15 @@ def with_clean(table: Table) -> pl.LazyFrame:
     clean = lazy.filter(pl.col("shift") == CLEAN).drop("shift", "family")
     started = clean.join(dials, on="run_id", nulls_equal=True).with_columns(severity=pl.lit(0.0))
     return pl.concat([lazy, started.select(lazy.collect_schema().names())])
+
+
+def in_turn(rows: pl.LazyFrame, keys: Sequence[str], summarise: Callable[[pl.LazyFrame], pl.LazyFrame]) -> pl.DataFrame:
+    """``summarise(rows)``, one model after the other where ``keys`` hold them apart, so that memory holds one model's samples."""
+    if "model" not in keys:
+        return summarise(rows).collect(engine="streaming")
+    models = rows.select(pl.col("model").unique()).collect(engine="streaming")["model"]
+    parts = [summarise(rows.filter(pl.col("model").eq_missing(pl.lit(model, pl.String)))) for model in models]
+    return pl.concat([part.collect(engine="streaming") for part in parts or [summarise(rows)]])
 
 
 def answer(asked: pl.LazyFrame | pl.DataFrame, by: Sequence[str], *columns: str, then: Sequence[str] = ()) -> pl.DataFrame:
