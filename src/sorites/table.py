@@ -6,6 +6,7 @@ A run keeps it as immutable parquet shards that any tool reads without us.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 from collections.abc import Sequence
@@ -75,7 +76,8 @@ def write_bytes(data: bytes, path: Path) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        temporary.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            temporary.unlink()
         raise SoritesError(
             f"cannot write {path}: {error.strerror or error}. What is finished is kept; "
             "make room and type the same command again."
@@ -91,25 +93,31 @@ def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:
 def read(run: str | Path) -> pl.LazyFrame:
     """The table of a run folder, lazily, with what was learnt later joined in."""
     folder = Path(run)
-    if not any((folder / "predictions").glob("*.parquet")):
+    shards = sorted((folder / "predictions").glob("*.parquet"))
+    if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = pl.scan_parquet(folder / "predictions" / "*.parquet", schema=SCHEMA)
-    for path in sorted((folder / "facts").glob("*.parquet")):
-        table = _join_facts(table, pl.scan_parquet(path))
+    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False)
+    facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
+    for fact in [*(fact.drop("degrees", strict=False) for fact in facts), *_degrees(facts)]:
+        table = _join_facts(table, fact)
     return table
 
 
+def _degrees(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
+    """The degrees of all facts together, one entry a measure: a later fact replaces only what it measured too."""
+    some = [fact.select("image_id", "degrees") for fact in facts if "degrees" in fact.collect_schema()]
+    if not some:
+        return []
+    entries = pl.concat(some).explode("degrees").unnest("degrees").drop_nulls("measure")
+    last = entries.unique(["image_id", "measure"], keep="last", maintain_order=True)
+    return [last.group_by("image_id", maintain_order=True).agg(degrees=pl.struct("measure", "value"))]
+
+
 def _join_facts(table: pl.LazyFrame, facts: pl.LazyFrame) -> pl.LazyFrame:
-    """A later fact replaces an earlier one, except degrees: those add up, one entry a measure."""
+    """A later fact replaces an earlier one, and null says nothing."""
     names = [name for name in facts.collect_schema().names() if name in FACTS]
     joined = table.join(facts.select("image_id", *names), on="image_id", how="left", suffix="_fact", maintain_order="left")
-    exprs = [
-        pl.concat_list(pl.col(n).fill_null([]), pl.col(f"{n}_fact").fill_null([])).alias(n)
-        if n == "degrees"
-        else pl.coalesce(f"{n}_fact", n).alias(n)
-        for n in names
-    ]
-    return joined.with_columns(exprs).select(SCHEMA.names())
+    return joined.with_columns(pl.coalesce(f"{name}_fact", name).alias(name) for name in names).select(SCHEMA.names())
 
 
 def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
