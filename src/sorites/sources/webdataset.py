@@ -1,0 +1,97 @@
+"""WebDataset tars: files that share a name up to its first dot are one sample."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from sorites.core import Picture, Sample, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.sources import tars
+from sorites.sources.decode import decode
+
+PICTURES = ("jpg", "jpeg", "png", "webp")
+LABELS = ("cls", "json", "txt")
+JSON_KEYS = ("label", "cls", "class")
+UNLABELLED = "-1"
+"""The position that some tars give for want of a label."""
+
+_LONGEST = 1 << 20
+
+
+@add_source
+def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
+    """Pictures in uncompressed tars, with labels in .cls, .json or .txt beside them.
+
+    ``path`` is a tar, a folder of tars, or a pattern (``a-{000..012}.tar``). The label is the text of ``.cls``, else
+    "label", "cls" or "class" of ``.json``, else the text of ``.txt``: a position, an id or a name; a sample with none of
+    them, or with -1, has no label. A sample's id is the tar's name and the sample's key. Tars are indexed once and never
+    unpacked.
+    """
+    if path is None:
+        raise SoritesError("the webdataset source needs a path. Type: --source webdataset:PATH")
+    found = tars.find(path)
+    some = False
+    for tar in found:
+        for key, files in _samples(tar):
+            picture = next((files[kind] for kind in PICTURES if kind in files), None)
+            if picture is not None:
+                some = True
+                id_ = f"{tar.name}/{key}"
+                yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
+    if not some:
+        raise SoritesError(f"no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
+
+
+def load(picture: tars.Member, id_: str) -> Picture:
+    return decode(picture.read(), id_)
+
+
+def _samples(tar: Path) -> Iterator[tuple[str, dict[str, tars.Member]]]:
+    """Keys and their files by extension, in the order in which keys first appear."""
+    grouped: dict[str, dict[str, tars.Member]] = {}
+    for member in tars.members(tar):
+        folder, slash, name = member.name.removeprefix("./").rpartition("/")
+        stem, _, extension = name.partition(".")
+        if not stem or extension.lower() not in (*PICTURES, *LABELS):
+            continue
+        files = grouped.setdefault(_printable(folder + slash + stem), {})
+        if extension.lower() in files:
+            raise SoritesError(f"{tar}: {member.name} stands twice")
+        files[extension.lower()] = member
+    yield from grouped.items()
+
+
+def _printable(key: str) -> str:
+    return key.encode("utf-8", "backslashreplace").decode()
+
+
+def _label(files: dict[str, tars.Member], id_: str, labels: Labels) -> int | None:
+    for kind in LABELS:
+        name = _name(kind, files[kind], id_) if kind in files else None
+        if name and name != UNLABELLED:
+            try:
+                return labels.find(name)
+            except SoritesError as error:
+                raise SoritesError(f"{id_}.{kind}: {error}") from None
+    return None
+
+
+def _name(kind: str, file: tars.Member, id_: str) -> str | None:
+    """What a file calls the class; None when it does not say."""
+    if file.size > _LONGEST:
+        raise SoritesError(f"{id_}.{kind}: wanted a class name or position, got {file.size:,} bytes")
+    try:
+        text = file.read().decode().strip()
+        if kind != "json":
+            return text
+        record = json.loads(text)
+    except ValueError as error:
+        raise SoritesError(f"{id_}.{kind}: not {'JSON' if kind == 'json' else 'text'}: {error}") from None
+    said = next((record[key] for key in JSON_KEYS if record.get(key) is not None), None) if isinstance(record, dict) else None
+    if isinstance(said, bool) or not isinstance(said, int | str | None):
+        raise SoritesError(f"{id_}.json: wanted a class name or position, got {json.dumps(said)}")
+    return None if said is None else str(said)
