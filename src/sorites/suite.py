@@ -11,11 +11,14 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image as Pillow
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from sorites import core
 from sorites.core import Picture, Shift, Stop
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import BadPicture, SoritesError, UnknownName
+
+MOST = 1 << 28
+"""Pixels that a resized picture may have: 800 MB of them."""
 
 
 class _Strict(BaseModel):
@@ -23,10 +26,13 @@ class _Strict(BaseModel):
 
 
 class Frame(_Strict):
-    """Laid on every picture before the shift, so that a dial in pixels means the same for all models."""
+    """Laid on every picture before the shift, so that a dial in pixels means the same for all models.
 
-    resize: int = Field(gt=0, description="shorter side, px")
-    crop: int | None = Field(default=None, gt=0, description="centre square, px")
+    Sizes and offsets are rounded as torchvision's Resize and CenterCrop round them, which the published benchmarks used.
+    """
+
+    resize: StrictInt = Field(gt=0, description="shorter side, px")
+    crop: StrictInt | None = Field(default=None, gt=0, description="centre square, px")
     filter: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
 
     @model_validator(mode="after")
@@ -38,13 +44,15 @@ class Frame(_Strict):
     def __call__(self, picture: Picture) -> Picture:
         height, width = picture.shape[:2]
         short = min(height, width)
-        size = (max(1, round(width * self.resize / short)), max(1, round(height * self.resize / short)))
+        size = (self.resize * width // short, self.resize * height // short)
+        if size[0] * size[1] > MOST:
+            raise BadPicture(f"a picture of {width} x {height} px is too long and thin for a frame of {self.resize}")
         if size != (width, height):
             resample = Pillow.Resampling[self.filter.upper()]
             picture = np.asarray(Pillow.fromarray(picture).resize(size, resample))
         if self.crop is None:
             return picture
-        top, left = (picture.shape[0] - self.crop) // 2, (picture.shape[1] - self.crop) // 2
+        left, top = (round((side - self.crop) / 2) for side in size)
         return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
 
 
@@ -53,7 +61,7 @@ class Dial(_Strict):
     params (each names the settings that agree with it); default all. ``options`` are the shift's own."""
 
     name: str
-    levels: tuple[int, ...] = ()
+    levels: tuple[StrictInt, ...] = ()
     severities: tuple[float, ...] = ()
     settings: tuple[dict[str, Any], ...] = ()
     options: dict[str, Any] = {}
@@ -104,8 +112,8 @@ class Suite(_Strict):
     """The model that corruption errors are relative to."""
     refine: float | None = Field(default=None, gt=0, lt=1)
     """Bisect failure points to this fraction of the top level."""
-    limit: int | None = Field(default=None, gt=0)
-    seed: int = 0
+    limit: StrictInt | None = Field(default=None, gt=0)
+    seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="before")
     @classmethod
@@ -113,6 +121,13 @@ class Suite(_Strict):
         if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
             data = {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
         return data
+
+    @field_validator("labels", mode="before")
+    @classmethod
+    def _names(cls, labels: Any) -> Any:
+        if not isinstance(labels, str | list | tuple):
+            raise ValueError('wanted "imagenet", a text file or a list of class names')
+        return labels
 
     @model_validator(mode="after")
     def _once_each(self) -> Suite:

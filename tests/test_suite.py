@@ -1,0 +1,242 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image as Pillow
+
+from sorites.errors import BadPicture, SoritesError
+from sorites.suite import Dial, Frame, Suite, builtin_suites, load, parse
+
+
+def read(tmp_path: Path, text: str, name: str = "s.toml") -> Suite:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return load(path)
+
+
+WHOLE = """
+about = "all keys"
+source = "folder:photos"
+labels = ["cat", "dog"]
+models = ["lite0", "onnx:a.onnx"]
+shifts = ["jpeg", {name = "contrast", levels = [1, 3]}, {name = "defocus_disk", severities = [2, 0.5]}]
+scorers = ["msp"]
+reference = "lite0"
+refine = 0.02
+limit = 10
+seed = 7
+[frame]
+resize = 256
+crop = 224
+filter = "bilinear"
+"""
+
+
+def test_every_key_is_read(tmp_path: Path) -> None:
+    suite = read(tmp_path, WHOLE)
+    assert suite.name == "s"
+    assert suite.labels == ("cat", "dog")
+    assert suite.frame == Frame(resize=256, crop=224, filter="bilinear")
+    assert [dial.name for dial in suite.shifts] == ["jpeg", "contrast", "defocus_disk"]
+    assert [dial.stops() for dial in suite.shifts] == [(75, 82, 85, 90, 93), (0.6, 0.8), (0.5, 2.0)]
+    assert (suite.reference, suite.refine, suite.limit, suite.seed) == ("lite0", 0.02, 10, 7)
+    assert parse(suite.model_dump(), "again") == suite
+    assert parse(suite.model_dump(mode="json"), "run.json") == suite
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ('shfits = ["jpeg"]', "unknown key 'shfits': no key named 'shfits'. Did you mean shifts"),
+        ("[frame]\nresize = 9\ncorp = 8", "unknown key 'frame.corp': no key named 'corp'. Did you mean crop?"),
+        ('shifts = [{name = "jpeg", level = [1]}]', "unknown key 'shifts.0.level': no key named 'level'. Did you mean levels"),
+        ("[frame]\nresize = 9\ncrop = 10", r"frame: crop \(10\) must not be larger than resize \(9\)"),
+        ("[frame]\ncrop = 10", "frame.resize: Field required"),
+        ("[frame]\nresize = 0", r"frame.resize: .*greater than 0 \(got 0\)"),
+        ('[frame]\nresize = 9\nfilter = "box"', "frame.filter: .*bicubic.*got 'box'"),
+        ("limit = 0", r"limit: .*greater than 0 \(got 0\)"),
+        ('limit = "ten"', "limit: .*integer.*got 'ten'"),
+        ("limit = true", r"limit: .*integer.*\(got True\)"),
+        ('seed = "3"', r"seed: .*integer.*\(got '3'\)"),
+        ("seed = 1e30", "seed: "),
+        ("seed = 99999999999999999999", "seed: "),
+        ("refine = 1.0", "refine: .*less than 1"),
+        ("refine = 0", "refine: .*greater than 0"),
+        ("refine = nan", "refine: "),
+        ('shifts = "jpeg"', r"shifts: .*\(got 'jpeg'\)"),
+        ("shifts = [5]", r"shifts\.0: .*\(got 5\)"),
+        ("shifts = [{levels = [1]}]", r"shifts\.0\.name: Field required"),
+        ('models = ["a", "a"]', "model 'a' stands twice"),
+        ('shifts = ["jpeg", "jpeg"]', "shift 'jpeg' stands twice"),
+        ("labels = 5", r"labels: .*\(got 5\)"),
+        ('name = "a/b"', "name: .*got 'a/b'"),
+        ("limit = 3\nlimit = 4", "not valid TOML"),
+        ("limit = ", "not valid TOML"),
+    ],
+)
+def test_a_mistake_is_named_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(SoritesError, match=rf"s(\.toml)?: {said}") as caught:
+        read(tmp_path, text)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_each_mistake_has_a_line(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError) as caught:
+        read(tmp_path, "limit = 0\nsede = 1\n[frame]\nresize = 9\ncorp = 8")
+    assert len(str(caught.value).splitlines()) == 3
+
+
+def test_files_that_are_not_suites(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match=r"cannot read the suite .*none\.toml: No such file"):
+        load(tmp_path / "none.toml")
+    (tmp_path / "d.toml").mkdir()
+    with pytest.raises(SoritesError, match=r"cannot read the suite .*\.toml: Is a directory"):
+        load(tmp_path / "d.toml")
+    (tmp_path / "b.toml").write_bytes(b"about = '\xff'")
+    with pytest.raises(SoritesError, match="not valid TOML"):
+        load(tmp_path / "b.toml")
+    with pytest.raises(SoritesError, match="no suite named 'dmeo'. Did you mean demo.*ends in .toml"):
+        load("dmeo")
+
+
+def test_every_built_in_suite_is_sound() -> None:
+    assert "demo" in builtin_suites()
+    for name in builtin_suites():
+        suite = load(name)
+        assert suite.about
+        assert all(dial.stops() for dial in suite.shifts)
+        assert suite.reference is None or not suite.models or suite.reference in suite.models
+
+
+# ---- overrides
+
+
+@pytest.fixture
+def suite() -> Suite:
+    return parse({"name": "s", "shifts": ["jpeg", {"name": "contrast", "severities": [0.3]}], "models": ["a"]}, "test")
+
+
+def test_nothing_said_changes_nothing(suite: Suite) -> None:
+    assert suite.override() == suite
+    assert suite.override(models=(), limit=None, source=None, scorers=()) == suite
+
+
+def test_named_shifts_keep_the_stops_that_the_suite_gives_them(suite: Suite) -> None:
+    changed = suite.override(shifts=["contrast", "brightness"])
+    assert [dial.stops() for dial in changed.shifts] == [(0.3,), (0.1, 0.2, 0.3, 0.4, 0.5)]
+
+
+def test_levels_go_to_every_shift_and_severities_to_the_one(suite: Suite) -> None:
+    assert [dial.stops() for dial in suite.override(levels=[5, 1]).shifts] == [(75, 93), (0.6, 0.95)]
+    assert [dial.stops() for dial in suite.override(shifts=["jpeg"], severities=[40, 10, 40]).shifts] == [(10, 40)]
+
+
+def test_plain_keys_are_replaced_and_checked(suite: Suite) -> None:
+    changed = suite.override(models=("b", "c"), limit=3, seed=0, source="folder:x", refine=0.1)
+    assert (changed.models, changed.limit, changed.seed, changed.source, changed.refine) == (("b", "c"), 3, 0, "folder:x", 0.1)
+    with pytest.raises(SoritesError, match="limit: .*greater than 0"):
+        suite.override(limit=0)
+    with pytest.raises(SoritesError, match="model 'b' stands twice"):
+        suite.override(models=("b", "b"))
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ({"severities": [1]}, "--severity needs exactly one --shift"),
+        ({"severities": [1], "shifts": ["jpeg", "contrast"]}, "--severity needs exactly one --shift"),
+        ({"severities": [1], "shifts": ["jpeg"], "levels": [1]}, "--level or --severity, not both"),
+    ],
+)
+def test_severities_need_one_unit(suite: Suite, said: dict[str, Any], error: str) -> None:
+    with pytest.raises(SoritesError, match=error):
+        suite.override(**said)
+
+
+def test_levels_need_a_shift() -> None:
+    with pytest.raises(SoritesError, match="--level needs a shift"):
+        Suite(name="s").override(levels=[1])
+
+
+@pytest.mark.parametrize(
+    ("dial", "error"),
+    [
+        (Dial(name="jpeg", levels=(6,)), "jpeg has levels 1 to 5, got 6"),
+        (Dial(name="jpeg", levels=(0,)), "jpeg has levels 1 to 5, got 0"),
+        (Dial(name="jpeg", severities=(0.0,)), r"a severity is a number above 0 \(in 100 - quality\), got 0.0"),
+        (Dial(name="jpeg", severities=(float("nan"),)), "above 0 .* got nan"),
+        (Dial(name="jpeg", severities=(float("inf"),)), "above 0 .* got inf"),
+        (Dial(name="jpge"), "no shift named 'jpge'. Did you mean jpeg"),
+        (Dial(name="jpeg", settings=({"iso": 1},)), "jpeg is a dial: give levels or severities"),
+        (Dial(name="jpeg", options={"x": 1}), "jpeg has no options, got x"),
+    ],
+)
+def test_stops_that_do_not_exist(dial: Dial, error: str) -> None:
+    with pytest.raises(SoritesError, match=error):
+        dial.stops()
+
+
+def test_an_option_nobody_has_is_refused(suite: Suite) -> None:
+    assert suite.override(options={"padding": None}) == suite
+    with pytest.raises(SoritesError, match="no shift of the suite has an option 'paddin'"):
+        suite.override(options={"paddin": "zeros"})
+
+
+# ---- the frame
+
+
+def noise(height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+def by_hand(picture: np.ndarray, resize: int, crop: int | None) -> np.ndarray:
+    """Resize(resize, BICUBIC) and CenterCrop(crop) as torchvision documents and computes them, on a Pillow picture."""
+    image = Pillow.fromarray(picture)
+    width, height = image.size
+    size = (resize, int(resize * height / width)) if width <= height else (int(resize * width / height), resize)
+    image = image.resize(size, Pillow.Resampling.BICUBIC) if size != (width, height) else image
+    if crop is not None:
+        left, top = round((size[0] - crop) / 2.0), round((size[1] - crop) / 2.0)
+        image = image.crop((left, top, left + crop, top + crop))
+    return np.asarray(image)
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(1, 70), st.integers(1, 70), st.integers(8, 40), st.integers(0, 7))
+def test_the_frame_is_the_usual_resize_and_centre_crop(height: int, width: int, resize: int, less: int) -> None:
+    picture = noise(height, width)
+    before = picture.copy()
+    for crop in (resize - less, None):
+        framed = Frame(resize=resize, crop=crop)(picture)
+        np.testing.assert_array_equal(framed, by_hand(picture, resize, crop))
+        assert framed.flags.c_contiguous
+    np.testing.assert_array_equal(picture, before)
+
+
+@pytest.mark.parametrize(
+    ("shape", "frame", "wanted"),
+    [
+        ((375, 500), Frame(resize=256, crop=224), (224, 224)),
+        ((500, 375), Frame(resize=256), (341, 256)),
+        ((1, 1), Frame(resize=256, crop=224), (224, 224)),
+        ((224, 300), Frame(resize=224, crop=224), (224, 224)),
+    ],
+)
+def test_the_size_of_a_framed_picture(shape: tuple[int, int], frame: Frame, wanted: tuple[int, int]) -> None:
+    assert frame(noise(*shape)).shape == (*wanted, 3)
+
+
+def test_a_picture_of_the_right_size_is_not_resampled() -> None:
+    picture = noise(64, 80)
+    np.testing.assert_array_equal(Frame(resize=64)(picture), picture)
+    np.testing.assert_array_equal(Frame(resize=64, crop=64)(picture), picture[:, 8:72])
+
+
+def test_a_thread_of_a_picture_is_refused_before_it_fills_the_memory() -> None:
+    with pytest.raises(BadPicture, match=r"1 x 100000 px is too long and thin for a frame of 256"):
+        Frame(resize=256)(np.zeros((100_000, 1, 3), np.uint8))
