@@ -46,7 +46,7 @@ def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) ->
     pictures = probe(wants.size)
     path = _path(version)
     with _exporting:
-        with _one_thread():
+        with one_thread():
             truth = on_torch(pictures)
         forward = _kept(path, truth, pictures)
         if forward is None:
@@ -58,7 +58,7 @@ def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) ->
 
 
 @contextlib.contextmanager
-def _one_thread() -> Iterator[None]:
+def one_thread() -> Iterator[None]:
     """Torch's threads wait for each other by spinning: on a busy machine two are ten times slower than one."""
     import torch
 
@@ -93,7 +93,7 @@ def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes
 
     names = [name for name in NAMES if getattr(truth, name) is not None]
     dynamic = {name: {0: "n"} for name in ("pictures", *names)}
-    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), _one_thread():
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), one_thread():
         warnings.simplefilter("ignore")
         path = Path(folder, "graph.onnx")
         torch.onnx.export(
@@ -147,5 +147,5 @@ def _keep(data: bytes, path: Path) -> None:
     """Whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
     from sorites.table import write_bytes
 
-    with contextlib.suppress(SoritesError):
+    with contextlib.suppress(SoritesError, OSError):
         write_bytes(data, path)

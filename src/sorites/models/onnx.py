@@ -91,9 +91,7 @@ def _labels(said: Any, classes: int, path: Path) -> tuple[str, ...] | None:
         return None
     ids = imagenet().ids if said == "imagenet" else said
     if not isinstance(ids, list | tuple) or not all(isinstance(i, str) for i in ids) or len(ids) != classes:
-        raise SoritesError(
-            f'{path}: wanted labels as a list of {classes} class ids, or "imagenet" for 1000, got {str(said)[:60]}'
-        )
+        raise SoritesError(f'{path}: wanted labels: a list of {classes} class ids, or "imagenet" for 1000, got {str(said)[:60]}')
     return tuple(ids)
 
 

@@ -19,6 +19,9 @@ Mode = Literal["center", "squash"]
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
+HUGE = 1 << 24
+"""Pixels. A picture so thin that it would be larger than this when scaled is scaled only where it is kept."""
+
 Channels = tuple[float, float, float]
 Side = Annotated[int, Field(gt=0)]
 
@@ -34,26 +37,28 @@ def fit(
     """The picture at ``size`` (height, width), 8 bits.
 
     A framed picture is only scaled. An unframed one is scaled until its shorter side is ``size / crop_pct``
-    (``squash``: both sides, whatever its aspect) and the centre is cut out. One that has ``size`` already
-    is returned untouched. Equal to torchvision's Resize and CenterCrop on the same Pillow picture, but only
-    the pixels that are kept are made, so a 1 x 100000 picture costs no more than any other.
+    (``squash``: both sides, whatever its aspect) and the centre is cut out: to the bit what torchvision's Resize
+    and CenterCrop do with a Pillow picture. One that has ``size`` already is returned untouched.
     """
     if picture.shape[:2] == tuple(size):
         return picture
-    height, width = picture.shape[:2]
-    box = (0.0, 0.0, float(width), float(height)) if framed else _kept(height, width, size, crop_pct, mode)
-    scaled = Pil.fromarray(picture).resize((size[1], size[0]), Pil.Resampling[filter.upper()], box=box)
-    return np.asarray(scaled)
-
-
-def _kept(height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode) -> tuple[float, float, float, float]:
-    """The part of the picture that the centre crop keeps: left, top, right, bottom in its own pixels."""
-    tall, wide = (math.floor(side / crop_pct) for side in size)
-    if mode == "center":
-        tall, wide = max(tall, wide * height // width), max(wide, tall * width // height)
+    tall, wide = size if framed else _scaled(picture.shape[0], picture.shape[1], size, crop_pct, mode)
     top, left = round((tall - size[0]) / 2), round((wide - size[1]) / 2)
-    down, across = height / tall, width / wide
-    return left * across, top * down, (left + size[1]) * across, (top + size[0]) * down
+    crop = (left, top, left + size[1], top + size[0])
+    given, how = Pil.fromarray(picture), Pil.Resampling[filter.upper()]
+    if tall * wide > HUGE:
+        down, across = given.height / tall, given.width / wide
+        part = (crop[0] * across, crop[1] * down, crop[2] * across, crop[3] * down)
+        return np.asarray(given.resize((size[1], size[0]), how, box=part))
+    return np.asarray(given.resize((wide, tall), how).crop(crop))
+
+
+def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode) -> tuple[int, int]:
+    """Height and width that the picture is brought to before its centre is cut out."""
+    tall, wide = (math.floor(side / crop_pct) for side in size)
+    if mode == "squash":
+        return tall, wide
+    return max(tall, wide * height // width), max(wide, tall * width // height)
 
 
 class Input(BaseModel):

@@ -16,6 +16,7 @@ from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.labels import imagenet
 from sorites.models._torch import linear_head, torch_model
 from sorites.models._torchvision import ready
+from sorites.models.export import one_thread
 from sorites.models.preprocess import Input
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:
     import torch
 
     x = torch.randn(1, 3, *wants.size, generator=torch.Generator().manual_seed(0))
-    with torch.inference_mode():
+    with torch.inference_mode(), one_thread():
         whole = network(x)
         try:
             logits, features = one_pass(x)

@@ -23,7 +23,7 @@ def msp(outputs: Outputs, temperature: float = 1.0) -> NDArray[np.float32]:
 @add_scorer
 def max_logit(outputs: Outputs) -> NDArray[np.float32]:
     """Minus the largest logit (Hendrycks et al. 2022)."""
-    return -_logits(outputs, "max_logit").max(axis=1).astype(np.float32)
+    return np.asarray(-_logits(outputs, "max_logit").max(axis=1), np.float32)
 
 
 @add_scorer

@@ -1,0 +1,50 @@
+"""The model pass: lite0 as Sorites runs it against the same network in torch eager, on the same pictures."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+ROUNDS, BATCH = 9, 8
+
+
+def run() -> list[tuple[str, float, str]]:
+    """(name, ratio, note): how many times faster, and how far the logits lie apart."""
+    import torch
+
+    from sorites import core
+    from sorites.models.export import probe
+    from sorites.models.lite import load
+
+    model, network = core.model("lite0"), load(0)
+    pictures = [np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in probe((224, 224))[:1]]
+    ready = (torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() - 127) / 128
+
+    def eager() -> np.ndarray:
+        with torch.inference_mode():
+            return np.asarray(network(ready))
+
+    def ours() -> np.ndarray:
+        return np.asarray(model(pictures).logits)
+
+    gap = float(np.abs(ours() - eager()).max())
+    slow, fast = _interleaved(eager, ours)
+    rates = f"{BATCH / fast:.0f} against {BATCH / slow:.0f} pictures/s"
+    return [
+        ("model pass: lite0 against torch eager", slow / fast, f"aim at least 2.5; {rates}"),
+        ("model pass: largest difference of a logit", gap, "aim at most 1e-4"),
+    ]
+
+
+def _interleaved(*passes: Callable[[], object]) -> list[float]:
+    """Median seconds of each pass, taking turns so that a busy moment of the machine falls on all."""
+    taken: list[list[float]] = [[] for _ in passes]
+    for _ in range(ROUNDS):
+        for times, one in zip(taken, passes, strict=True):
+            start = time.perf_counter()
+            one()
+            times.append(time.perf_counter() - start)
+    return [statistics.median(times) for times in taken]

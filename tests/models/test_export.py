@@ -1,0 +1,147 @@
+"""Torch modules on ONNX Runtime: one export, a cache that heals itself, and torch where the two disagree."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sorites.models._torch import fingerprint, linear_head, torch_model
+from sorites.models.export import probe
+from sorites.models.preprocess import Input
+
+WANTS = Input(size=(20, 16))
+
+
+class Small(nn.Module):
+    """A convolution and a linear layer, with seeded weights."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__()
+        torch.manual_seed(seed)
+        self.conv, self.drop, self.fc = nn.Conv2d(3, 8, 3, stride=2), nn.Dropout(), nn.Linear(8, 5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        features = self.drop(self.conv(x).relu().mean((2, 3)))
+        return self.fc(features), features
+
+
+class Negative(Small):
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logits, features = super().forward(x)
+        return -logits, features
+
+
+class Restless(Small):
+    """Never the same twice, so that no export can agree with it."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        logits, features = super().forward(x)
+        return logits + torch.rand_like(logits), features
+
+
+def by_hand(module: nn.Module, pictures: list[np.ndarray]) -> list[np.ndarray]:
+    x = torch.from_numpy(np.stack(pictures)).double() / 255
+    x = (x - torch.tensor(WANTS.mean).double()) / torch.tensor(WANTS.std).double()
+    with torch.inference_mode():
+        return [part.numpy() for part in module.eval()(x.permute(0, 3, 1, 2).float())]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
+    return tmp_path / "onnx"
+
+
+def test_normalises_and_runs_as_torch_does(folder: Path) -> None:
+    module, pictures = Small(), probe(WANTS.size)
+    outputs = torch_model("small", module, WANTS)(pictures)
+    logits, features = by_hand(module, pictures)
+    np.testing.assert_allclose(outputs.logits, logits, atol=1e-5)
+    np.testing.assert_allclose(outputs.features, features, atol=1e-5)
+    assert len(list(folder.glob("*.onnx"))) == 1
+
+
+def test_is_exported_once(folder: Path) -> None:
+    torch_model("small", Small(), WANTS)
+    (path,) = folder.glob("*.onnx")
+    written = path.stat().st_mtime_ns
+    torch_model("small", Small(), WANTS)
+    assert path.stat().st_mtime_ns == written
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a graph", None])
+def test_a_damaged_file_is_written_again(folder: Path, damage: bytes | None) -> None:
+    torch_model("small", Small(), WANTS)
+    (path,) = folder.glob("*.onnx")
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
+    outputs = torch_model("small", Small(), WANTS)(probe(WANTS.size))
+    np.testing.assert_allclose(outputs.logits, by_hand(Small(), probe(WANTS.size))[0], atol=1e-5)
+    assert path.read_bytes() == whole
+    assert [p.name for p in folder.iterdir()] == [path.name]
+
+
+def test_a_stale_graph_is_written_again(folder: Path) -> None:
+    """Code that changed under the same weights and layers: only the comparison with torch can tell."""
+    torch_model("small", Small(), WANTS)
+    (path,) = folder.glob("*.onnx")
+    Negative.__name__ = "Small"
+    outputs = torch_model("small", Negative(), WANTS)(probe(WANTS.size))
+    assert [p.name for p in folder.iterdir()] == [path.name]
+    np.testing.assert_allclose(outputs.logits, -by_hand(Small(), probe(WANTS.size))[0], atol=1e-5)
+
+
+def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
+    with pytest.warns(UserWarning, match="model restless runs on torch.*logits differ") as caught:
+        model = torch_model("restless", Restless(), WANTS)
+    assert len(caught) == 1
+    outputs, (logits, features) = model(probe(WANTS.size)), by_hand(Small(), probe(WANTS.size))
+    assert outputs.logits is not None
+    assert (outputs.logits - logits >= -1e-5).all()
+    np.testing.assert_allclose(outputs.features, features, atol=1e-5)
+    assert not list(folder.glob("*"))
+
+
+def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "file"))
+    assert torch_model("small", Small(), WANTS)(probe(WANTS.size)).logits is not None
+
+
+def test_threads_may_load_the_same_model_together(folder: Path) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        models = list(pool.map(lambda _: torch_model("small", Small(), WANTS), range(4)))
+    assert len({model.version for model in models}) == 1
+    assert len(list(folder.iterdir())) == 1
+
+
+def test_the_fingerprint_sees_weights_layers_and_preprocessing() -> None:
+    prints = [
+        fingerprint(Small(), WANTS),
+        fingerprint(Small(1), WANTS),
+        fingerprint(nn.Sequential(Small()), WANTS),
+        fingerprint(Small(), Input()),
+    ]
+    assert len(set(prints)) == 4
+    assert fingerprint(Small(), WANTS) == prints[0]
+
+
+def test_a_module_may_give_logits_alone(folder: Path) -> None:
+    module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
+    outputs = torch_model("alone", module, WANTS)(probe(WANTS.size))
+    assert outputs.features is None
+    assert outputs.logits is not None
+    assert outputs.logits.shape == (3, 4)
+
+
+def test_head_of_a_linear_layer_only() -> None:
+    head = linear_head(nn.Linear(3, 4, bias=False))
+    assert head is not None
+    assert head[0].shape == (4, 3)
+    assert not head[1].any()
+    assert linear_head(nn.Identity()) is None

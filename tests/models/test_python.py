@@ -1,0 +1,182 @@
+"""The user's own code as a model: every shape the docstring allows, and an answer to every other."""
+
+from __future__ import annotations
+
+import itertools
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from sorites import core
+from sorites.core import Model, Outputs, Picture
+from sorites.errors import SoritesError, UnknownName
+from sorites.models.python import as_model
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
+    """Writes a module of a fresh name into the current folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", __import__("sys").path.copy())
+
+    def write(code: str) -> str:
+        name = f"own_model_{next(_numbers)}"
+        (tmp_path / f"{name}.py").write_text(textwrap.dedent(code))
+        return name
+
+    return write
+
+
+def colours(pictures: list[Picture]) -> np.ndarray:
+    return np.stack([p.mean(axis=(0, 1)) for p in pictures])
+
+
+def test_a_function_of_pictures_from_the_current_folder(written: Callable[[str], str], noise: list[Picture]) -> None:
+    module = written("""
+        import numpy as np
+        def predict(pictures):
+            return np.stack([p.mean(axis=(0, 1)) for p in pictures])
+    """)
+    model = core.model(f"python:{module}:predict")
+    logits = model(noise).logits
+    assert logits is not None
+    assert logits.dtype == np.float32
+    np.testing.assert_allclose(logits, colours(noise), rtol=1e-6)
+    assert model.name == f"python:{module}:predict"
+    assert model.version
+
+
+def test_a_factory_is_called_once(written: Callable[[str], str], noise: list[Picture]) -> None:
+    module = written("""
+        from sorites.core import Model, Outputs
+        import numpy as np
+        calls = []
+        def make(size=3):
+            calls.append(size)
+            return Model("mine", lambda pictures: Outputs(np.ones((len(pictures), size))), labels=("a", "b", "c"), version="7")
+    """)
+    model = core.model(f"python:{module}:make")
+    model(noise)
+    model(noise)
+    assert __import__(module).calls == [3]
+    assert (model.labels, model.version) == (("a", "b", "c"), "7")
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        lambda pictures: (colours(pictures), colours(pictures)),
+        lambda pictures: Outputs(colours(pictures), colours(pictures)),
+        lambda pictures: (torch.tensor(colours(pictures), requires_grad=True), colours(pictures).tolist()),
+    ],
+)
+def test_logits_with_features(given: Any, noise: list[Picture]) -> None:
+    outputs = as_model("mine", given)(noise)
+    np.testing.assert_allclose(outputs.logits, colours(noise), rtol=1e-6)
+    np.testing.assert_allclose(outputs.features, colours(noise), rtol=1e-6)
+
+
+class Pooled(nn.Module):
+    """Mean colour, then a linear layer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(3, 2)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.fc(x.mean((2, 3)))
+
+
+def test_a_torch_module_with_its_own_preprocessing_and_labels(noise: list[Picture]) -> None:
+    module = Pooled()
+    module.sorites = {"size": 32, "mean": (0, 0, 0), "std": (1, 1, 1), "labels": ["cat", "dog"]}  # type: ignore[assignment]
+    model = as_model("mine", module)
+    assert model.labels == ("cat", "dog")
+    assert model.prepare(noise[0], False).shape == (32, 32, 3)
+    seen = np.stack([model.prepare(p, False).mean(axis=(0, 1)) for p in noise]) / 255
+    weight, bias = module.fc.weight.detach().numpy(), module.fc.bias.detach().numpy()
+    np.testing.assert_allclose(model(noise).logits, seen @ weight.T + bias, atol=1e-5)
+
+
+def test_a_model_is_a_snapshot_and_leaves_the_module_alone(noise: list[Picture]) -> None:
+    module = Pooled().train()
+    model = as_model("mine", module)
+    before = model(noise).logits
+    with torch.no_grad():
+        module.fc.weight.add_(1)
+    assert module.training
+    assert np.array_equal(before, model(noise).logits)
+    assert as_model("mine", module).version != model.version
+
+
+def test_a_class_is_a_factory(noise: list[Picture]) -> None:
+    torch.manual_seed(0)
+    model = as_model("mine", Pooled)
+    logits = model(noise).logits
+    assert logits is not None
+    assert logits.shape == (9, 2)
+    assert model.prepare(noise[0], False).shape == (224, 224, 3)
+
+
+def test_a_model_keeps_all_but_its_name() -> None:
+    held = Model("theirs", lambda pictures: Outputs(np.zeros((len(pictures), 2))), labels=("a", "b"), version="3")
+    model = as_model("mine", held)
+    assert (model.name, model.labels, model.version, held.name) == ("mine", ("a", "b"), "3", "theirs")
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (lambda pictures: None, "wanted logits .* got NoneType"),
+        (lambda pictures: {"logits": 1}, "got dict"),
+        (lambda pictures: "cat", "got str"),
+        (lambda pictures: (1, 2, 3), "got tuple"),
+        (lambda pictures: ["cat"] * len(pictures), "as 9 rows of numbers, got list"),
+        (lambda pictures: np.zeros(5), r"\(9, C\) for 9 pictures, got \(5,\)"),
+        (lambda pictures: np.zeros((3, 5)), r"got \(3, 5\)"),
+        (lambda pictures: np.zeros((9, 0)), r"got \(9, 0\)"),
+        (lambda pictures: np.full((9, 2), np.nan), "NaN or infinity in 9 of 9 rows"),
+        (lambda pictures: (np.zeros((9, 2)), np.full((9, 2), np.inf)), "finite features"),
+    ],
+)
+def test_a_wrong_answer_says_what_came(given: Any, said: str, noise: list[Picture]) -> None:
+    with pytest.raises(SoritesError, match=f"model mine: .*{said}"):
+        as_model("mine", given)(noise)
+
+
+@pytest.mark.parametrize(
+    ("thing", "said"),
+    [
+        (3, "something to call, got int"),
+        (lambda: 3, "called with no arguments it gave int"),
+        (lambda: 1 / 0, "raised ZeroDivisionError"),
+    ],
+)
+def test_a_wrong_thing_says_what_was_wanted(thing: Any, said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        as_model("mine", thing)
+
+
+@pytest.mark.parametrize("argument", ["", ":module", ":module:", "::name"])
+def test_a_wrong_spec(argument: str) -> None:
+    with pytest.raises(SoritesError, match="Type: python:module:name"):
+        core.model(f"python{argument}")
+
+
+def test_what_cannot_be_imported_says_why(written: Callable[[str], str]) -> None:
+    with pytest.raises(SoritesError, match="no Python module named 'no_such_module'"):
+        core.model("python:no_such_module:f")
+    with pytest.raises(SoritesError, match="needs no_such_library, which is not installed"):
+        core.model(f"python:{written('import no_such_library')}:f")
+    with pytest.raises(SoritesError, match="did not import: SyntaxError"):
+        core.model(f"python:{written('def')}:f")
+    with pytest.raises(UnknownName, match="Did you mean predict"):
+        core.model(f"python:{written('def predict(pictures): ...')}:predct")
