@@ -13,14 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-
-from filelock import FileLock, Timeout
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from typing import TYPE_CHECKING
 
 from sorites.errors import SoritesError
 from sorites.sources import deb
 from sorites.table import write_bytes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
 
 SECONDS = {"update": 300.0, "download": 3600.0}
 """How long ``apt-get`` may take for each of its verbs."""
@@ -36,6 +36,8 @@ def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note
     """
     if not missing(wanted, into):
         return
+    from filelock import FileLock, Timeout
+
     try:
         into.mkdir(parents=True, exist_ok=True)
         with FileLock(into / ".lock", timeout=sum(SECONDS.values())):
@@ -59,6 +61,9 @@ def _is(path: Path, sha: str) -> bool:
 def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
         raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
     console = Console(stderr=True)
     console.print(f"{note} The pictures stay in {into}", soft_wrap=True, highlight=False, markup=False)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
