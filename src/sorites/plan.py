@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.core import CLEAN, SHIFTS, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
@@ -86,7 +86,11 @@ class Plan:
         return sum(len(samples) * len(self.stops.get(shift, (0,))) for shift, samples in self.groups.items())
 
     def family(self, shift: str) -> str:
-        return self.shifts[shift].family if shift in self.shifts else CLEAN if shift == CLEAN else "captured"
+        """A captured shift of a name that we make too belongs to the same family."""
+        if shift == CLEAN:
+            return CLEAN
+        made = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
+        return made.family if made else "captured"
 
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
         if sample.image_id is not None and shift == sample.shift:
@@ -105,8 +109,11 @@ def frame_of(frame: Frame | None, sample: Sample) -> Picture:
 def make(suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None) -> Plan:
     """Resolve every name in the suite; the first that is wrong is an error before any work is done."""
     labels = labels_of(suite.labels)
-    read = source or core.source(suite.source, labels)
-    groups, made = _groups(suite, _in_order(read, suite.limit))
+    read = core.source(suite.source, labels) if source is None else source
+    ordered = _in_order(read)
+    held, made = _groups(suite, read.name, ordered)
+    kept = set(list(dict.fromkeys(sample.id for sample in ordered))[: suite.limit])
+    groups = {name: [sample for sample in group if sample.id in kept] for name, group in held.items()}
     shifts = {dial.name: dial.shift() for dial in made}
     stops = {dial.name: dial.stops() for dial in made}
     loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
@@ -129,7 +136,7 @@ def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Pic
     return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: frame_of(frame, by_id[id_]))
 
 
-def _in_order(source: Source, limit: int | None) -> list[Sample]:
+def _in_order(source: Source) -> list[Sample]:
     """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
 
     def place(sample: Sample) -> tuple[bytes, str, float, str]:
@@ -138,26 +145,24 @@ def _in_order(source: Source, limit: int | None) -> list[Sample]:
     ordered = sorted(source, key=place)
     if not ordered:
         raise SoritesError(f"the source {source.name} holds no samples")
-    if limit is None:
-        return ordered
-    ids = dict.fromkeys(sample.id for sample in ordered)
-    kept = set(list(ids)[:limit])
-    return [sample for sample in ordered if sample.id in kept]
+    return ordered
 
 
-def _groups(suite: Suite, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
+def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
     """A named shift that the source brings captured is taken as captured; any other is made from the clean samples."""
     captured: dict[str, list[Sample]] = {CLEAN: []}
     for sample in samples:
         captured.setdefault(sample.shift, []).append(sample)
     clean = captured[CLEAN]
-    _unique(clean)
+    _unique(samples)
     if not suite.shifts:
         return captured, []
     groups, made = {CLEAN: clean}, []
     for dial in suite.shifts:
         if dial.name in captured:
             groups[dial.name] = [sample for sample in captured[dial.name] if _at_stop(sample.setting, dial)]
+            if captured[dial.name] and not groups[dial.name]:
+                raise SoritesError(f"the source {source} holds {dial.name}, but not at the levels, severities or settings asked")
         else:
             groups[dial.name] = clean
             made.append(dial)
@@ -175,8 +180,9 @@ def _at_stop(setting: Setting, dial: Dial) -> bool:
 
 
 def _unique(samples: Sequence[Sample]) -> None:
-    seen: set[str] = set()
+    seen: set[tuple[str, str, str]] = set()
     for sample in samples:
-        if sample.id in seen:
-            raise SoritesError(f"the source has two clean samples with the id {sample.id!r}")
-        seen.add(sample.id)
+        key = (sample.id, sample.shift, sample.setting.canonical)
+        if key in seen:
+            raise SoritesError(f"the source has two {sample.shift} samples with the id {sample.id!r} and the same setting")
+        seen.add(key)
