@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -134,15 +135,19 @@ def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
     }
 
 
-def slug(model: str) -> str:
-    """A model's name as part of a file name: readable, and different for different models."""
-    plain = re.sub(r"[^A-Za-z0-9.]+", "-", model).strip("-")[-40:]
-    return plain if plain == model else f"{plain}-{digest(model, size=4).hex()}"
+def slug(name: str) -> str:
+    """A name as part of a file name: readable, plain, and different for different names."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[-40:]
+    return plain if plain == name else f"{plain}-{digest(name, size=4).hex()}"
+
+
+def _named(unit: Unit, model: str) -> str:
+    return f"{replace(unit, shift=slug(unit.shift)).key}--{slug(model)}"
 
 
 def shard(folder: Path, unit: Unit, model: str) -> Path:
-    return folder / "predictions" / f"{unit.key}--{slug(model)}.parquet"
+    return folder / "predictions" / f"{_named(unit, model)}.parquet"
 
 
 def features(folder: Path, unit: Unit, model: str) -> Path:
-    return folder / "features" / f"{unit.key}--{slug(model)}.safetensors"
+    return folder / "features" / f"{_named(unit, model)}.safetensors"
