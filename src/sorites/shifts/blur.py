@@ -1,4 +1,4 @@
-"""Blur of lenses and focus.
+"""Blur by a kernel that is the same all over the picture: one forward transform a picture, one inverse a severity.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -18,6 +18,7 @@ from sorites.core import Image, add_shift
 from sorites.optics.convolve import Kernel
 from sorites.optics.convolve import sweep as convolve
 from sorites.shifts.dial import check
+from sorites.shifts.fields import gaussian_taps
 
 SMALL = 10
 """Disks up to this radius in px are laid on one array size, so that a sweep shares one transform."""
@@ -68,3 +69,35 @@ def _defocus(image: Image, severities: Sequence[float], rng: np.random.Generator
     for _, group in itertools.groupby(severities, key=lambda radius: max(SMALL, math.ceil(radius))):
         for blurred in convolve(image, map(_kernel, group), "reflect"):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+
+
+WIDE = 24
+"""px of border that a Gaussian of sigma up to 6 px needs; one size for all of them, so that a sweep shares one transform."""
+
+
+def _reach(sigma: float) -> int:
+    return max(WIDE, int(4 * sigma + 0.5))
+
+
+@functools.lru_cache(maxsize=32)
+def _gaussian(sigma: float) -> Kernel:
+    taps, reach = gaussian_taps(sigma), _reach(sigma)
+    line = np.zeros(2 * reach + 1)
+    line[reach : reach + len(taps)] = taps
+    line[reach - len(taps) + 1 : reach + 1] = taps[::-1]
+    return Kernel(np.outer(line, line))
+
+
+@add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6))
+def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Image:
+    """A Gaussian of standard deviation ``severity`` px, cut at four of them; the border pixels go on beyond the border."""
+    return next(iter(_gaussian_sweep(image, [severity], rng)))
+
+
+@gaussian_blur.sweeper
+def _gaussian_sweep(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+    check("gaussian_blur", severities, math.inf, "px")
+    for reach, group in itertools.groupby(severities, key=_reach):
+        wide = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
+        for blurred in convolve(wide, map(_gaussian, group), "zeros"):
+            yield np.clip(blurred[reach:-reach, reach:-reach], 0, 1, out=np.empty(image.shape, np.float32))

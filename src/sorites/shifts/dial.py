@@ -13,6 +13,9 @@ from sorites.errors import SoritesError
 
 D = TypeVar("D")
 
+LEVELS = (1, 2, 3, 4, 5)
+"""The stops of a dial counted in published levels, for shifts with several parameters."""
+
 
 def add_dial(
     prepare: Callable[[Image, np.random.Generator], D],

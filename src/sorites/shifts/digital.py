@@ -5,13 +5,19 @@ Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corr
 
 from __future__ import annotations
 
+import functools
 import io
 import math
+from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
-from sorites.core import Image, Picture, to_image, to_picture
+from sorites.core import Image, to_image, to_picture
 from sorites.shifts.dial import add_dial
+
+if TYPE_CHECKING:
+    from PIL.Image import Image as Drawn
 
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61),
@@ -35,6 +41,7 @@ CHROMINANCE = (
 """Quantisation steps of ITU-T T.81, table K.2."""
 
 
+@functools.lru_cache(maxsize=64)
 def quantisation(quality: float) -> list[list[int]]:
     """libjpeg's tables for a quality in (0, 100], which need not be whole."""
     percent = math.floor(5000 / quality if quality < 50 else 200 - 2 * quality)
@@ -42,24 +49,63 @@ def quantisation(quality: float) -> list[list[int]]:
     return [np.clip(table, 1, 255).ravel().tolist() for table in tables]
 
 
-def _picture(image: Image, rng: np.random.Generator) -> Picture:
-    return to_picture(image)
+def _drawn(image: Image, rng: np.random.Generator) -> Drawn:
+    from PIL import Image as pil
+
+    return pil.fromarray(to_picture(image))
 
 
-@add_dial(_picture, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
-def jpeg(image: Image, severity: float, picture: Picture) -> Image:
+@add_dial(_drawn, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
+def jpeg(image: Image, severity: float, drawn: Drawn) -> Image:
     """JPEG as Pillow writes it at quality 100 - ``severity`` (4:2:0), 25, 18, 15, 10, 7 as published.
 
     Below 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts from nothing.
     """
-    coded = _coded(picture, 100 - max(severity, 1.0))
+    coded = _coded(drawn, 100 - max(severity, 1.0))
     return coded if severity >= 1 else image + (coded - image) * np.float32(severity)
 
 
-def _coded(picture: Picture, quality: float) -> Image:
+def _coded(drawn: Drawn, quality: float) -> Image:
     from PIL import Image as pil
 
     file = io.BytesIO()
-    pil.fromarray(picture).save(file, "JPEG", qtables=quantisation(quality))
+    drawn.save(file, "JPEG", qtables=quantisation(quality))
     with pil.open(file) as opened:
         return to_image(np.asarray(opened))
+
+
+SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
+"""Pixels left per side by level, as published."""
+
+
+@add_dial(_drawn, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
+def pixelate(image: Image, severity: float, drawn: Drawn) -> Image:
+    """Fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by box and drawn as squares.
+
+    The number per side is whole at the published levels and on straight lines between: the grid starts at the top
+    left and its last row and column are cut by the border.
+    """
+    from PIL import Image as pil
+
+    height, width = image.shape[:2]
+    rows, cols = _blocks(height, severity), _blocks(width, severity)
+    high, wide = math.ceil(rows), math.ceil(cols)
+    right, bottom = wide * width / cols, high * height / rows
+    if right > width or bottom > height:
+        margin = (0, math.ceil(bottom) - height), (0, math.ceil(right) - width), (0, 0)
+        drawn = pil.fromarray(np.pad(np.asarray(drawn), margin, mode="edge"))
+    small = to_image(np.asarray(drawn.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))))
+    return np.take(np.take(small, _nearest(width, cols), axis=1), _nearest(height, rows), axis=0)
+
+
+def _nearest(side: int, blocks: float) -> NDArray[np.intp]:
+    """The block of each pixel's middle, by running sum as Pillow does it, so that ties fall the same way."""
+    steps = np.full(side, blocks / side)
+    steps[0] /= 2
+    return np.minimum(np.cumsum(steps).astype(np.intp), math.ceil(blocks) - 1)
+
+
+def _blocks(side: int, severity: float) -> float:
+    stops = [0.0, *(1 - share for share in SHARES), 1.0]
+    counts = [side, *(max(1, int(side * share)) for share in SHARES), 1]
+    return round(float(np.interp(severity, stops, counts)), 9)

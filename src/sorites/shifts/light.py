@@ -5,10 +5,13 @@ Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corr
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts.dial import add_dial, clip
+from sorites.shifts.dial import LEVELS, add_dial, between, clip
+from sorites.shifts.fields import Field, across, passed
 
 
 def _value(image: Image, rng: np.random.Generator) -> Image:
@@ -42,3 +45,53 @@ def contrast(image: Image, severity: float, mean: Image) -> Image:
     flatter = image * np.float32(1 - severity)
     flatter += mean * np.float32(severity)
     return clip(flatter)
+
+
+PALER = ((1, 0), (0.3, 0), (0.1, 0))
+VIVID = ((2, 0), (5, 0.1), (20, 0.2))
+"""Factor and offset of S by level, 0 to 2 and 3 to 5."""
+
+
+@dataclass(frozen=True)
+class _Hsv:
+    value: Image
+    saturation: Image
+    hue: tuple[Image, Image, Image]
+    """How far each channel lies below V, 1 for the lowest; gray counts as red."""
+    along: Field
+    """The way across the picture that vividness takes between levels 2 and 3."""
+
+
+def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
+    along = across(image.shape[0], image.shape[1], rng.uniform(0, 2 * np.pi))
+    value = _value(image, rng)
+    chroma = value - np.minimum(np.minimum(image[..., 0], image[..., 1]), image[..., 2])
+    gray = chroma == 0
+    span: Field = np.where(gray, np.float32(1), chroma)
+    red, green, blue = ((value - image[..., channel]) / span for channel in range(3))
+    green[gray] = blue[gray] = 1
+    np.copyto(span, value, where=~gray)
+    return _Hsv(value, chroma / span, (red, green, blue), along)
+
+
+@add_dial(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
+def saturate(image: Image, severity: float, hsv: _Hsv) -> Image:
+    """S of HSV times a factor plus an offset: paler up to level 2, more vivid from level 3; hue and value kept.
+
+    Between the two the vivid picture slides over the pale one: a factor between theirs would be no change at all.
+    """
+    chroma = hsv.value * _saturation(hsv, severity)
+    out = np.empty_like(image)
+    for channel in range(3):
+        np.subtract(hsv.value, chroma * hsv.hue[channel], out=out[..., channel])
+    return clip(out)
+
+
+def _saturation(hsv: _Hsv, severity: float) -> Field:
+    pale, vivid = (
+        clip(hsv.saturation * np.float32(factor) + np.float32(offset))
+        for factor, offset in (between(PALER, min(severity, 2.0)), between(VIVID, max(severity - 3, 0.0)))
+    )
+    if severity <= 2 or severity >= 3:
+        return pale if severity <= 2 else vivid
+    return pale + (vivid - pale) * passed(hsv.along, severity - 2)

@@ -32,6 +32,33 @@ def gaussian_noise(image: Image, severity: float, field: Image) -> Image:
     return clip(noisy)
 
 
+def _relative(image: Image, rng: np.random.Generator) -> Image:
+    field = _normal(image, rng)
+    field *= image
+    return field
+
+
+@add_dial(_relative, family="noise", unit="sigma/signal", levels=(0.15, 0.2, 0.35, 0.45, 0.6))
+def speckle_noise(image: Image, severity: float, field: Image) -> Image:
+    """Normal noise in proportion to the light: x + x * n, n of standard deviation ``severity``."""
+    noisy = field * np.float32(severity)
+    noisy += image
+    return clip(noisy)
+
+
+def _impulses(image: Image, rng: np.random.Generator) -> tuple[Image, Image]:
+    """Per value, the severity at which it is lost, and what is left of it: 0 or 1."""
+    drawn = rng.random(image.shape, dtype=np.float32) * np.float32(2) - np.float32(1)
+    return np.abs(drawn), (drawn > 0).astype(np.float32)
+
+
+@add_dial(_impulses, family="noise", unit="fraction lost", levels=(0.03, 0.06, 0.09, 0.17, 0.27), limit=1)
+def impulse_noise(image: Image, severity: float, impulses: tuple[Image, Image]) -> Image:
+    """Salt and pepper: each value is lost with probability ``severity``, to 0 or 1 alike."""
+    fate, left = impulses
+    return np.where(fate < np.float32(severity), left, image)
+
+
 def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
     """Per value, its place in a table of 256 brightnesses by BINS slices of probability, the slice drawn."""
     u = rng.integers(0, BINS, image.shape, dtype=np.uint16)

@@ -1,0 +1,144 @@
+"""Fields of numbers over a picture that several shifts draw, smooth, streak and stretch.
+
+Sums of shifted slices, not transforms: exact at the border, the same in any thread, and fast for the short reaches used here.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+Field = NDArray[np.float32]
+"""H x W, or H x W x C."""
+
+
+def gaussian_taps(sigma: float, truncate: float = 4.0) -> NDArray[np.float64]:
+    """Weights of a Gaussian (px) from 0 to its reach, of which the first counts once and the others twice; they sum to 1."""
+    reach = int(truncate * sigma + 0.5)
+    taps: NDArray[np.float64] = np.exp(-0.5 * (np.arange(reach + 1) / max(sigma, 1e-9)) ** 2)
+    taps /= 2 * taps.sum() - 1
+    return taps
+
+
+def smooth(
+    field: Field,
+    sigma: float | tuple[float, float],
+    *,
+    truncate: float = 4.0,
+    mode: Literal["edge", "symmetric"] = "edge",
+) -> Field:
+    """Gaussian blur of rows and columns, ``sigma`` in px (or one each), cut at ``truncate`` sigma."""
+    sigmas = sigma if isinstance(sigma, tuple) else (sigma, sigma)
+    for axis in (0, 1):
+        field = _smooth_along(field, gaussian_taps(sigmas[axis], truncate).astype(np.float32), axis, mode)
+    return field
+
+
+def even(field: Field) -> Field:
+    """The mean over 3 x 3 px."""
+    third = np.full(2, 1 / 3, np.float32)
+    return _smooth_along(_smooth_along(field, third, 0, "edge"), third, 1, "edge")
+
+
+def _smooth_along(field: Field, taps: Field, axis: int, mode: Literal["edge", "symmetric"]) -> Field:
+    reach, length = len(taps) - 1, field.shape[axis]
+    wide = np.pad(field, [(reach, reach) if a == axis else (0, 0) for a in range(field.ndim)], mode=mode)
+
+    def part(start: int) -> Field:
+        return wide[start : start + length] if axis == 0 else wide[:, start : start + length]
+
+    out: Field = part(reach) * taps[0]
+    pair = np.empty_like(out)
+    for step in range(1, reach + 1):
+        np.add(part(reach - step), part(reach + step), out=pair)
+        pair *= taps[step]
+        out += pair
+    return out
+
+
+def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
+    """The weighted sum of the field seen at whole pixels along a line, 0, 1, 2, ... px away at ``angle`` radians (y down)."""
+    steps = np.arange(len(weights))
+    rows = np.ceil(steps * math.sin(angle) - 0.5).astype(int)
+    cols = np.ceil(steps * math.cos(angle) - 0.5).astype(int)
+    top, left = -min(0, rows.min()), -min(0, cols.min())
+    margins = [(top, max(0, rows.max())), (left, max(0, cols.max()))]
+    wide = np.pad(field, margins + [(0, 0)] * (field.ndim - 2), mode="edge")
+    out, part = np.zeros_like(field), np.empty_like(field)
+    height, width = field.shape[:2]
+    for row, col, weight in zip(rows + top, cols + left, weights, strict=True):
+        np.multiply(wide[row : row + height, col : col + width], np.float32(weight), out=part)
+        out += part
+    return out
+
+
+def half_gaussian(reach: float, sigma: float) -> list[float]:
+    """Weights at 0, 1, 2, ... px of a Gaussian seen from its middle, ``2 reach + 1`` of them, the last one in part."""
+    steps = np.arange(math.ceil(2 * reach + 1))
+    weights = np.exp(-0.5 * (steps / max(sigma, 1e-9)) ** 2) * np.clip(2 * reach + 1 - steps, 0, 1)
+    weights /= weights.sum()
+    seen = int(np.flatnonzero(weights > 1e-5)[-1]) + 1
+    return [float(weight) for weight in weights[:seen]]
+
+
+def stretch(field: Field, zoom: float) -> Field:
+    """The middle of a field drawn larger by ``zoom`` (>= 1), straight lines between its values, its ends on the border."""
+    from PIL import Image as pil
+
+    height, width = field.shape
+    (top, bottom), (left, right) = (_middle(side, zoom) for side in (height, width))
+    drawn = pil.fromarray(field).resize((width, height), pil.Resampling.BILINEAR, box=(left, top, right, bottom))
+    return np.asarray(drawn)
+
+
+def _middle(length: int, zoom: float) -> tuple[float, float]:
+    """Where the pixels kept begin and end, in the units of a box: half a (small) pixel beyond the first and last value."""
+    kept = max(length / zoom, 1.0)
+    scale = (kept - 1) / (length - 1) if kept > 1 else 1 / length
+    start = (length - kept) / 2 + 0.5 - 0.5 * scale
+    return start, min(start + length * scale, length)
+
+
+def across(height: int, width: int, angle: float) -> Field:
+    """How far each pixel lies along a direction (radians): 0 at the first corner reached, 1 at the last."""
+    y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
+    along = y * np.float32(math.sin(angle)) + x * np.float32(math.cos(angle))
+    along -= along.min()
+    along /= np.float32(max(float(along.max()), 1e-6))
+    return along
+
+
+def passed(along: Field, part: float) -> Field:
+    """1 where a soft front that has come ``part`` of the way has passed, 0 where it has not."""
+    front = (np.float32(1.1 * part) - along) * np.float32(10)
+    return np.clip(front, 0, 1, out=front)
+
+
+def plasma_noise(side: int, rng: np.random.Generator) -> list[Field]:
+    """What ``plasma`` draws for a square of ``side`` px or more: per octave three grids of uniform noise, -1..1."""
+    octaves = max(1, (side - 1).bit_length())
+    return [rng.random((3, 1 << k, 1 << k), dtype=np.float32) * np.float32(2) - np.float32(1) for k in range(octaves)]
+
+
+def plasma(noise: Sequence[Field], decay: float) -> Field:
+    """Diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared times weaker than the one before.
+
+    Fournier, Fussell and Carpenter, "Computer rendering of stochastic models", 1982.
+    """
+    corner, gain = np.zeros((1, 1), np.float32), 1.0
+    for draw in noise:
+        grain, quarter = draw * np.float32(gain), np.float32(0.25)
+        down, right = np.roll(corner, -1, 0), np.roll(corner, -1, 1)
+        middle = (corner + down + right + np.roll(down, -1, 1)) * quarter + grain[0]
+        top = (middle + np.roll(middle, 1, 0) + corner + right) * quarter + grain[1]
+        side = (middle + np.roll(middle, 1, 1) + corner + down) * quarter + grain[2]
+        finer = np.empty((2 * len(corner), 2 * len(corner)), np.float32)
+        finer[::2, ::2], finer[1::2, 1::2], finer[::2, 1::2], finer[1::2, ::2] = corner, middle, top, side
+        corner, gain = finer, gain / decay**2
+    corner -= corner.min()
+    corner /= corner.max()
+    return corner

@@ -1,0 +1,100 @@
+"""Drops on the lens, water first and mud after.
+
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from sorites.core import Image
+from sorites.shifts.dial import LEVELS, add_dial, between, clip
+from sorites.shifts.fields import Field, across, even, passed, smooth
+
+WATER = ((0.65, 0.3, 4, 0.69, 0), (0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
+"""By level: mean and deviation of the liquid, its smoothness in px, the least that wets, and the brightness of the drops."""
+
+MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
+"""From level 4: the first four as for water, then the softness of the edges in px."""
+
+TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
+BROWN = (63 / 255, 42 / 255, 20 / 255)
+
+
+def _liquid(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
+    """The liquid, and the way across the picture that mud takes between levels 3 and 4."""
+    height, width = image.shape[:2]
+    along = across(height, width, rng.uniform(0, 2 * np.pi))
+    return rng.standard_normal((height, width), dtype=np.float32), along
+
+
+@add_dial(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
+def spatter(image: Image, severity: float, liquid: tuple[Field, Field]) -> Image:
+    """Drops on the lens: bright water up to level 3, brown mud from level 4; between, mud slides over the picture."""
+    noise, along = liquid
+    if severity <= 3:
+        return _wet(image, _drops(noise, severity))
+    muddy = _muddy(image, noise, max(severity, 4.0))
+    if severity >= 4:
+        return muddy
+    wet = _wet(image, _drops(noise, 3.0))
+    return clip(wet + (muddy - wet) * passed(along, severity - 3)[..., None])
+
+
+def _wet(image: Image, drops: Field) -> Image:
+    out = image.copy()
+    for channel in range(3):
+        out[..., channel] += drops * np.float32(TURQUOISE[channel])
+    return clip(out)
+
+
+def _muddy(image: Image, noise: Field, severity: float) -> Image:
+    mean, deviation, smoothness, least, softness = between(MUD, severity - 4)
+    wet = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean) > np.float32(least)
+    mud = smooth(wet.astype(np.float32), softness)
+    mud[mud < np.float32(0.8)] = 0
+    out = np.empty_like(image)
+    for channel in range(3):
+        out[..., channel] = image[..., channel] + mud * (np.float32(BROWN[channel]) - image[..., channel])
+    return clip(out)
+
+
+def _drops(noise: Field, severity: float) -> Field:
+    """How bright the water is, 0 where it is dry: embossed by the distance to the shore, as light through a drop."""
+    mean, deviation, smoothness, least, bright = between(WATER, severity)
+    liquid = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean)
+    liquid *= liquid >= np.float32(least)
+    relief = _emboss(_equalise(_from_shore(liquid > 0)))
+    drops: Field = liquid * relief
+    drops *= np.float32(bright / max(float(drops.max()), 1e-6))
+    return drops
+
+
+def _from_shore(wet: NDArray[np.bool_]) -> NDArray[np.uint8]:
+    """Distance in px to the nearest edge of the water, evened over 3 x 3 and cut at 20."""
+    before = np.pad(wet, ((1, 0), (1, 0)), mode="edge")
+    shore = (wet != before[:-1, 1:]) | (wet != before[1:, :-1])
+    if not shore.any():
+        return np.full(wet.shape, 20, np.uint8)
+    away = ndimage.distance_transform_cdt(~shore, metric="chessboard")
+    return even(np.minimum(away, 20).astype(np.float32)).astype(np.uint8)
+
+
+def _equalise(values: NDArray[np.uint8]) -> Field:
+    """Each value's rank among all, 0..255."""
+    counts = np.cumsum(np.bincount(values.ravel(), minlength=256))
+    first = counts[counts > 0][0]
+    ranks: Field = ((counts - first) * (255 / max(int(counts[-1] - first), 1))).astype(np.float32)
+    return ranks[values]
+
+
+def _emboss(heights: Field) -> Field:
+    """Lit from the lower right, cut to 0..255, then evened over 3 x 3."""
+    wide = np.pad(heights, 1, mode="edge")
+    rows, cols = heights.shape
+    lit = heights.copy()
+    for row, col, weight in ((0, 0, -2), (0, 1, -1), (1, 0, -1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
+        lit += wide[row : row + rows, col : col + cols] * np.float32(weight)
+    return even(np.clip(lit, 0, 255, out=lit))
