@@ -23,7 +23,7 @@ def make(samples: Iterable[Sample], **suite: Any) -> Plan:
 
 
 CLEANS = [sample(f"p{i:03d}") for i in range(40)]
-FOGS = [sample(f"p{i:03d}", "fog", Setting(float(n), level=n)) for i in range(40) for n in (1, 2)]
+MISTS = [sample(f"p{i:03d}", "mist", Setting(float(n), level=n)) for i in range(40) for n in (1, 2)]
 
 
 def test_a_shift_we_make_starts_from_the_clean_samples() -> None:
@@ -35,25 +35,25 @@ def test_a_shift_we_make_starts_from_the_clean_samples() -> None:
 
 
 def test_a_shift_the_source_brings_is_taken_as_captured() -> None:
-    made = make([*CLEANS, *FOGS], shifts=["fog", "jpeg"])
+    made = make([*CLEANS, *MISTS], shifts=["mist", "jpeg"])
     assert set(made.shifts) == {"jpeg"}
-    assert len(made.groups["fog"]) == 80
+    assert len(made.groups["mist"]) == 80
     assert made.images() == 40 + 80 + 40 * 5
-    assert (made.family("fog"), made.family("jpeg"), made.family(CLEAN)) == ("captured", "digital", "clean")
+    assert (made.family("mist"), made.family("jpeg"), made.family(CLEAN)) == ("captured", "digital", "clean")
     assert [unit.shift for unit in made.probes()] == ["jpeg"] * 3
 
 
 def test_no_shifts_named_means_all_that_is_captured() -> None:
-    assert {name: len(group) for name, group in make([*CLEANS, *FOGS]).groups.items()} == {CLEAN: 40, "fog": 80}
-    assert {name: len(group) for name, group in make(FOGS).groups.items()} == {CLEAN: 0, "fog": 80}
+    assert {name: len(group) for name, group in make([*CLEANS, *MISTS]).groups.items()} == {CLEAN: 40, "mist": 80}
+    assert {name: len(group) for name, group in make(MISTS).groups.items()} == {CLEAN: 0, "mist": 80}
 
 
 def test_captured_stops_are_chosen_by_level_or_severity() -> None:
     for stops in ({"levels": [2]}, {"severities": [2.0]}):
-        made = make([*CLEANS, *FOGS], shifts=[{"name": "fog", **stops}])
-        assert {s.setting.level for s in made.groups["fog"]} == {2}
-    with pytest.raises(SoritesError, match="the source mine holds fog, but not at the levels"):
-        make([*CLEANS, *FOGS], shifts=[{"name": "fog", "levels": [9]}])
+        made = make([*CLEANS, *MISTS], shifts=[{"name": "mist", **stops}])
+        assert {s.setting.level for s in made.groups["mist"]} == {2}
+    with pytest.raises(SoritesError, match="the source mine holds mist, but not at the levels"):
+        make([*CLEANS, *MISTS], shifts=[{"name": "mist", "levels": [9]}])
 
 
 def test_a_captured_shift_stays_captured_when_the_limit_leaves_none_of_it() -> None:
@@ -71,8 +71,8 @@ def test_a_limit_is_a_prefix_of_a_fair_order() -> None:
     assert [s.id for s in make(CLEANS[::-1]).groups[CLEAN]] == order
     for limit in (1, 7, 39, 40, 400):
         assert [s.id for s in make(CLEANS, limit=limit).groups[CLEAN]] == order[:limit]
-    few = make([*FOGS, *CLEANS], limit=5)
-    assert {s.id for s in few.groups["fog"]} == {s.id for s in few.groups[CLEAN]} == set(order[:5])
+    few = make([*MISTS, *CLEANS], limit=5)
+    assert {s.id for s in few.groups["mist"]} == {s.id for s in few.groups[CLEAN]} == set(order[:5])
 
 
 def test_a_prefix_is_fair_to_classes_that_come_in_blocks() -> None:
@@ -84,7 +84,7 @@ def test_a_prefix_is_fair_to_classes_that_come_in_blocks() -> None:
 
 
 def test_units_cut_every_group_and_go_slice_by_slice() -> None:
-    made = make([*CLEANS, *FOGS], shifts=["fog", "jpeg"])
+    made = make([*CLEANS, *MISTS], shifts=["mist", "jpeg"])
     units = made.units()
     for name, group in made.groups.items():
         cuts = [(u.start, u.stop) for u in units if u.shift == name]
@@ -129,9 +129,9 @@ def test_a_new_version_of_a_shift_makes_new_ids(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_built_picture_keeps_its_id_and_is_not_framed_again() -> None:
-    built = sample("p", "fog", Setting(1.0), image_id="known", framed=True)
+    built = sample("p", "mist", Setting(1.0), image_id="known", framed=True)
     made = make([built], frame={"resize": 4})
-    assert made.image_id(built, "fog", built.setting) == "known"
+    assert made.image_id(built, "mist", built.setting) == "known"
     assert plan.frame_of(made.suite.frame, built).shape == (9, 9, 3)
     assert plan.frame_of(made.suite.frame, CLEANS[0]).shape == (4, 4, 3)
 
@@ -141,10 +141,10 @@ def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., 
         make([])
     with pytest.raises(SoritesError, match="two clean samples with the id 'p000'"):
         make([*CLEANS, CLEANS[0]])
-    with pytest.raises(SoritesError, match="two fog samples with the id 'p000'"):
-        make([*CLEANS, *FOGS, FOGS[0]])
-    with pytest.raises(SoritesError, match="no shift named 'fgo'"):
-        make(CLEANS, shifts=["fgo"])
+    with pytest.raises(SoritesError, match="two mist samples with the id 'p000'"):
+        make([*CLEANS, *MISTS, MISTS[0]])
+    with pytest.raises(SoritesError, match="no shift named 'msit'"):
+        make(CLEANS, shifts=["msit"])
     with pytest.raises(SoritesError, match="no scorer named 'mps'"):
         make(CLEANS, scorers=["mps"])
     strangers = Model("m", lambda pictures: Outputs(), labels=("x", "y"))

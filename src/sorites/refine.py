@@ -30,6 +30,10 @@ class Bracket:
     def middle(self) -> float:
         return (self.low + self.high) / 2
 
+    def wider(self, step: float) -> bool:
+        """Whether halving it again makes sense: rounding in the stops costs no pass, and floats have an end."""
+        return self.high - self.low > step * (1 + 1e-9) and self.low < self.middle < self.high
+
 
 Brackets = dict[tuple[str, str], Bracket]
 """(model, sample) to its bracket."""
@@ -56,7 +60,7 @@ def refine(
 ) -> dict[str, list[Record]]:
     """Probe rows of one slice along one dial, a model each. ``tolerance`` is a fraction of the top level."""
     step = tolerance * plan.shifts[unit.shift].top
-    open_: Brackets = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.high - bracket.low > step}
+    open_: Brackets = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.wider(step)}
     records: dict[str, list[Record]] = {name: [] for name in plan.models}
     while open_:
         verdicts = _round(plan, unit, open_, batch, tick, records)
@@ -66,7 +70,7 @@ def refine(
                 del open_[key]
                 continue
             bracket.low, bracket.high = (bracket.middle, bracket.high) if correct else (bracket.low, bracket.middle)
-            if bracket.high - bracket.low <= step:
+            if not bracket.wider(step):
                 del open_[key]
     return records
 
