@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper, numpy_helper, save_model
+from onnx import TensorProto, helper, load_model, numpy_helper, save_model
 from scipy.special import log_softmax
 
 from sorites import core
@@ -138,6 +138,16 @@ def test_the_version_is_the_files_hash_and_the_name_is_the_spec(tmp_path: Path) 
     assert model.version == hashlib.sha256(Path(path).read_bytes()).hexdigest()
     assert model.name == f"onnx:{path}"
     Path(f"{path}.json").write_text('{"crop_pct": 1.0}')
+    assert make(path).version != model.version
+
+
+def test_weights_may_stand_beside_the_graph(tmp_path: Path, pictures: list[Picture]) -> None:
+    path = build(tmp_path / "m.onnx", softmax=True)
+    save_model(load_model(path), path, save_as_external_data=True, location="m.onnx.data", size_threshold=0)
+    model = make(path)
+    assert model.head is None
+    np.testing.assert_allclose(model(pictures).logits, log_softmax(expected(pictures), axis=1), atol=1e-5)
+    (tmp_path / "m.onnx.data").write_bytes(bytes(4096))
     assert make(path).version != model.version
 
 

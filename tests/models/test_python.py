@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import sys
 import textwrap
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +28,7 @@ _numbers = itertools.count()
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], str]:
     """Writes a module of a fresh name into the current folder."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.path", __import__("sys").path.copy())
+    monkeypatch.setattr("sys.path", sys.path.copy())
 
     def write(code: str) -> str:
         name = f"own_model_{next(_numbers)}"
@@ -66,7 +69,7 @@ def test_a_factory_is_called_once(written: Callable[[str], str], noise: list[Pic
     model = core.model(f"python:{module}:make")
     model(noise)
     model(noise)
-    assert __import__(module).calls == [3]
+    assert sys.modules[module].calls == [3]
     assert (model.labels, model.version) == (("a", "b", "c"), "7")
 
 
@@ -82,6 +85,21 @@ def test_logits_with_features(given: Any, noise: list[Picture]) -> None:
     outputs = as_model("mine", given)(noise)
     np.testing.assert_allclose(outputs.logits, colours(noise), rtol=1e-6)
     np.testing.assert_allclose(outputs.features, colours(noise), rtol=1e-6)
+
+
+def test_one_thread_at_a_time(noise: list[Picture]) -> None:
+    inside: list[int] = []
+
+    def predict(pictures: list[Picture]) -> np.ndarray:
+        inside.append(1)
+        assert len(inside) == 1
+        time.sleep(0.002)
+        inside.pop()
+        return colours(pictures)
+
+    model = as_model("mine", predict)
+    with ThreadPoolExecutor(8) as pool:
+        assert len(list(pool.map(lambda _: model(noise), range(24)))) == 24
 
 
 class Pooled(nn.Module):

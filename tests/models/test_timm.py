@@ -106,8 +106,10 @@ def test_a_file_that_is_no_weights_file(name: str, content: bytes, tmp_path: Pat
 
 def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
     path = saved(network("test_vit"), tmp_path / "w.safetensors")
-    with pytest.raises(SoritesError, match="does not hold the weights of timm:test_resnet"):
+    with pytest.raises(SoritesError, match="cannot be loaded as the weights of timm:test_resnet"):
         make(f"test_resnet@{path}")
+    with pytest.raises(SoritesError, match=r"timm:test_vit\.no_such_tag"):
+        make(f"test_vit.no_such_tag@{path}")
 
 
 def test_a_missing_file_an_unknown_name_and_no_name() -> None:

@@ -5,7 +5,7 @@ What ``name`` may be, in the order it is tried:
 1. a ``sorites.core.Model``, or a ``torch.nn.Module``: used as it is;
 2. something that can be called with no arguments (a factory, a class): called once; what it gives is one of 1 or 3;
 3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3, RGB, each its own
-   size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``.
+   size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at a time.
 
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
 of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
@@ -17,6 +17,7 @@ import copy
 import importlib
 import inspect
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,8 +117,11 @@ def _from_module(name: str, module: Any) -> Model:
 
 
 def _called(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Callable[[list[NDArray[Any]]], Outputs]:
+    alone = threading.Lock()
+
     def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        given = function(pictures)
+        with alone:
+            given = function(pictures)
         if isinstance(given, Outputs):
             return given
         if isinstance(given, tuple) and len(given) == 2:

@@ -68,13 +68,13 @@ def _published(library: Any, name: str) -> Any:
 
 def _from_file(library: Any, name: str, path: str) -> Any:
     state = _weights(library, path)
-    classes = _classes(library.get_pretrained_cfg(name), state)
-    network = library.create_model(name, pretrained=False, **({} if classes is None else {"num_classes": classes}))
     try:
+        classes = _classes(library.get_pretrained_cfg(name), state)
+        network = library.create_model(name, pretrained=False, **({} if classes is None else {"num_classes": classes}))
         network.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
-        raise SoritesError(f"{path} does not hold the weights of timm:{name}: {reason}") from error
+        raise SoritesError(f"{path} cannot be loaded as the weights of timm:{name}: {reason}") from error
     return network
 
 
