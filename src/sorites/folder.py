@@ -23,12 +23,16 @@ from sorites.table import SCHEMA, write, write_bytes
 LIBRARIES = ("sorites", "numpy", "scipy", "pillow", "onnxruntime", "torch")
 """Whose versions can change a pixel or a prediction."""
 
+BEFORE = ("run.lock", "manifest.parquet")
+"""What a run that was killed at its very start leaves without its ``run.json``."""
+
 
 def describe(plan: Plan) -> dict[str, Any]:
     """What the run's numbers follow from; its hash is the run's id. Batch, workers and refinement change no grid row."""
     suite = plan.suite.model_dump(mode="json", exclude={"about", "refine"})
     what = {
         "suite": suite,
+        "labels": digest(*plan.labels.ids, size=8).hex(),
         "stops": {name: list(stops) for name, stops in plan.stops.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
         "models": {name: model.version for name, model in plan.models.items()},
@@ -51,12 +55,23 @@ def read_info(run: str | Path) -> dict[str, Any]:
     """``run.json`` of a run folder."""
     path = Path(run) / "run.json"
     try:
-        info: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        info = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError as error:
         raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".') from error
     except (OSError, ValueError) as error:
         raise SoritesError(f"cannot read {path}: {error}") from error
+    if not isinstance(info, dict) or not {"run_id", "suite", "stops", "models"} <= info.keys():
+        raise SoritesError(f"cannot read {path}: it is not what a run writes")
     return info
+
+
+def read_manifest(run: str | Path) -> pl.DataFrame:
+    """``manifest.parquet`` of a run folder."""
+    path = Path(run) / "manifest.parquet"
+    try:
+        return pl.read_parquet(path, glob=False)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SoritesError(f"cannot read {path}: {error}. Run into another --out DIR.") from error
 
 
 @contextmanager
@@ -71,6 +86,8 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
         lock.acquire()
     except filelock.Timeout as error:
         raise SoritesError(f"another run is writing into {folder}; wait for it, or choose another --out DIR") from error
+    except OSError as error:
+        raise SoritesError(f"cannot make the run folder {folder}: {error}") from error
     try:
         yield _claim(folder, plan)
     finally:
@@ -85,9 +102,9 @@ def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
         _same(folder, held, info)
         if held.get("refine") and not info["refine"]:
             info["refine"] = held["refine"]
-        if not (folder / "manifest.parquet").exists() or not pl.read_parquet(folder / "manifest.parquet").equals(manifest):
+        if not read_manifest(folder).equals(manifest):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-    elif any(path.name != "run.lock" for path in folder.iterdir()):
+    elif any(path.name not in BEFORE and path.suffix != ".tmp" for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest, folder / "manifest.parquet")

@@ -209,5 +209,5 @@ def _packed(seen: Seen) -> bytes:
 
 
 def _sweep_temporaries(folder: Path) -> None:
-    for left in folder.glob("*/*.tmp"):
+    for left in folder.rglob("*.tmp"):
         left.unlink(missing_ok=True)
