@@ -9,6 +9,8 @@ from __future__ import annotations
 import io
 import json
 import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -19,27 +21,26 @@ from sorites import plan as plans
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.engines.local import local
 from sorites.errors import SoritesError
-from sorites.folder import describe
+from sorites.folder import describe, slug
 from sorites.plan import Plan, Unit
 from sorites.progress import Bar
 from sorites.shots import Shot, shots
 from sorites.sources import sidecar
-from sorites.suite import Suite
+from sorites.suite import Suite, load
 from sorites.table import write, write_bytes
 
 
 def build(
-    suite: Suite, out: str | Path, *, quality: int | None = None, workers: int = 2, bar: Bar | None = None
+    suite: str | Path | Suite, out: str | Path, *, quality: int | None = None, workers: int = 2, bar: Bar | None = None
 ) -> tuple[int, list[str]]:
     """Write the pictures that are not there yet, then the sidecar. Gives how many there are, and the errors met."""
     if quality is not None and not 1 <= quality <= 100:
         raise SoritesError(f"--quality wants 1 to 100, got {quality}")
-    plan, folder = plans.make(suite.model_copy(update={"models": ()})), Path(out)
-    folder.mkdir(parents=True, exist_ok=True)
+    plan, folder = plans.make(load(suite).model_copy(update={"models": ()})), Path(out)
     names = _names(plan)
     records: dict[Unit, list[dict[str, Any]]] = {}
     errors: list[str] = []
-    with filelock.FileLock(folder / ".sorites.lock", timeout=0):
+    with _held(folder):
         _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
 
@@ -49,22 +50,51 @@ def build(
         for unit in local(plan.units(), work, workers):
             tick(len(records[unit]))
         kept = [record for unit in plan.units() for record in records[unit]]
+        _apart(kept)
         write(sidecar.frame(kept), folder / sidecar.NAME)
     return len(kept), sorted(errors)
 
 
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """Hold the folder, made if new, against other builds."""
+    lock = filelock.FileLock(folder / ".sorites.lock", timeout=0)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire()
+    except filelock.Timeout as error:
+        raise SoritesError(f"another build is writing into {folder}; wait for it, or choose another --out DIR") from error
+    except OSError as error:
+        raise SoritesError(f"cannot make the dataset folder {folder}: {error}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
 def _claim(folder: Path, plan: Plan, quality: int | None) -> None:
     """A folder holds one dataset: what another suite, seed or quality left there is not mixed in."""
-    what = {**describe(plan), "quality": quality}
+    told = json.dumps({**describe(plan), "quality": quality}, indent=1).encode()
     path = folder / "sorites.json"
     if path.exists():
-        if json.loads(path.read_text(encoding="utf-8")) != what:
+        if path.read_bytes() != told:
             raise SoritesError(
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
-    elif any(p.name != ".sorites.lock" for p in folder.iterdir()):
+    elif any(p.name != ".sorites.lock" and p.suffix != ".tmp" for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
-    write_bytes(json.dumps(what, indent=1).encode(), path)
+    for left in folder.rglob("*.tmp"):
+        left.unlink(missing_ok=True)
+    write_bytes(told, path)
+
+
+def _apart(records: Sequence[dict[str, Any]]) -> None:
+    """No file may stand for two images."""
+    seen: set[str] = set()
+    for record in records:
+        if record["path"] in seen:
+            raise SoritesError(f"two images of {record['sample_id']} under {record['shift']} have one level: {record['path']}")
+        seen.add(record["path"])
 
 
 def _write_unit(
@@ -75,9 +105,8 @@ def _write_unit(
         if shot.picture is None:
             errors.append(f"{shot.sample.id}, {shot.shift} {shot.setting.canonical}: {shot.error}")
             continue
-        path = PurePosixPath(
-            shot.shift, *_stop(shot.setting, shot.shift), names[shot.sample.id] + (".jpg" if quality else ".png")
-        )
+        name = names[shot.sample.id] + (".jpg" if quality else ".png")
+        path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
         if not (folder / path).exists():
             write_bytes(_encoded(shot.picture, quality), folder / path)
         records.append(_record(plan, shot, path))
@@ -92,12 +121,13 @@ def _encoded(picture: Picture, quality: int | None) -> bytes:
 
 
 def _stop(setting: Setting, shift: str) -> list[str]:
-    """The folder of a setting: its level where it has one, else its severity or params; clean has none."""
+    """The folders of a setting: its level or else its severity, then its params; clean has none."""
     if shift == CLEAN:
         return []
+    line = [] if setting.severity is None else [repr(setting.severity).removesuffix(".0")]
     if setting.level is not None:
-        return [str(setting.level)]
-    return [_safe(f"{setting.severity:g}" if setting.severity is not None else setting.canonical)]
+        line = [str(setting.level)]
+    return line + ([slug(json.dumps(dict(setting.params), sort_keys=True))] if setting.params else [])
 
 
 def _safe(name: str) -> str:
