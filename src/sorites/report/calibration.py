@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import PERCENT_AXIS, figure, pen, plot
+from sorites.report.charts import PERCENT_AXIS, figure, legend, pen, plot
 from sorites.report.markup import DASH, Html, between, grid, join, percent, safe, tag
 from sorites.report.section import Section, add_section
 from sorites.report.view import UNTOUCHED, View
@@ -30,7 +30,7 @@ def calibration(view: View) -> Section | None:
         "diagonal. Below it the model is too sure. The table has the expected calibration error (15 bins), 0 at best."
     )
     table = tag("article", _table(view, errors), cls="card")
-    body = join([tag("div", *charts, cls="cards two"), tag("div", table, cls="below")])
+    body = join([legend(view), tag("div", *charts, cls="cards two"), tag("div", table, cls="below")])
     return Section("Does the model know?", body, "Calibration", lead)
 
 
@@ -52,7 +52,7 @@ def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
     return {
         "type": "scatter",
         "name": safe(model),
-        "legendgroup": safe(model),
+        "legendgroup": model,
         "x": rows["conf"].to_list(),
         "y": rows["value"].to_list(),
         "error_y": {

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sorites.report.markup import EMPTY, THIN, Html, number, safe, tag
+from sorites.report.markup import EMPTY, THIN, Html, join, number, safe, tag
 from sorites.report.view import View, shift_named, unit
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class Pen:
     dash: str
     symbol: str
 
-    def faint(self, alpha: float = 0.16) -> str:
+    def faint(self, alpha: float) -> str:
         red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
         return f"rgba({red},{green},{blue},{alpha})"
 
@@ -52,7 +52,8 @@ def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
     """An empty figure with named axes and room for the legend above it."""
     import plotly.graph_objects as go
 
-    room = LEGEND_ROW * _legend_rows(view.models)
+    inside = _fits(view.models)
+    room = LEGEND_ROW * _legend_rows(view.models) if inside else 0
     plain: dict[str, Any] = {"zeroline": False, "showline": False, "ticks": "", "automargin": True, "fixedrange": True}
     layout = {
         "template": "none",
@@ -63,6 +64,7 @@ def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
         "font": {"size": 12},
         "xaxis": {**plain, "showgrid": False, "title": {"text": safe(x), "standoff": 8}, **axes.get("xaxis", {})},
         "yaxis": {**plain, "title": {"text": safe(y), "standoff": 6}, **axes.get("yaxis", {})},
+        "showlegend": inside,
         "legend": {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.03, "yanchor": "bottom", "font": {"size": 12}},
         "hovermode": "closest",
         "hoverlabel": {"align": "left"},
@@ -73,6 +75,29 @@ def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
 def _legend_rows(names: Sequence[str], width: float = 330) -> int:
     widest = max((44 + 7 * len(name) for name in names), default=0)
     return math.ceil(len(names) / max(1, int(width // max(widest, 1)))) if names else 0
+
+
+def _fits(models: Sequence[str]) -> bool:
+    return _legend_rows(models) <= 2
+
+
+def legend(view: View) -> Html:
+    """One legend for all charts of a section, where there are too many models to name them in each."""
+    if _fits(view.models):
+        return EMPTY
+    keys = [
+        tag("button", tag("i", style=_key(pen(view, model))), model, type="button", aria_pressed="true", data_model=model)
+        for model in view.models
+    ]
+    return tag("div", *keys, cls="legend-bar", role="group", aria_label="Models shown")
+
+
+def _key(drawn: Pen) -> str:
+    return f"border-top:3px {'solid' if drawn.dash == 'solid' else 'dotted' if drawn.dash == 'dot' else 'dashed'} {drawn.colour}"
+
+
+def small_multiples(view: View, cards: Sequence[Html]) -> Html:
+    return join([legend(view), tag("div", *cards, cls="cards")])
 
 
 def along(severities: pl.Series) -> dict[str, Any]:
@@ -90,15 +115,15 @@ def line(fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, 
     x = rows["severity"].to_list()
     band_x, low, high = (x, rows["low"].to_list(), rows["high"].to_list())
     if shape == "hv":
-        band_x, low, high = _stepped(band_x, low), _stepped(low, low, True), _stepped(high, high, True)
-    shared = {"legendgroup": safe(model), "name": safe(model), "type": "scatter"}
+        band_x, low, high = _corners(band_x, low, high)
+    shared = {"legendgroup": model, "name": safe(model), "type": "scatter"}
     fig.add_trace(
         {
             **shared,
             "x": band_x + band_x[::-1],
             "y": high + low[::-1],
             "fill": "toself",
-            "fillcolor": drawn.faint(),
+            "fillcolor": drawn.faint(max(0.05, min(0.16, 0.5 / len(view.models)))),
             "line": {"width": 0},
             "mode": "lines",
             "hoverinfo": "skip",
@@ -121,11 +146,10 @@ def line(fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, 
     )
 
 
-def _stepped(x: list[float], y: list[float], value: bool = False) -> list[float]:
-    """The corners of a step curve that holds each value until the next x."""
-    if value:
-        return [v for v in y for _ in (0, 1)][:-1]
-    return [x[0], *(v for v in x[1:] for _ in (0, 1))]
+def _corners(x: list[float], *held: list[float]) -> list[list[float]]:
+    """The corners of step curves that hold each value until the next x."""
+    across, *levels = ([v for v in values for _ in (0, 1)] for values in (x, *held))
+    return [across[1:], *(level[:-1] for level in levels)]
 
 
 def plot(fig: go.Figure, label: str) -> Html:

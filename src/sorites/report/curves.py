@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot
-from sorites.report.markup import Html, tag
+from sorites.report.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot, small_multiples
+from sorites.report.markup import Html
 from sorites.report.section import Section, add_section
 from sorites.report.view import View
 
@@ -22,7 +22,7 @@ def curves(view: View) -> Section | None:
         "Each dial starts at 0, the untouched picture, and runs up in the shift's own unit. The band is the 95 % interval. "
         "Click a model in any legend to hide it on the whole page, double-click to see it alone."
     )
-    return Section("Accuracy as the dial turns", tag("div", *cards, cls="cards"), "Accuracy", lead)
+    return Section("Accuracy as the dial turns", small_multiples(view, cards), "Accuracy", lead)
 
 
 def points(view: View) -> pl.DataFrame:

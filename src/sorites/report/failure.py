@@ -5,7 +5,7 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
+from sorites.report.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot, small_multiples
 from sorites.report.markup import Html, number, safe, tag
 from sorites.report.section import Section, add_section
 from sorites.report.view import View
@@ -22,7 +22,7 @@ def failure(view: View) -> Section | None:
         "A picture is lost at the least severity where the model is wrong about it, and stays lost. Pictures that are "
         "wrong when clean are lost at 0; those right up to the top of the dial survived."
     )
-    return Section("Where pictures are lost", tag("div", *cards, cls="cards"), "Failure points", lead)
+    return Section("Where pictures are lost", small_multiples(view, cards), "Failure points", lead)
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
@@ -50,7 +50,7 @@ def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
     return {
         "type": "bar",
         "name": safe(model),
-        "legendgroup": safe(model),
+        "legendgroup": model,
         "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
         "y": rows["value"].to_list(),
         "customdata": [[f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)] for low, high, n, *edges in told],

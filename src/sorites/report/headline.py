@@ -103,11 +103,11 @@ def _by_shift(view: View, model: str) -> Html:
 
 
 def _line(shift: str, row: Row) -> list[object]:
-    high = "top" if row["high"] is None else number(row["high"])
     name = join([shift, tag("small", f" {unit(shift)}")]) if unit(shift) else shift
     value = "> top" if row["value"] is None else number(row["value"])
-    low = "top" if row["low"] is None else number(row["low"])
-    return [name, value, f"{low} to {high}", percent(row["survived"] / row["n"], 0)]
+    high = "top" if row["high"] is None else number(row["high"])
+    interval = "> top" if row["low"] is None else f"{number(row['low'])} to {high}"
+    return [name, value, interval, percent(row["survived"] / row["n"], 0)]
 
 
 def _missing(view: View, model: str) -> Html:

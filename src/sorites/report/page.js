@@ -27,39 +27,54 @@
     owner[last] = value;
   };
 
-  const shown = (trace) => (hidden.has(trace.legendgroup) ? "legendonly" : true);
+  const shown = (trace) => (hidden.has(trace.legendgroup) ? "legendonly" : trace.legendgroup ? true : (trace.visible ?? true));
 
   // A model is hidden on the whole page at once: no two charts disagree about what is shown.
-  const follow = () => drawn.forEach((chart) => Plotly.restyle(chart, { visible: chart.data.map(shown) }));
+  const keys = [...document.querySelectorAll(".legend-bar button")];
+  const follow = () => {
+    drawn.forEach((chart) => Plotly.restyle(chart, { visible: chart.data.map(shown) }));
+    keys.forEach((key) => key.setAttribute("aria-pressed", String(!hidden.has(key.dataset.model))));
+  };
 
   const toggle = (model) => {
     if (!hidden.delete(model)) hidden.add(model);
     follow();
   };
 
-  const isolate = (model, all) => {
+  const isolate = (model) => {
+    const all = [...drawn].flatMap((chart) => chart.data.map((trace) => trace.legendgroup)).filter(Boolean);
     const alone = !hidden.has(model) && all.every((other) => other === model || hidden.has(other));
     hidden.clear();
     if (!alone) all.filter((other) => other !== model).forEach((other) => hidden.add(other));
     follow();
   };
 
+  // A click waits to see whether it is the first half of a double click.
+  const PATIENCE_MS = 300;
+  let waiting;
+  const once = (model) => {
+    clearTimeout(waiting);
+    waiting = setTimeout(() => toggle(model), PATIENCE_MS);
+  };
+  const twice = (model) => {
+    clearTimeout(waiting);
+    isolate(model);
+  };
+
   const draw = async (chart) => {
     const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
     Object.entries(theme()).forEach(([path, value]) => set(layout, path, value));
     data.forEach((trace) => (trace.visible = shown(trace)));
-    const config = { responsive: true, displayModeBar: false, displaylogo: false, showTips: false };
+    const config = { responsive: true, displayModeBar: false, displaylogo: false, showTips: false, doubleClickDelay: PATIENCE_MS };
     await Plotly.newPlot(chart, data, layout, config);
     drawn.add(chart);
-    const models = [...new Set(data.map((trace) => trace.legendgroup))];
-    chart.on("plotly_legendclick", (event) => {
-      toggle(event.data[event.curveNumber].legendgroup);
-      return false;
-    });
-    chart.on("plotly_legenddoubleclick", (event) => {
-      isolate(event.data[event.curveNumber].legendgroup, models);
-      return false;
-    });
+    const answer = (change) => (event) => {
+      const model = event.data[event.curveNumber].legendgroup;
+      if (model) change(model);
+      return !model;
+    };
+    chart.on("plotly_legendclick", answer(once));
+    chart.on("plotly_legenddoubleclick", answer(twice));
   };
 
   // One chart at a time, from the top, with a breath between: the page can be read while the rest is drawn.
@@ -84,6 +99,8 @@
     show();
   });
 
+  keys.forEach((key) => key.addEventListener("click", () => once(key.dataset.model)));
+  keys.forEach((key) => key.addEventListener("dblclick", () => twice(key.dataset.model)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", () => (root.classList.add("paper"), recolour()));
   addEventListener("afterprint", () => (root.classList.remove("paper"), recolour()));

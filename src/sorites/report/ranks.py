@@ -5,13 +5,13 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import axis_name, card, figure, pen, plot
-from sorites.report.markup import Html, number, safe, tag
+from sorites.report.charts import axis_name, card, figure, pen, plot, small_multiples
+from sorites.report.markup import Html, number, safe
 from sorites.report.section import Section, add_section
 from sorites.report.view import View
 
-SPREAD = 0.24
-"""Height, in ranks, over which models that share a rank are drawn apart."""
+STEP, SPREAD = 0.24, 0.8
+"""In ranks: how far apart models that share one are drawn, and how much of its height they may take together."""
 
 
 @add_section(order=40)
@@ -27,7 +27,7 @@ def ranks(view: View) -> Section | None:
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do not overlap; "
         "models that cannot be told apart share a rank and are drawn close together."
     )
-    return Section("Does the order of the models change?", tag("div", *cards, cls="cards"), "Ranks", lead)
+    return Section("Does the order of the models change?", small_multiples(view, cards), "Ranks", lead)
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
@@ -36,6 +36,7 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
     steps = {"range": [last + 0.45, 0.55], "tickvals": list(range(1, last + 1)), "showgrid": True}
     across = {"type": "category", "categoryorder": "array", "categoryarray": stops}
     fig = figure(view, axis_name(shift), "rank", yaxis=steps, xaxis=across)
+    fig.update_layout(height=fig.layout.height + 16 * max(0, last - 4))
     placed = _apart(rows, view.models)
     for model in view.models:
         own = placed.filter(pl.col("model") == model).sort("severity")
@@ -49,7 +50,8 @@ def _apart(rows: pl.DataFrame, models: tuple[str, ...]) -> pl.DataFrame:
     order = pl.col("model").replace_strict(list(models), list(range(len(models))), return_dtype=pl.Int64)
     shared = ("severity", "value")
     place = order.rank("ordinal").over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
-    return rows.with_columns(at=pl.col("value") + place * SPREAD / (pl.len().over(shared) - 1).clip(1))
+    step = (SPREAD / (pl.len().over(shared) - 1).clip(1)).clip(upper_bound=STEP)
+    return rows.with_columns(at=pl.col("value") + place * step)
 
 
 def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
@@ -57,7 +59,7 @@ def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
     return {
         "type": "scatter",
         "name": safe(model),
-        "legendgroup": safe(model),
+        "legendgroup": model,
         "x": [number(s) for s in rows["severity"]],
         "y": rows["at"].to_list(),
         "customdata": [list(told) for told in rows.select("value", "accuracy", "n").iter_rows()],

@@ -20,12 +20,13 @@ def _span(values: pl.Series) -> str:
 
 
 def _level(view: View) -> str:
-    clean = view.ask(metrics.accuracy, UNTOUCHED, by=("model",))["value"].drop_nulls()
-    under = view.ask(metrics.mean_accuracy, by=("model",))["value"].drop_nulls()
+    asked = [
+        ("clean", view.ask(metrics.accuracy, UNTOUCHED, by=("model",))),
+        ("shifted", view.ask(metrics.mean_accuracy, by=("model",))),
+    ]
+    parts = [f"{_span(values)} of the {name} pictures" for name, frame in asked if len(values := frame["value"].drop_nulls())]
     whose = "The model is" if len(view.models) == 1 else f"The {len(view.models)} models are"
-    parts = [f"about {_span(clean)} of the clean pictures"] if len(clean) else []
-    parts += [f"{_span(under)} of the shifted ones"] if len(under) else []
-    return f"{whose} right about {' and '.join(parts).removeprefix('about ')}." if parts else ""
+    return f"{whose} right about {' and '.join(parts)}." if parts else ""
 
 
 def _hardest(view: View) -> str:
@@ -38,7 +39,7 @@ def _hardest(view: View) -> str:
 
 
 def _points(row: dict[str, float]) -> str:
-    return f"{100 * row['value']:.0f} points"
+    return f"{100 * row['value']:.0f} points".replace("-", "−")
 
 
 def _ahead(view: View) -> str:
@@ -50,4 +51,4 @@ def _ahead(view: View) -> str:
         return (
             f"{best['model']} holds up best: {percent(best['value'])} right under shift, the next {percent(next_best['value'])}."
         )
-    return f"{best['model']} is right most often under shift, but not clearly ahead: the 95 % intervals of the best overlap."
+    return "No model is clearly ahead under shift: the 95 % intervals of the best two overlap."

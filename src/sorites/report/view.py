@@ -99,7 +99,10 @@ def merge(runs: Sequence[RunView]) -> View:
     for run, kind in zip(runs, kinds, strict=True):
         for id_ in [kind] if kind is not None else _ids(run.table):
             owners[id_] = (*owners.get(id_, ()), run)
-    return View(tuple(runs), pl.concat(tables).unique(KEY, keep="first", maintain_order=True), owners)
+    table = pl.concat(tables)
+    if len(set(kinds) - {None}) < len([kind for kind in kinds if kind is not None]):
+        table = table.unique(KEY, keep="first", maintain_order=True)
+    return View(tuple(runs), table, owners)
 
 
 def _kind(run: RunView) -> str | None:

@@ -1,0 +1,152 @@
+"""A made-up run with a known law behind it, and a real browser to look at its page."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import table
+from sorites.core import CLEAN, SHIFTS, Picture, to_image, to_picture
+from sorites.labels import Labels, labels
+from sorites.report.view import RunView
+from sorites.rng import rng_for
+
+SKILL = {"lite0": 0.55, "lite1": 0.75, "lite2": 0.8}
+DIALS = {"defocus_disk": (3, 4, 6, 8, 10), "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38), "jpeg": (75, 82, 85, 90, 93)}
+SAMPLES = 60
+CHROMIUM = Path("/usr/bin/chromium")
+
+
+@pytest.fixture(scope="session")
+def names() -> Labels:
+    return labels(["tabby", "tulip", "teapot", "trombone", "<b>tank & tower</b>"])
+
+
+def breaking(model: str, shift: str, sample: int) -> float:
+    """The fraction of the dial at which this picture is lost: a logistic draw around the model's skill."""
+    own = rng_for(1, f"{sample}", shift).logistic(0, 0.16)
+    return SKILL[model] + own + rng_for(2, f"{sample}", model).normal(0, 0.06) - (0.25 if shift == "gaussian_noise" else 0)
+
+
+def record(model: str, shift: str, severity: float, sample: int, probe: bool = False) -> dict[str, Any]:
+    limit = breaking(model, shift if shift != CLEAN else "jpeg", sample)
+    right = limit > severity / max(DIALS.get(shift, (1,)))
+    margin = abs(limit - severity / max(DIALS.get(shift, (1,))))
+    label = sample % 5
+    return {
+        "run_id": "r1",
+        "source": "made",
+        "sample_id": f"thing-{sample:02d}.png",
+        "image_id": f"{sample}/{shift}/{severity:.6g}",
+        "probe": probe,
+        "label": label,
+        "known": True,
+        "family": "none" if shift == CLEAN else "made",
+        "shift": shift,
+        "severity": severity,
+        "seed": 7,
+        "model": model,
+        "output": "label",
+        "pred": label if right else (label + 1) % 5,
+        "conf": float(1 / (1 + np.exp(-1 - 3 * margin))),
+        "correct": right,
+    }
+
+
+def probes(model: str, shift: str, sample: int) -> Iterator[dict[str, Any]]:
+    """Halve the first failing bracket four times, as a refined run would."""
+    top = max(DIALS[shift])
+    limit = breaking(model, shift, sample) * top
+    stops = [0.0, *DIALS[shift]]
+    high = next((stop for stop in stops if stop >= limit), None)
+    if not high:
+        return
+    low = stops[stops.index(high) - 1]
+    for _ in range(4):
+        middle = (low + high) / 2
+        yield record(model, shift, middle, sample, probe=True)
+        low, high = (low, middle) if middle >= limit else (middle, high)
+
+
+def made_rows() -> list[dict[str, Any]]:
+    found = []
+    for model in SKILL:
+        for sample in range(SAMPLES):
+            found.append(record(model, CLEAN, 0.0, sample))
+            for shift, stops in DIALS.items():
+                found += [record(model, shift, float(stop), sample) for stop in stops]
+                found += probes(model, shift, sample)
+    return found
+
+
+@pytest.fixture(scope="session")
+def rows() -> pl.DataFrame:
+    """Three models, three shifts, five stops, sixty samples, probes, and two pictures of a shift that could not be read."""
+    found = made_rows()
+    for row in found:
+        if row["sample_id"] in ("thing-03.png", "thing-04.png") and row["shift"] == "jpeg":
+            row |= {"pred": None, "conf": None, "correct": None, "error": "cannot decode: 0 bytes <script>alert(1)</script>"}
+    return table.rows(found)
+
+
+def picture(sample_id: str, shift: str, severity: float) -> Picture:
+    """A disc on a gradient with stripes, shifted by the real dial."""
+    rng = rng_for(3, sample_id, "picture")
+    y, x = np.mgrid[0:200, 0:200] / 200
+    colour, other = rng.uniform(0.2, 1, (2, 3))
+    inside = (x - rng.uniform(0.35, 0.65)) ** 2 + (y - rng.uniform(0.35, 0.65)) ** 2 < rng.uniform(0.05, 0.12)
+    ground = 0.35 + 0.3 * x[..., None] + 0.25 * np.sin(40 * y + 8 * x)[..., None] * other
+    image = np.where(inside[..., None], colour, ground).clip(0, 1).astype(np.float32)
+    clean = to_picture(image)
+    if shift == CLEAN:
+        return clean
+    return to_picture(SHIFTS.get(shift)(to_image(clean), severity, rng_for(7, sample_id, shift)))
+
+
+@pytest.fixture(scope="session")
+def run(rows: pl.DataFrame, names: Labels) -> RunView:
+    info = {
+        "run_id": "5d41402abc4b2a76",
+        "seed": 7,
+        "sorites": "0.1.0",
+        "versions": {"numpy": "2.4.0", "polars": "2.1.0"},
+        "suite": {
+            "name": "made_up",
+            "about": "Sixty made-up pictures under three dials.",
+            "source": "made",
+            "frame": {"resize": 200, "crop": None, "filter": "bicubic"},
+            "models": list(SKILL),
+            "shifts": [{"name": name, "levels": [], "severities": []} for name in DIALS],
+            "reference": "lite0",
+            "refine": 0.05,
+        },
+    }
+    return RunView(rows.lazy(), "made_up", info, names, picture)
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
+    if not CHROMIUM.exists():
+        assert shutil.which("apt-get"), "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
+        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+            subprocess.run(command, check=True, timeout=600, capture_output=True)
+    return CHROMIUM
+
+
+@pytest.fixture(scope="session")
+def browser(chromium: Path) -> Iterator[Any]:
+    from playwright.sync_api import sync_playwright
+
+    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+    with sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=str(chromium), args=[*quiet, "--no-first-run"])
+        yield opened
+        opened.close()

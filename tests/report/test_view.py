@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import metrics
+from sorites.core import CLEAN, SHIFTS, Picture
+from sorites.errors import SoritesError
+from sorites.report.view import RunView, merge, unit
+
+
+def part(run: RunView, run_id: str, *shifts: str) -> RunView:
+    """What another run of the same suite would hold that turned only these dials."""
+    kept = run.table.filter(pl.col("shift").is_in([CLEAN, *shifts])).with_columns(run_id=pl.lit(run_id))
+    return dataclasses.replace(run, table=kept)
+
+
+def test_models_and_shifts_stand_in_the_order_of_the_suite(run: RunView) -> None:
+    view = merge([dataclasses.replace(run, info={"suite": {"models": ["lite2", "absent"], "shifts": ["jpeg"]}})])
+    assert view.models == ("lite2", "lite0", "lite1")
+    assert view.shifts == ("jpeg", "defocus_disk", "gaussian_noise")
+
+
+def test_two_runs_of_one_source_are_as_one_run(run: RunView) -> None:
+    whole = merge([run])
+    halves = merge([part(run, "a", "jpeg", "defocus_disk"), part(run, "b", "gaussian_noise", "jpeg")])
+    for metric in (metrics.accuracy, metrics.failure_point, metrics.accuracy_drop):
+        assert halves.ask(metric).equals(whole.ask(metric))
+
+
+def test_runs_of_other_sources_stay_apart(run: RunView) -> None:
+    other = dataclasses.replace(run, info={**run.info, "seed": 8})
+    bare = dataclasses.replace(run, info={}, table=run.table.with_columns(run_id=pl.lit("c")))
+    clean = merge([run, other, bare]).ask(metrics.accuracy, pl.col("shift") == CLEAN)
+    assert clean["n"].to_list() == [180] * 3
+
+
+def test_no_run_is_an_error() -> None:
+    with pytest.raises(SoritesError, match="at least one run"):
+        merge([])
+
+
+def test_a_question_is_put_once(run: RunView) -> None:
+    asked = []
+
+    def metric(table: pl.LazyFrame, by: tuple[str, ...] = ()) -> pl.DataFrame:
+        asked.append(by)
+        return pl.DataFrame()
+
+    view = merge([run])
+    view.ask(metric)
+    view.ask(metric)
+    view.ask(metric, by=("model",))
+    view.ask(metric, pl.col("shift") == CLEAN)
+    assert asked == [(), ("model",), ()]
+
+
+def test_the_first_run_that_can_make_a_picture_makes_it(run: RunView) -> None:
+    def broken(sample_id: str, shift: str, severity: float) -> Picture:
+        raise SoritesError("gone")
+
+    fine = np.zeros((2, 2, 3), np.uint8)
+    runs = [part(run, "a"), part(run, "b")]
+    view = merge([dataclasses.replace(runs[0], picture=broken), dataclasses.replace(runs[1], picture=lambda *_: fine)])
+    assert view.picture(next(iter(view.owners)), "x", CLEAN, 0) is fine
+    assert merge([dataclasses.replace(run, picture=broken)]).picture("r1", "x", CLEAN, 0) is None
+
+
+def test_labels_in_words(run: RunView) -> None:
+    view = merge([run])
+    assert [view.said("r1", 0), view.said("r1", 9), view.said("r1", None)] == ["tabby", "class 9", "nothing"]
+    assert merge([dataclasses.replace(run, labels=None)]).said("r1", 0) == "class 0"
+
+
+def test_units_come_from_the_dial() -> None:
+    assert unit("defocus_disk") == SHIFTS.get("defocus_disk").unit == "px"
+    assert unit("a captured one") == ""
