@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from sorites.core import Box, Model, Outputs, Picture
+from sorites.core import Box, Model, Outputs, Picture, Scorer
 from sorites.errors import SoritesError
 from sorites.plan import Plan
 from sorites.shots import Shot, reason
@@ -136,10 +136,19 @@ def _judged(plan: Plan, model: Model, shot: Shot, one: Outputs, base: Record) ->
     verdict = _verdict(plan, model, shot, one)
     records = [{**base, "output": "label", **verdict}]
     for name, score_of in plan.scorers.items():
-        score = float(score_of(one)[0])
-        bad = {} if np.isfinite(score) else {"score": None, "correct": None, "error": f"scorer {name} gave {score}"}
+        score, error = _score(name, score_of, one)
+        bad = {} if error is None else {"correct": None, "error": error}
         records.append({**base, "output": "ood", "scorer": name, **verdict, "score": score, **bad})
     return records
+
+
+def _score(name: str, score_of: Scorer, one: Outputs) -> tuple[float | None, str | None]:
+    """The strangeness of one picture, or none and why."""
+    try:
+        score = float(score_of(one)[0])
+    except Exception as error:
+        return None, reason(error, f"scorer {name}")
+    return (score, None) if np.isfinite(score) else (None, f"scorer {name} gave {score}")
 
 
 def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
@@ -158,7 +167,7 @@ def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
 
 
 def try_models(plan: Plan) -> dict[str, Outputs]:
-    """One plain grey picture through every model: a broken one is an error before any work is done."""
+    """One plain grey picture through every model and scorer: a broken one is an error before any work is done."""
     grey = np.full((96, 128, 3), 128, dtype=np.uint8)
     tried: dict[str, Outputs] = {}
     for name, model in plan.models.items():
@@ -169,5 +178,9 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
         wanted = len(plan.labels) if model.labels is None else len(model.labels)
         if wide != wanted:
             raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
+        for scorer, score_of in plan.scorers.items():
+            failed = _score(scorer, score_of, one)[1]
+            if failed:
+                raise SoritesError(f"{scorer} cannot score what {name} gives for a plain grey picture: {failed}")
         tried[name] = one
     return tried

@@ -95,6 +95,8 @@ def execute(
     """Do what is missing of a plan and give the run folder."""
     if batch < 1:
         raise SoritesError(f"--batch wants a whole number above 0, got {batch}")
+    if workers is not None and workers < 1:
+        raise SoritesError(f"--workers wants a whole number above 0, got {workers}")
     if not plan.models:
         raise SoritesError(f'suite {plan.suite.name} names no model: add --model NAME. See "sorites list models".')
     start = ENGINES.get(engine)
