@@ -21,6 +21,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+INTERRUPTED = 130
+"""The exit code that typer makes of Ctrl-C; a closed pipe it takes in silence."""
+
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A built-in suite by name, or a .toml file.")]
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME[:PATH]", help="Pictures: stamps, folder:PATH, webdataset:PATH.")
@@ -36,7 +39,7 @@ LabelFile = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Only the first N samples of a fair order.")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of every draw.")]
-Workers = Annotated[int | None, typer.Option("--workers", metavar="N", help="Units at a time; default one a core.")]
+Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Units at a time; default one a core.")]
 
 
 def _overridden(
@@ -115,7 +118,7 @@ def metrics(
     """Ask one question of a run's table."""
     from sorites.summary import ask, printed
 
-    typer.echo(printed(ask(run, metric, by.split(",") if by else None, reference), format), nl=False)
+    typer.echo(printed(ask(run, metric, [name.strip() for name in by.split(",")] if by else None, reference), format), nl=False)
 
 
 @app.command()
@@ -145,8 +148,8 @@ def show(
     from sorites.sources.decode import decode
     from sorites.strip import save, strip
 
-    path = out or Path(f"{image.stem}-{shift}.png")
-    save(strip(decode(image), core.shift(shift), severity or (), seed), path)
+    dial, path = core.shift(shift), out or Path(f"{image.stem}-{shift}.png")
+    save(strip(decode(image), dial, severity or (), seed), path)
     typer.echo(f"wrote {path}")
 
 
@@ -176,7 +179,8 @@ def build(
     for error in errors[:20]:
         typer.echo(f"not written: {error}", err=True)
     typer.echo(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
-    typer.echo(f"next: sorites run {suite} --source folder:{out}")
+    same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
+    typer.echo(f"next: sorites run {suite} --source folder:{out}{same}")
 
 
 @app.command(name="list")
@@ -217,9 +221,7 @@ def main() -> None:
     except SoritesError as error:
         typer.echo(f"sorites: {error}", err=True)
         sys.exit(2)
-    except KeyboardInterrupt:
-        typer.echo("\nstopped; what is finished is kept: type the same command to go on", err=True)
-        sys.exit(130)
-    except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+    except SystemExit as left:
+        if left.code == INTERRUPTED:
+            typer.echo("stopped; what is finished is kept: type the same command to go on", err=True)
+        raise

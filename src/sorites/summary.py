@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import io
+import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -36,12 +37,18 @@ def ask(run: Path, metric: str, by: Sequence[str] | None = None, reference: str 
 def printed(frame: pl.DataFrame, format: str) -> str:
     """A frame as text: for the eye, or whole and exact for another program."""
     if format == "csv":
-        return frame.write_csv()
+        nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
+        spelled = [pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], pl.String) for name in nested]
+        return frame.with_columns(spelled).write_csv()
     if format == "json":
         return frame.write_json() + "\n"
     if format != "table":
         raise SoritesError(f"--format wants table, csv or json, got {format!r}")
     return _drawn(frame)
+
+
+WIDE = 10_000
+"""Columns of a page on which no name is ever cut or folded."""
 
 
 def _drawn(frame: pl.DataFrame) -> str:
@@ -52,11 +59,11 @@ def _drawn(frame: pl.DataFrame) -> str:
     numeric = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     drawn = Table(box=box.SIMPLE, pad_edge=False)
     for name in frame.columns:
-        drawn.add_column(name, justify="right" if name in numeric else "left")
+        drawn.add_column(name, justify="right" if name in numeric else "left", no_wrap=True)
     for row in frame.iter_rows():
         drawn.add_row(*("–" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
     screen = io.StringIO()
-    Console(file=screen, width=max(Console().width, 100), markup=False).print(drawn)
+    Console(file=screen, width=WIDE, markup=False).print(drawn)
     return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
 
 
