@@ -83,12 +83,13 @@ def said(folder: Path, say: Callable[[str], None] = print) -> None:
 def headline(folder: Path) -> pl.DataFrame:
     """Per model: accuracy clean and under shift with their intervals, the drop, and where half the pictures are lost."""
     table = read(folder)
+    models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
     shifted = METRICS.get("mean_accuracy")(table)
     drop = METRICS.get("accuracy_drop")(table, by=["model"])
     half = METRICS.get("failure_point")(table, by=["model"], relative=True)
-    frame = clean.select("model", "n", clean=_points())
-    for name, part in (("shifted", shifted), ("drop", drop), ("half lost at (% of dial)", half)):
+    frame = models.join(clean.select("model", "n"), on="model", how="left")
+    for name, part in (("clean", clean), ("shifted", shifted), ("drop", drop), ("half lost at (% of dial)", half)):
         frame = frame.join(part.select("model", _points().alias(name)), on="model", how="left")
     return frame
 

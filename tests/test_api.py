@@ -1,0 +1,67 @@
+"""The package as a user imports it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sorites
+from sorites.core import METRICS, Model
+
+
+def test_every_public_name_resolves() -> None:
+    assert sorted(set(sorites.__all__)) == sorted(sorites.__all__)
+    for name in [*sorites.__all__, *dir(sorites)]:
+        assert getattr(sorites, name) is not None
+    assert set(sorites.__all__) <= set(dir(sorites))
+
+
+def test_metrics_are_called_by_their_names() -> None:
+    for name in METRICS.names():
+        assert getattr(sorites, name) is METRICS.get(name)
+
+
+def test_what_is_not_there_is_an_attribute_error() -> None:
+    assert not hasattr(sorites, "acuracy")
+    with pytest.raises(AttributeError, match="module 'sorites' has no attribute 'acuracy'"):
+        _ = sorites.acuracy
+
+
+def test_importing_it_is_cheap() -> None:
+    code = "import sys, sorites; print(sorted({'numpy', 'polars', 'torch', 'pydantic', 'PIL', 'typer'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_look_ups_by_name(photos: Path) -> None:
+    assert sorites.shift("jpeg").unit == "100 - quality"
+    assert len(sorites.source(f"folder:{photos}")) == 20
+    assert callable(sorites.scorer("msp", temperature=2.0))
+
+
+def test_a_function_may_be_a_model(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    from sorites.suite import Suite
+
+    made = tiny()
+
+    def four(pictures: list) -> object:  # type: ignore[type-arg]
+        return made.forward(pictures).logits
+
+    classes = list(made.labels or ())
+    table = sorites.run(
+        Suite(name="s"), source=f"folder:{photos}", models=[four], labels=classes, shifts=["jpeg"], limit=3, out=tmp_path / "r"
+    )
+    assert isinstance(table, pl.LazyFrame)
+    answer = sorites.accuracy(table, by=["model"])
+    assert (answer["model"].to_list(), answer["n"].to_list()) == (["four"], [18])
+
+
+def test_the_same_table_from_the_run_and_from_its_folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    from sorites.suite import Suite
+
+    table = sorites.run(Suite(name="s"), source=f"folder:{photos}", models=[tiny()], shifts=["jpeg"], limit=3, out=tmp_path / "r")
+    assert sorites.read(tmp_path / "r").collect().equals(table.collect())
