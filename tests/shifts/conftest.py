@@ -1,9 +1,13 @@
 from __future__ import annotations
 
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from sorites.core import Image, to_image, to_picture
+from sorites.core import Image, Picture, to_image, to_picture
 
 
 @pytest.fixture(scope="session")
@@ -19,3 +23,18 @@ def photo() -> Image:
     made = to_image(to_picture(scene))
     made.flags.writeable = False
     return made
+
+
+@pytest.fixture(scope="session")
+def peer() -> Callable[[Picture, str, int], Picture]:
+    """The package imagecorruptions as ``corrupt(picture, name, level)``, through the loader that the bench uses."""
+    path = Path(__file__).parents[2] / "bench" / "shifts.py"
+    spec = importlib.util.spec_from_file_location("bench_shifts", path)
+    assert spec is not None
+    assert spec.loader is not None
+    bench = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bench)
+    found: Callable[[Picture, str, int], Picture] | None = bench.peer()
+    if found is None:
+        pytest.skip("needs: pip install --no-deps imagecorruptions, opencv-python-headless and scikit-image")
+    return found

@@ -50,8 +50,9 @@ def test_shot_noise_is_poisson(photons: float, level: int) -> None:
 
 @pytest.mark.parametrize("photons", [3.0, 60.0, 150.0, 4000.0])
 def test_the_quantile_table_is_scipys_poisson_quantile(photons: float) -> None:
-    table = np.rint(poisson_table(photons).reshape(256, BINS)[:128] * photons)
-    exact = stats.poisson.ppf((np.arange(BINS) + 0.5) / BINS, np.arange(128)[:, None] * photons / 255).clip(0, photons)
+    levels, slices = np.arange(0, 256, 5), np.arange(3, BINS, 7)
+    table = np.rint(poisson_table(photons).reshape(256, BINS)[levels[:, None], slices] * photons)
+    exact = stats.poisson.ppf((slices + 0.5) / BINS, levels[:, None] * photons / 255).clip(0, photons)
     assert np.abs(table - exact).max() <= 1
     assert (table != exact).mean() < 2e-3
 
@@ -59,3 +60,22 @@ def test_the_quantile_table_is_scipys_poisson_quantile(photons: float) -> None:
 def test_black_stays_black_and_no_noise_is_left_at_many_photons() -> None:
     assert shift("shot_noise")(flat(0), 0.5, rng_for(0, "a", "s")).max() == 0
     np.testing.assert_allclose(shift("shot_noise")(flat(100 / 255), 1e-6, rng_for(0, "a", "s")), 100 / 255, atol=1e-5)
+
+
+@pytest.mark.parametrize("amount", [0.03, 0.27, 1.0])
+def test_impulse_noise_loses_that_fraction_to_black_and_white_alike(amount: float) -> None:
+    made = shift("impulse_noise")(flat(0.5), amount, rng_for(0, "a", "i"))
+    spread = 5 * np.sqrt(amount / made.size)
+    assert (made == 0).mean() == pytest.approx(amount / 2, abs=spread)
+    assert (made == 1).mean() == pytest.approx(amount / 2, abs=spread)
+
+
+def test_an_impulse_once_there_stays() -> None:
+    less, more = (shift("impulse_noise")(flat(0.5), amount, rng_for(0, "a", "i")) for amount in (0.1, 0.2))
+    np.testing.assert_array_equal(more[less != 0.5], less[less != 0.5])
+
+
+def test_speckle_noise_is_normal_in_proportion_to_the_light() -> None:
+    for value in (0.2, 0.4):
+        noise = shift("speckle_noise")(flat(value), 0.2, rng_for(0, "a", "s")) - np.float32(value)
+        assert stats.kstest(noise.ravel() / (0.2 * value), "norm").pvalue > 1e-3

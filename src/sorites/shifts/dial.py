@@ -56,9 +56,9 @@ def add_dial(
 def check(name: str, severities: Sequence[float], limit: float, unit: str) -> None:
     """Refuse severities below 0, above ``limit``, or not a number."""
     for severity in severities:
-        if not 0 <= severity <= limit or severity == np.inf:
+        if not 0 <= severity <= limit * (1 + 1e-9) or severity == np.inf:
             top = "up" if limit == np.inf else f"to {limit:g}"
-            raise SoritesError(f"{name}: wanted a severity from 0 {top} ({unit}), got {severity!r}")
+            raise SoritesError(f"{name}: wanted a severity from 0 {top} ({unit}), got {float(severity)!r}")
 
 
 def nothing(image: Image, rng: np.random.Generator) -> None:

@@ -11,7 +11,6 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sorites.core import Image, to_image, to_picture
 from sorites.shifts.dial import add_dial
@@ -94,15 +93,8 @@ def pixelate(image: Image, severity: float, drawn: Drawn) -> Image:
     if right > width or bottom > height:
         margin = (0, math.ceil(bottom) - height), (0, math.ceil(right) - width), (0, 0)
         drawn = pil.fromarray(np.pad(np.asarray(drawn), margin, mode="edge"))
-    small = to_image(np.asarray(drawn.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))))
-    return np.take(np.take(small, _nearest(width, cols), axis=1), _nearest(height, rows), axis=0)
-
-
-def _nearest(side: int, blocks: float) -> NDArray[np.intp]:
-    """The block of each pixel's middle, by running sum as Pillow does it, so that ties fall the same way."""
-    steps = np.full(side, blocks / side)
-    steps[0] /= 2
-    return np.minimum(np.cumsum(steps).astype(np.intp), math.ceil(blocks) - 1)
+    small = drawn.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))
+    return to_image(np.asarray(small.resize((width, height), pil.Resampling.NEAREST, box=(0, 0, cols, rows))))
 
 
 def _blocks(side: int, severity: float) -> float:

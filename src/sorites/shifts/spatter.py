@@ -5,6 +5,9 @@ Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corr
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Literal
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
@@ -66,35 +69,56 @@ def _drops(noise: Field, severity: float) -> Field:
     mean, deviation, smoothness, least, bright = between(WATER, severity)
     liquid = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean)
     liquid *= liquid >= np.float32(least)
-    relief = _emboss(_equalise(_from_shore(liquid > 0)))
+    relief = _emboss(_equalise(_from_shore(liquid)))
     drops: Field = liquid * relief
     drops *= np.float32(bright / max(float(drops.max()), 1e-6))
     return drops
 
 
-def _from_shore(wet: NDArray[np.bool_]) -> NDArray[np.uint8]:
+def _from_shore(liquid: Field) -> NDArray[np.uint8]:
     """Distance in px to the nearest edge of the water, evened over 3 x 3 and cut at 20."""
-    before = np.pad(wet, ((1, 0), (1, 0)), mode="edge")
-    shore = (wet != before[:-1, 1:]) | (wet != before[1:, :-1])
+    shore = _edges(liquid)
     if not shore.any():
-        return np.full(wet.shape, 20, np.uint8)
-    away = ndimage.distance_transform_cdt(~shore, metric="chessboard")
+        return np.full(shore.shape, 20, np.uint8)
+    away = ndimage.distance_transform_cdt(~shore, metric="taxicab")
     return even(np.minimum(away, 20).astype(np.float32)).astype(np.uint8)
 
 
+def _around(field: Field, mode: Literal["edge", "constant"]) -> Callable[[int, int], Field]:
+    """``look(down, right)``: the field as seen from a pixel's neighbour."""
+    wide = np.pad(field, 1, mode=mode)
+    height, width = field.shape
+    return lambda down, right: wide[1 + down : 1 + down + height, 1 + right : 1 + right + width]
+
+
+def _edges(liquid: Field) -> NDArray[np.bool_]:
+    """Canny's edges, one pixel wide: where the slope (Sobel) is steep and steepest across the edge."""
+    look = _around(liquid, "edge")
+    rise, fall = look(1, 1) - look(-1, -1), look(1, -1) - look(-1, 1)
+    across_x, across_y = rise - fall + 2 * (look(0, 1) - look(0, -1)), rise + fall + 2 * (look(1, 0) - look(-1, 0))
+    x, y = np.abs(across_x), np.abs(across_y)
+    slope = x + y
+    near, tangent = _around(slope, "constant"), np.float32(np.tan(np.pi / 8))
+    level = (slope > near(0, -1)) & (slope >= near(0, 1))
+    upright = (slope > near(-1, 0)) & (slope >= near(1, 0))
+    falling = (slope > near(-1, -1)) & (slope > near(1, 1))
+    rising = (slope > near(-1, 1)) & (slope > near(1, -1))
+    slanted = np.where(across_x * across_y < 0, rising, falling)
+    peaks: NDArray[np.bool_] = np.where(y < x * tangent, level, np.where(x < y * tangent, upright, slanted))
+    peaks &= slope > np.float32(150 / 255)
+    return peaks
+
+
 def _equalise(values: NDArray[np.uint8]) -> Field:
-    """Each value's rank among all, 0..255."""
+    """Each value's rank among all, 0..255, whole."""
     counts = np.cumsum(np.bincount(values.ravel(), minlength=256))
     first = counts[counts > 0][0]
-    ranks: Field = ((counts - first) * (255 / max(int(counts[-1] - first), 1))).astype(np.float32)
+    ranks: Field = np.rint((counts - first) * (255 / max(int(counts[-1] - first), 1))).astype(np.float32)
     return ranks[values]
 
 
 def _emboss(heights: Field) -> Field:
-    """Lit from the lower right, cut to 0..255, then evened over 3 x 3."""
-    wide = np.pad(heights, 1, mode="edge")
-    rows, cols = heights.shape
-    lit = heights.copy()
-    for row, col, weight in ((0, 0, -2), (0, 1, -1), (1, 0, -1), (1, 2, 1), (2, 1, 1), (2, 2, 2)):
-        lit += wide[row : row + rows, col : col + cols] * np.float32(weight)
-    return even(np.clip(lit, 0, 255, out=lit))
+    """Lit from the lower right, cut to 0..255, evened over 3 x 3 and rounded."""
+    look, lit = _around(heights, "edge"), heights.copy()
+    lit += 2 * (look(1, 1) - look(-1, -1)) + look(0, 1) - look(0, -1) + look(1, 0) - look(-1, 0)
+    return np.rint(even(np.clip(lit, 0, 255, out=lit)))

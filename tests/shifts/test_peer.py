@@ -1,0 +1,56 @@
+"""The nineteen against the package imagecorruptions, at every published level.
+
+What has no chance in it is equal to rounding; what has is as strong: the same mean squared change over many draws.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from sorites.core import Image, Picture, shift, to_picture
+from sorites.rng import rng_for
+
+Corrupt = Callable[[Picture, str, int], Picture]
+DRAWS = {"glass_blur": 3, "fog": 60, "snow": 40, "spatter": 120, "motion_blur": 60, "elastic_transform": 12}
+TOLERANCE = {
+    "glass_blur": 0.07,
+    "frost": 0.1,
+    "fog": 0.1,
+    "spatter": 0.12,
+    "snow": 0.08,
+    "motion_blur": 0.06,
+    "elastic_transform": 0.05,
+}
+NOISES = ["gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"]
+each_level = pytest.mark.parametrize("level", [1, 2, 3, 4, 5])
+
+
+def ours(image: Image, name: str, level: int, sample: int = 0) -> Picture:
+    dial = shift(name)
+    return to_picture(dial(image, dial.levels[level - 1], rng_for(0, str(sample), name)))
+
+
+@each_level
+@pytest.mark.parametrize(
+    "name", ["brightness", "contrast", "defocus_disk", "gaussian_blur", "jpeg", "pixelate", "saturate", "zoom_blur"]
+)
+def test_equal_to_rounding_where_there_is_no_chance(photo: Image, peer: Corrupt, name: str, level: int) -> None:
+    """Theirs cuts to 8 bits where ours rounds, hence 1; its zoom may leave the last row and column black."""
+    made, theirs = ours(photo, name, level).astype(int), peer(to_picture(photo), name, level).astype(int)
+    apart = np.abs(made - theirs)[:-1, :-1]
+    assert apart.max() <= (0 if name in ("jpeg", "pixelate") else 1)
+
+
+@each_level
+@pytest.mark.parametrize("name", [*NOISES, *DRAWS, pytest.param("frost", marks=pytest.mark.slow)])
+def test_as_strong_where_there_is_chance(photo: Image, peer: Corrupt, name: str, level: int) -> None:
+    np.random.seed(level)  # noqa: NPY002 - the peer draws from the global generator
+    image = photo[:, :96].copy()
+    picture = to_picture(image).astype(float)
+    draws = DRAWS.get(name, 120 if name == "frost" else 8)
+    made = np.mean([np.square(ours(image, name, level, k) - picture).mean() for k in range(draws)])
+    theirs = np.mean([np.square(peer(to_picture(image), name, level) - picture).mean() for _ in range(draws)])
+    assert made == pytest.approx(theirs, rel=TOLERANCE.get(name, 0.04))
