@@ -47,7 +47,23 @@ def world() -> pl.DataFrame:
                 rows.append(row(f"p{i}", shift, severity, _verdict(rng, ability, severity / 4), conf=rng.uniform(0, 1), **who))
             rows.append(row(f"p{i}", "blur", 2.5, _verdict(rng, ability, 0.6), probe=True, **who))
             rows.append(row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who))
-    return frame(rows + _passed_over())
+    return frame(rows + _passed_over() + _scored(np.random.default_rng(8)))
+
+
+def _scored(rng: np.random.Generator) -> list[Row]:
+    """Scores of known samples, some of them for validation, and of unknown ones over four semantic and two covariate levels."""
+    rows: list[Row] = []
+    for model in ("weak", "mid", "strong"):
+        who: Row = {"model": model, "output": "ood", "scorer": "msp"}
+        for i, (shift, severity) in itertools.product(range(40), (("clean", 0.0), ("blur", 2.0), ("blur", 3.0), ("noise", 2.0))):
+            right = _verdict(rng, 1.5, severity / 4)
+            score = rng.normal(0 if right else 1)
+            rows.append(row(f"p{i}", shift, severity, right, score=score, split="val" if i % 4 else "test", **who))
+        for i in range(96):
+            known: Row = {"known": False, "label": None, "split": "val" if i % 3 else "test"}
+            level: Row = {"sem_level": i % 4, "cov_level": i // 4 % 2, "score": rng.normal(0.5 * (i % 4))}
+            rows.append(row(f"u{i}", "clean", 0.0, None, **known, **level, **who))
+    return rows
 
 
 def _passed_over() -> list[Row]:
@@ -55,7 +71,7 @@ def _passed_over() -> list[Row]:
         row("bad", "blur", 1.0, None, error="truncated", model="weak"),
         row("p0", "blur", 5.0, False, valid=False, model="weak"),
         row("far", "blur", 1.0, None, known=False, model="weak"),
-        row("p0", "blur", 1.0, True, output="ood", scorer="energy", model="weak"),
+        row("p0", "blur", 1.0, True, output="ood", scorer="msp", model="weak"),
     ]
 
 

@@ -15,7 +15,8 @@ NAMES = METRICS.names()
 
 
 def options(ask: Metric) -> dict[str, Any]:
-    return {"reference": "weak"} if "reference" in inspect.signature(ask).parameters else {}
+    needed = {"reference": "weak", "split": "val"}
+    return {name: value for name, value in needed.items() if name in inspect.signature(ask).parameters}
 
 
 def default_by(ask: Metric) -> tuple[str, ...]:

@@ -3,24 +3,46 @@
 Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent.
 """
 
+from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
+from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
+from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
 from sorites.metrics.rows import with_clean
+from sorites.metrics.scores import mean_score, score_accuracy
+from sorites.metrics.threshold import f1
 
 __all__ = [
     "accuracy",
     "accuracy_drop",
+    "aupr_in",
+    "aupr_in_trapz",
+    "aupr_out",
+    "aupr_out_trapz",
+    "aurc",
+    "auroc",
     "calibration_error",
+    "correlation",
     "corruption_error",
+    "f1",
     "failure_histogram",
     "failure_point",
+    "fpr95_id_pos",
+    "fpr95_ood_pos",
+    "level_curve",
+    "level_map",
     "mean_accuracy",
+    "mean_score",
+    "ood",
     "rank",
     "relative_corruption_error",
     "reliability",
+    "risk_coverage",
+    "score_accuracy",
+    "sensitivity",
     "survival",
     "trajectories",
     "with_clean",

@@ -34,8 +34,8 @@ SHIFTED = (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
 ON_GRID = pl.col("probe").fill_null(False).not_()
 
 
-def ask(table: Table, by: Sequence[str], refuse: Collection[str] = ()) -> tuple[pl.LazyFrame, list[str]]:
-    """The label rows that no filter set aside, and the columns to group them by."""
+def ask(table: Table, by: Sequence[str], refuse: Collection[str] = (), output: str = "label") -> tuple[pl.LazyFrame, list[str]]:
+    """The rows of one output that no filter set aside, and the columns to group them by."""
     lazy = table.lazy()
     columns = lazy.collect_schema().names()
     keys = [by] if isinstance(by, str) else list(dict.fromkeys(by))
@@ -44,7 +44,7 @@ def ask(table: Table, by: Sequence[str], refuse: Collection[str] = ()) -> tuple[
             raise UnknownName("column", key, columns)
         if key in refuse:
             raise SoritesError(f"this metric cannot be grouped by {key!r}: it runs over all of them. Leave it out of by.")
-    rows = lazy.filter((pl.col("output") == "label") & pl.col("valid").fill_null(True))
+    rows = lazy.filter((pl.col("output") == output) & pl.col("valid").fill_null(True))
     return (rows, keys) if keys else (rows.with_columns(pl.lit(0).alias(WHOLE)), [WHOLE])
 
 

@@ -1,0 +1,125 @@
+"""When should the model abstain? It answers the least strange pictures first; risk is the share of its answers that are wrong.
+
+Coverage is the share of pictures answered. Where scores tie, the risk is the mean over every order the ties could take.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.core import add_metric
+from sorites.errors import SoritesError
+from sorites.metrics import bounds
+from sorites.metrics.intervals import Z
+from sorites.metrics.ood import key_types
+from sorites.metrics.pools import JUDGE, SOUND, by_judge, scored
+from sorites.metrics.rows import answer
+from sorites.table import Table
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Answers:
+    """The judged pictures of a group, least strange first; ``wrong`` is 0 or 1, ``block`` numbers the ties from 0 up."""
+
+    key: tuple[Any, ...]
+    wrong: Floats
+    block: NDArray[np.intp]
+    sample: NDArray[np.uint64]
+
+    def __len__(self) -> int:
+        return len(self.wrong)
+
+    def over_ties(self, values: Floats) -> Floats:
+        """Each value replaced by the mean of those it ties with."""
+        return (np.bincount(self.block, values) / np.bincount(self.block))[self.block]
+
+    @property
+    def risk(self) -> Floats:
+        """At place k the share wrong among the k + 1 least strange."""
+        return np.cumsum(self.over_ties(self.wrong)) / np.arange(1, len(self) + 1)
+
+
+@add_metric
+def aurc(table: Table, by: Sequence[str] = JUDGE) -> pl.DataFrame:
+    """Area under the risk-coverage curve: the risk averaged over all coverages (Geifman and El-Yaniv, NeurIPS 2017); 0 is best.
+
+    ``risk`` is that of answering everything, which a blind score gets too; ``best`` the area of a score that puts every mistake
+    last. The interval is from the influence of each sample; null where all are right or all are wrong.
+    """
+    keys, found = _answers(table, by)
+    lines = [_area(keys, group) for group in found]
+    numbers = dict.fromkeys(("value", "low", "high", "risk", "best"), pl.Float64())
+    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    return answer(made, keys, "value", "n", "low", "high", "risk", "best")
+
+
+@add_metric
+def risk_coverage(table: Table, by: Sequence[str] = JUDGE, points: int = 50) -> pl.DataFrame:
+    """Risk at each of ``points`` equal steps of ``coverage``; ``n`` is how many were answered; Wilson interval over samples."""
+    if points < 1:
+        raise SoritesError(f"points is a number of steps from 1 up, got {points}")
+    keys, found = _answers(table, by)
+    lines = [line for group in found for line in _curve(keys, group, points)]
+    numbers = dict.fromkeys(("coverage", "value", "low", "high"), pl.Float64())
+    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    return answer(made, keys, "value", "n", "low", "high", then=["coverage"])
+
+
+def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[Answers]]:
+    rows, keys = scored(table, by)
+    held = rows.filter(SOUND & pl.col("correct").is_not_null()).select(*keys, "score", "correct", "sample")
+    parts = (part for mine in by_judge(held) for part in mine.sort("score", "sample").group_by(keys, maintain_order=True))
+    return keys, (_ranked(key, some) for key, some in parts)
+
+
+def _ranked(key: tuple[Any, ...], rows: pl.DataFrame) -> Answers:
+    wrong = rows["correct"].not_().cast(pl.Float64).to_numpy()
+    _, block = np.unique(rows["score"].to_numpy(), return_inverse=True)
+    return Answers(key, wrong, block, rows["sample"].to_numpy())
+
+
+def _area(keys: Sequence[str], group: Answers) -> dict[str, object]:
+    value, overall = float(group.risk.mean()), float(group.wrong.mean())
+    best = np.cumsum(np.sort(group.wrong)) / np.arange(1, len(group) + 1)
+    low, high = _bounds(group, value) if 0 < overall < 1 else (None, None)
+    told = {"value": value, "n": len(group), "low": low, "high": high, "risk": overall, "best": float(best.mean())}
+    return {**dict(zip(keys, group.key, strict=True)), **told}
+
+
+def _bounds(group: Answers, value: float) -> bounds.Bounds:
+    """From the influence of each sample, which is the sum of its pictures'."""
+    names, codes = np.unique(group.sample, return_inverse=True)
+    if len(names) < 2:
+        return None, None
+    total = np.bincount(codes, _influence(group))
+    half = Z * float(np.sqrt(len(names) / (len(names) - 1) * np.sum(total**2))) / len(group)
+    return max(value - half, 0.0), min(value + half, 1.0)
+
+
+def _influence(group: Answers) -> Floats:
+    """The area is E[wrong * -log F(score)]: a picture adds its own term, and moves F at all as strange or stranger."""
+    n = len(group)
+    later = np.cumsum((1 / np.arange(1, n + 1))[::-1])[::-1]
+    upto = np.cumsum(np.bincount(group.block))
+    weight = np.bincount(group.block, group.wrong) / upto
+    moved = np.cumsum(weight[::-1])[::-1][group.block]
+    influence = group.wrong * group.over_ties(later) - moved
+    return np.asarray(influence - influence.mean())
+
+
+def _curve(keys: Sequence[str], group: Answers, points: int) -> Iterator[dict[str, object]]:
+    risk, apart = group.risk, len(np.unique(group.sample)) / len(group)
+    for step in range(1, points + 1):
+        many = max(round(len(group) * step / points), 1)
+        value = float(risk[many - 1])
+        low, high = bounds.share(value, many * apart)
+        told = {"coverage": step / points, "value": value, "n": many, "low": low, "high": high}
+        yield {**dict(zip(keys, group.key, strict=True)), **told}

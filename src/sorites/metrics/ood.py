@@ -1,0 +1,129 @@
+"""Does the score tell strange pictures from familiar ones? Larger is stranger.
+
+Every question here takes ``framework`` and ``against`` (see ``pools``). ``n`` counts ``familiar`` and ``strange`` pictures
+together, ``missing`` the rows of the group with an error or no finite score. A group in which one of the two pools is empty
+has a null value. ``model`` and ``scorer`` are added to ``by`` where they are left out.
+Intervals take the pictures of one sample together: AUROC by DeLong's variance on Newcombe's interval (see ``bounds.area``), the
+others by Wilson's with the number of different samples in the pool that the share is of; they hold the threshold as found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import polars as pl
+
+from sorites.core import add_metric
+from sorites.metrics import bounds, separation
+from sorites.metrics.pools import JUDGE, Group, groups
+from sorites.metrics.rows import answer
+from sorites.metrics.separation import Pair
+from sorites.table import SCHEMA, Table
+
+Estimate = tuple[float, float | None, float | None]
+COLUMNS = ("value", "n", "low", "high", "familiar", "strange", "missing")
+_FLOATS = dict.fromkeys(("value", "low", "high"), pl.Float64())
+_COUNTS = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
+
+
+def _auroc(two: Pair) -> Estimate:
+    value = separation.auroc(two)
+    return value, *bounds.area(value, len(two.familiar), len(two.strange), separation.auroc_variance(two))
+
+
+def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
+    """A share of the strange pool, with its interval."""
+
+    def estimate(two: Pair) -> Estimate:
+        value = number(two)
+        return value, *bounds.share(value, two.strange.samples)
+
+    return estimate
+
+
+def _alarms(two: Pair) -> Estimate:
+    value, _ = separation.false_alarms(two)
+    return value, *bounds.share(value, two.familiar.samples)
+
+
+NUMBERS: dict[str, Callable[[Pair], Estimate]] = {
+    "auroc": _auroc,
+    "aupr_in": lambda two: _share(separation.average_precision)(two.flipped),
+    "aupr_out": _share(separation.average_precision),
+    "fpr95_ood_pos": _alarms,
+    "fpr95_id_pos": lambda two: _alarms(two.flipped),
+    "aupr_in_trapz": lambda two: _share(separation.trapezoid_precision)(two.flipped),
+    "aupr_out_trapz": _share(separation.trapezoid_precision),
+}
+MAIN = ("auroc", "aupr_in", "aupr_out", "fpr95_ood_pos", "fpr95_id_pos")
+
+
+@add_metric
+def ood(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """AUROC, AUPR both ways and FPR at 95 % in both conventions, one row each, named in the column ``metric``."""
+    return asked(table, by, framework, against, MAIN)
+
+
+@add_metric
+def auroc(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """The chance that a strange picture scores above a familiar one, ties half; 0.5 is blind."""
+    return _one(table, by, framework, against, "auroc")
+
+
+@add_metric
+def aupr_out(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Average precision with strange as the positive class; what a blind score gets is the strange share of the pictures."""
+    return _one(table, by, framework, against, "aupr_out")
+
+
+@add_metric
+def aupr_in(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Average precision with familiar as the positive class; what a blind score gets is the familiar share of the pictures."""
+    return _one(table, by, framework, against, "aupr_in")
+
+
+@add_metric
+def aupr_out_trapz(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """As ``aupr_out`` by the trapezoid rule, which is too kind; for parity with tools that use it."""
+    return _one(table, by, framework, against, "aupr_out_trapz")
+
+
+@add_metric
+def aupr_in_trapz(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """As ``aupr_in`` by the trapezoid rule, which is too kind; for parity with tools that use it."""
+    return _one(table, by, framework, against, "aupr_in_trapz")
+
+
+@add_metric
+def fpr95_ood_pos(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Share of familiar pictures flagged where at least 95 % of the strange ones are (OpenOOD's convention)."""
+    return _one(table, by, framework, against, "fpr95_ood_pos")
+
+
+@add_metric
+def fpr95_id_pos(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Share of strange pictures let pass where at least 95 % of the familiar ones are (the ODIN paper's convention)."""
+    return _one(table, by, framework, against, "fpr95_id_pos")
+
+
+def _one(table: Table, by: Sequence[str], framework: str, against: str, name: str) -> pl.DataFrame:
+    return asked(table, by, framework, against, [name]).drop("metric")
+
+
+def asked(table: Table, by: Sequence[str], framework: str, against: str, names: Iterable[str]) -> pl.DataFrame:
+    """One row a group and number."""
+    keys, found = groups(table, by, framework, against)
+    lines = [line for group in found for line in _lines(keys, group, names)]
+    kinds = {**key_types(keys), "metric": pl.String(), **_FLOATS, **_COUNTS}
+    return answer(pl.DataFrame(lines, schema=kinds), keys, *COLUMNS, then=["metric"])
+
+
+def _lines(keys: Sequence[str], group: Group, names: Iterable[str]) -> list[dict[str, object]]:
+    two, shared = group.pair, {**dict(zip(keys, group.key, strict=True)), **group.counts}
+    estimates = {name: (None, None, None) if two is None else NUMBERS[name](two) for name in names}
+    return [{**shared, "metric": name, "value": v, "low": low, "high": high} for name, (v, low, high) in estimates.items()]
+
+
+def key_types(keys: Sequence[str]) -> dict[str, pl.DataType]:
+    """The types that columns of ``by`` have in the table, whatever values came."""
+    return {key: SCHEMA.get(key, pl.String()) for key in keys}

@@ -1,0 +1,145 @@
+"""How well scores tell strange from familiar: exact numbers of two pools, from two sorts and one merge.
+
+Larger is stranger. Ties get half credit in the AUROC; elsewhere a threshold flags all that score at least (strange is
+positive) or at most (familiar is positive) its value, so tied scores fall together. Nothing here knows of a table.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import SoritesError
+
+Floats = NDArray[np.floating]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Pool:
+    """Scores in rising order; ``sample`` says which thing each picture shows, or is None where all differ."""
+
+    scores: Floats
+    sample: NDArray[np.uint64] | None = None
+
+    @classmethod
+    def of(cls, scores: Floats, sample: NDArray[np.uint64] | None = None) -> Pool:
+        if np.isnan(scores).any():
+            raise SoritesError(f"wanted scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}")
+        if sample is None:
+            return cls(np.sort(scores))
+        order = np.argsort(scores)
+        return cls(scores[order], sample[order])
+
+    def __len__(self) -> int:
+        return len(self.scores)
+
+    @functools.cached_property
+    def samples(self) -> int:
+        """How many different things the pool shows: the n of an interval that trusts no sample twice."""
+        return len(self) if self.sample is None else len(np.unique(self.sample))
+
+    @functools.cached_property
+    def firsts(self) -> Counts:
+        """For each score, how many of the pool lie strictly below it."""
+        places = np.arange(len(self))
+        return np.maximum.accumulate(np.where(np.diff(self.scores, prepend=np.nan) == 0, 0, places))
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Two pools, both with something in them."""
+
+    familiar: Pool
+    strange: Pool
+
+    @functools.cached_property
+    def below(self) -> Counts:
+        """For each strange score, how many familiar ones lie strictly below it."""
+        return np.searchsorted(self.familiar.scores, self.strange.scores, "left")
+
+    @functools.cached_property
+    def up_to(self) -> Counts:
+        """For each strange score, how many familiar ones lie below it or tie with it."""
+        familiar, strange = self.familiar.scores, self.strange.scores
+        tied = familiar[np.minimum(self.below, len(familiar) - 1)] == strange
+        found = self.below.copy()
+        found[tied] = np.searchsorted(familiar, strange[tied], "right")
+        return found
+
+    @functools.cached_property
+    def flipped(self) -> Pair:
+        """The same question with familiar as the positive class: scores change sign, pools change places."""
+        turned = (Pool(-p.scores[::-1], None if p.sample is None else p.sample[::-1]) for p in (self.strange, self.familiar))
+        return Pair(*turned)
+
+
+def pair(familiar: Floats, strange: Floats) -> Pair:
+    """Two plain arrays of scores as a pair."""
+    if not len(familiar) or not len(strange):
+        raise SoritesError(f"wanted familiar and strange scores, got {len(familiar)} and {len(strange)}")
+    return Pair(Pool.of(np.asarray(familiar)), Pool.of(np.asarray(strange)))
+
+
+def auroc(two: Pair) -> float:
+    """The chance that a strange picture scores above a familiar one, a tie counted half (Mann and Whitney 1947)."""
+    wins = int(two.below.sum()) + int(two.up_to.sum())
+    return wins / (2 * len(two.familiar) * len(two.strange))
+
+
+def average_precision(two: Pair) -> float:
+    """Precision at each strange picture's own score, averaged over them: the step area under the precision-recall curve."""
+    flagged = len(two.strange) - two.strange.firsts
+    return float(np.mean(flagged / (flagged + len(two.familiar) - two.below)))
+
+
+def trapezoid_precision(two: Pair) -> float:
+    """The precision-recall curve joined by straight lines, from precision 1 at recall 0: too kind, kept for parity."""
+    many = np.unique(two.strange.scores, return_counts=True)[1]
+    last = np.cumsum(many) - 1
+    above = len(two.strange) - 1 - last
+    here = (above + many) / (above + many + len(two.familiar) - two.below[last])
+    over = above + len(two.familiar) - two.up_to[last]
+    before = np.where(over > 0, above / np.maximum(over, 1), 1.0)
+    return float(np.sum(many * (here + before)) / (2 * len(two.strange)))
+
+
+def false_alarms(two: Pair, caught: float = 0.95) -> tuple[float, float]:
+    """The share of familiar pictures flagged by the highest threshold that flags at least ``caught`` of the strange ones,
+    and that threshold."""
+    needed = int(np.ceil(caught * len(two.strange) - 1e-9))
+    place = len(two.strange) - needed
+    return 1 - float(two.below[place]) / len(two.familiar), float(two.strange.scores[place])
+
+
+def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """For each strange score the share of familiar ones it beats, and for each familiar one the share of strange ones that
+    beat it (ties half): DeLong's structural components, whose means are both the AUROC."""
+    many, size = len(two.strange), len(two.familiar)
+    strictly = np.cumsum(np.bincount(two.up_to, minlength=size + 1))[:size]
+    at_most = np.cumsum(np.bincount(two.below, minlength=size + 1))[:size]
+    return (two.below + two.up_to) / (2 * size), 1 - (strictly + at_most) / (2 * many)
+
+
+def auroc_variance(two: Pair) -> float:
+    """DeLong's variance (Biometrics 1988) with the pictures of one sample taken together (Obuchowski, Biometrics 1997).
+
+    NaN where a pool shows fewer than two samples.
+    """
+    shown = (two.strange.samples, two.familiar.samples)
+    if min(shown) < 2:
+        return float("nan")
+    value = auroc(two)
+    parts = [(part - value) / len(part) for part in placements(two)]
+    if two.strange.sample is None or two.familiar.sample is None:
+        return sum(n / (n - 1) * float(part @ part) for n, part in zip(shown, parts, strict=True))
+    split = len(two.strange)
+    names, codes = np.unique(np.concatenate([two.strange.sample, two.familiar.sample]), return_inverse=True)
+    sums = [np.bincount(c, part, len(names)) for c, part in zip((codes[:split], codes[split:]), parts, strict=True)]
+    own = sum(n / (n - 1) * float(total @ total) for n, total in zip(shown, sums, strict=True))
+    both = sum(shown) - len(names)
+    shared = 2 * both / (both - 1) * float(sums[0] @ sums[1]) if both > 1 else 0.0
+    return max(own + shared, 0.0)

@@ -1,0 +1,85 @@
+"""What a fixed threshold is worth: set on one split, judged on the others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+
+from sorites.core import add_metric
+from sorites.errors import SoritesError
+from sorites.metrics import bounds
+from sorites.metrics.ood import COLUMNS, key_types
+from sorites.metrics.pools import JUDGE, Group, groups
+from sorites.metrics.rows import answer
+from sorites.metrics.separation import Pair
+from sorites.table import Table
+
+
+@add_metric
+def f1(
+    table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same", split: str | None = None
+) -> pl.DataFrame:
+    """F1 of flagging the strange, at the threshold that is best on the rows of ``split``; those rows are not judged.
+
+    A picture is flagged from the threshold up. Each model and scorer has one, told in the last column; of equally good ones it is
+    the highest. Null where ``split`` lacks one of the two pools. The interval is Wilson's of TP / (TP + FP + FN), carried over by
+    F1 = 2 J / (1 + J), with as many cases as different samples.
+    """
+    splits = _splits(table, split)
+    thresholds = dict(_thresholds(table, framework, split)) if splits else {}
+    rest = table.lazy().filter(pl.col("split").ne_missing(pl.lit(split, pl.String)))
+    keys, found = groups(rest, by, framework, against)
+    judge = [keys.index(key) for key in JUDGE]
+    lines = [_line(keys, group, thresholds.get(tuple(group.key[place] for place in judge))) for group in found]
+    numbers = dict.fromkeys(("value", "low", "high", "threshold"), pl.Float64())
+    counts = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
+    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, **counts})
+    return answer(made, keys, *COLUMNS, "threshold")
+
+
+def _splits(table: Table, split: str | None) -> list[str]:
+    """The splits that have scores; an error where ``split`` is not one of them."""
+    held = table.lazy().filter(pl.col("output") == "ood").select(pl.col("split").unique()).collect(engine="streaming")
+    names = sorted({name or "" for name in held["split"]})
+    if names and (split is None or split not in names):
+        came = "no split was named" if split is None else f"there is no {split!r}"
+        raise SoritesError(
+            f"F1 needs a threshold, and a threshold a validation split of its own: {came}. "
+            f"Type --option split=NAME, one of {', '.join(map(repr, names))}."
+        )
+    return names
+
+
+def _thresholds(table: Table, framework: str, split: str | None) -> list[tuple[tuple[str, ...], float]]:
+    _, found = groups(table.lazy().filter(pl.col("split") == pl.lit(split, pl.String)), JUDGE, framework)
+    return [(group.key, best_threshold(group.pair)) for group in found if group.pair is not None]
+
+
+def best_threshold(two: Pair) -> float:
+    """The score from which on flagging gives the best F1 on these pools; only a strange picture's own score can be it."""
+    caught = len(two.strange) - two.strange.firsts
+    flagged = caught + len(two.familiar) - two.below
+    worth = 2 * caught / (flagged + len(two.strange))
+    return float(two.strange.scores[len(worth) - 1 - int(np.argmax(worth[::-1]))])
+
+
+def _line(keys: Sequence[str], group: Group, threshold: float | None) -> dict[str, object]:
+    line = {**dict(zip(keys, group.key, strict=True)), **group.counts, "threshold": threshold}
+    if group.pair is None or threshold is None:
+        return {**line, "value": None, "low": None, "high": None}
+    return {**line, **_f1(group.pair, threshold)}
+
+
+def _f1(two: Pair, threshold: float) -> dict[str, float | None]:
+    strange, familiar = two.strange, two.familiar
+    caught = int((strange.scores >= threshold).sum())
+    cases = len(strange) + int((familiar.scores >= threshold).sum())
+    apart = (strange.samples + familiar.samples) / (len(strange) + len(familiar))
+    low, high = bounds.share(caught / cases, cases * apart)
+    return {"value": _from_jaccard(caught / cases), "low": _from_jaccard(low), "high": _from_jaccard(high)}
+
+
+def _from_jaccard(share: float | None) -> float | None:
+    return None if share is None else 2 * share / (1 + share)

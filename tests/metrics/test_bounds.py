@@ -1,0 +1,56 @@
+import numpy as np
+import pytest
+from scipy.stats import binomtest, norm
+
+from sorites.metrics import bounds, separation
+from sorites.metrics.intervals import Z
+from sorites.metrics.separation import Pair, Pool, pair
+
+
+@pytest.mark.parametrize(("right", "n"), [(0, 5), (3, 7), (7, 7), (40, 100)])
+def test_share_is_wilsons(right: int, n: int) -> None:
+    theirs = binomtest(right, n).proportion_ci(0.95, method="wilson")
+    assert bounds.share(right / n, n) == pytest.approx((theirs.low, theirs.high))
+    assert bounds.share(0.5, 0) == (None, None)
+
+
+@pytest.mark.parametrize(("value", "familiar", "strange"), [(0.7, 20, 30), (0.5, 8, 5), (0.93, 200, 40)])
+def test_area_solves_newcombes_equation(value: float, familiar: int, strange: int) -> None:
+    for bound in bounds.area(value, familiar, strange, 0.0):
+        assert bound is not None
+        more = (familiar + strange) / 2 - 1
+        error = bound * (1 - bound) * (1 + more * ((1 - bound) / (2 - bound) + bound / (1 + bound))) / (familiar * strange)
+        assert abs(bound - value) == pytest.approx(Z * error**0.5)
+
+
+def test_area_does_not_collapse_at_its_ends_and_mirrors() -> None:
+    low, high = bounds.area(1.0, 10, 10, 0.0)
+    assert high == 1.0
+    assert low is not None
+    assert 0.6 < low < 0.95
+    assert bounds.area(0.0, 10, 10, 0.0) == pytest.approx((0.0, 1 - low))
+
+
+@pytest.mark.parametrize(("apart", "familiar", "strange"), [(0.0, 15, 10), (1.0, 30, 30), (2.5, 20, 30), (3.5, 100, 25)])
+def test_area_covers_the_truth(apart: float, familiar: int, strange: int) -> None:
+    rng = np.random.default_rng(1)
+    truth = norm.cdf(apart / 2**0.5)
+    held = 0
+    for _ in range(500):
+        two = pair(rng.normal(size=familiar), rng.normal(apart, 1, strange))
+        low, high = bounds.area(separation.auroc(two), familiar, strange, separation.auroc_variance(two))
+        held += low <= truth <= high  # type: ignore[operator]
+    assert held / 500 > 0.925
+
+
+def test_six_pictures_of_a_sample_are_not_six_witnesses() -> None:
+    rng = np.random.default_rng(2)
+    truth, samples = norm.cdf(1 / (2 * (0.81 + 0.19)) ** 0.5), 25
+    who = np.arange(samples, dtype=np.uint64).repeat(6)
+    held = 0
+    for _ in range(400):
+        pools = [rng.normal(0, 0.9, samples).repeat(6) + rng.normal(0, 0.19**0.5, samples * 6) + shift for shift in (0, 1)]
+        two = Pair(Pool.of(pools[0], who), Pool.of(pools[1], who + 100))
+        low, high = bounds.area(separation.auroc(two), 150, 150, separation.auroc_variance(two))
+        held += low <= truth <= high  # type: ignore[operator]
+    assert 0.92 < held / 400 < 0.985

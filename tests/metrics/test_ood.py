@@ -1,0 +1,139 @@
+"""The questions asked of the table: which pictures are in which pool, and what comes out."""
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from sklearn.metrics import roc_auc_score
+
+from sorites.errors import SoritesError
+from sorites.metrics import aupr_in, aupr_out, auroc, fpr95_id_pos, fpr95_ood_pos, ood
+
+
+def scored(row: Any, sample: str, score: float | None, right: bool | None, **more: Any) -> Any:
+    """A score row, clean unless ``more`` says otherwise; no verdict means that the model does not know the class."""
+    given = {"output": "ood", "scorer": "msp", "score": score, "known": right is not None, "label": 1, "split": "test"}
+    return row(sample, *more.pop("at", ("clean", 0.0)), right, **given | more)
+
+
+@pytest.fixture(scope="module")
+def seen(row: Any, frame: Any) -> pl.DataFrame:
+    """Known samples clean and under two blurs, unknown ones near and far under the same, two scorers of opposite sign."""
+    rng = np.random.default_rng(3)
+    rows = []
+    for i, (shift, severity), (scorer, sign) in itertools.product(
+        range(60), (("clean", 0.0), ("blur", 1.0), ("blur", 2.0)), (("up", 1), ("down", -1))
+    ):
+        known = i < 40
+        right = bool(rng.random() < 0.7) if known else None
+        score = sign * round(float(rng.normal((not known) + severity / 2 + (right is False))), 1)
+        group = [{"key": "group", "value": "near" if i < 50 else "far", "common": None}]
+        more = {"attrs": [] if known else group, "scorer": scorer, "label": 1 if known else None}
+        more |= {"known": True if known else None, "split": "test" if known else "unknown"}
+        rows.append(scored(row, f"p{i}", score, right, at=(shift, severity), **more))
+    return frame(rows)
+
+
+def area(familiar: pl.DataFrame, strange: pl.DataFrame) -> Any:
+    return pytest.approx(roc_auc_score([0] * familiar.height + [1] * strange.height, pl.concat([familiar, strange])["score"]))
+
+
+def test_semantic_pools_are_told_by_label_set(seen: pl.DataFrame) -> None:
+    found = auroc(seen)
+    known = pl.col("known").is_not_null()
+    for model, scorer, value, n, low, high, familiar, strange, missing in found.rows():
+        mine = seen.filter(pl.col("model") == model, pl.col("scorer") == scorer)
+        assert value == area(mine.filter(known), mine.filter(~known))
+        assert (n, familiar, strange, missing) == (180, 120, 60, 0)
+        assert low < value < high
+
+
+def test_the_same_or_the_clean_familiar_pictures(seen: pl.DataFrame) -> None:
+    by = ("model", "scorer", "shift", "severity")
+    known, clean = pl.col("known").is_not_null(), pl.col("shift") == "clean"
+    for against in ("same", "clean"):
+        for row in auroc(seen, by=by, against=against).to_dicts():
+            mine = seen.filter(scorer=row["scorer"])
+            here = mine.filter(shift=row["shift"], severity=row["severity"])
+            familiar = here.filter(known) if against == "same" else mine.filter(known & clean)
+            assert row["value"] == area(familiar, here.filter(~known))
+            assert row["familiar"] == 40
+            assert row["strange"] == 20
+
+
+def test_near_and_far_share_the_familiar_pool(seen: pl.DataFrame) -> None:
+    found = auroc(seen, by=("model", "scorer", "group"))
+    assert found.select("scorer", "group", "familiar", "strange").rows() == [
+        (scorer, group, 120, 30) for scorer, group in itertools.product(("down", "up"), ("far", "near"))
+    ]
+
+
+def test_model_specific_is_right_against_wrong(seen: pl.DataFrame) -> None:
+    for row in auroc(seen, by=("model", "scorer", "shift", "severity"), framework="model-specific").to_dicts():
+        here = seen.filter(scorer=row["scorer"], shift=row["shift"], severity=row["severity"])
+        assert row["value"] == area(here.filter("correct"), here.filter(~pl.col("correct")))
+        assert row["n"] == 40
+
+
+def test_combined_gives_the_columns_of_table_3(seen: pl.DataFrame) -> None:
+    found = auroc(seen, by=("model", "scorer", "kind", "group"), framework="combined").filter(scorer="up")
+    mine, clean = seen.filter(scorer="up"), pl.col("shift") == "clean"
+    familiar = mine.filter(clean & pl.col("correct"))
+    wanted = {
+        ("C-OOD", None): mine.filter(~clean & ~pl.col("correct")),
+        ("S-OOD", "far"): mine.filter(pl.col("sample_id").is_in([f"p{i}" for i in range(50, 60)])),
+        ("S-OOD", "near"): mine.filter(pl.col("sample_id").is_in([f"p{i}" for i in range(40, 50)])),
+    }
+    got = {(row["kind"], row["group"]): row["value"] for row in found.to_dicts()}
+    assert got == {key: area(familiar, strange) for key, strange in wanted.items()}
+
+
+def test_one_call_gives_the_main_numbers(seen: pl.DataFrame) -> None:
+    whole = ood(seen, framework="model-specific")
+    assert whole["metric"].unique().sort().to_list() == ["aupr_in", "aupr_out", "auroc", "fpr95_id_pos", "fpr95_ood_pos"]
+    for ask in (auroc, aupr_in, aupr_out, fpr95_id_pos, fpr95_ood_pos):
+        one = ask(seen, framework="model-specific")
+        assert whole.filter(metric=ask.__name__).drop("metric").equals(one)
+
+
+def test_missing_scores_are_counted_and_left_out(row: Any, frame: Any) -> None:
+    good = [scored(row, "a", 0.0, True), scored(row, "b", 1.0, None)]
+    bad = [
+        scored(row, "c", None, None),
+        scored(row, "d", math.nan, True),
+        scored(row, "e", math.inf, True),
+        scored(row, "f", None, None, error="truncated"),
+        scored(row, "g", 9.0, None, valid=False),
+        scored(row, "h", 9.0, None, probe=True),
+    ]
+    found = auroc(frame(good + bad))
+    assert found.select("value", "n", "familiar", "strange", "missing").rows() == [(1.0, 2, 1, 1, 4)]
+
+
+def test_an_empty_pool_is_null_with_its_n(row: Any, frame: Any) -> None:
+    right = frame([scored(row, "a", 0.0, True), scored(row, "b", 1.0, True)])
+    for framework in ("semantic", "model-specific"):
+        found = ood(right, framework=framework)
+        assert found.select("value", "low", "high").null_count().row(0) == (5, 5, 5)
+        assert found.select("n", "familiar", "strange").unique().rows() == [(2, 2, 0)]
+
+
+def test_constant_scores_are_blind(row: Any, frame: Any) -> None:
+    same = frame([scored(row, f"{i}", 2.5, True if i < 6 else None) for i in range(10)])
+    values = dict(ood(same).select("metric", "value").rows())
+    assert values == pytest.approx({"auroc": 0.5, "aupr_in": 0.6, "aupr_out": 0.4, "fpr95_id_pos": 1.0, "fpr95_ood_pos": 1.0})
+
+
+def test_model_and_scorer_are_never_pooled(seen: pl.DataFrame) -> None:
+    assert auroc(seen, by=()).columns[:2] == ["model", "scorer"]
+    assert auroc(seen, by="shift").columns[:3] == ["shift", "model", "scorer"]
+
+
+def test_wrong_words_are_answered_with_the_right_ones(seen: pl.DataFrame) -> None:
+    with pytest.raises(SoritesError, match="no framework named 'semantc'. Did you mean semantic"):
+        auroc(seen, framework="semantc")
+    with pytest.raises(SoritesError, match='against wants "same" or "clean", got .dirty.'):
+        auroc(seen, against="dirty")
