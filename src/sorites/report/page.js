@@ -86,7 +86,13 @@
     root.dataset.ready = "true";
   };
 
-  const recolour = () => Promise.all([...drawn].map((chart) => Plotly.relayout(chart, theme())));
+  const recolour = () => drawn.forEach((chart) => Plotly.relayout(chart, theme()));
+
+  // Paper is light and as wide as a sheet; charts are drawn anew for it, since a printer does not resize them.
+  const paper = (on) => {
+    root.classList.toggle("paper", on);
+    drawn.forEach((chart) => Plotly.relayout(chart, { ...theme(), width: on ? chart.clientWidth : null, autosize: !on }));
+  };
 
   document.querySelectorAll(".picker").forEach((picker) => {
     const parts = [...picker.parentElement.querySelectorAll(".picks")];
@@ -102,7 +108,7 @@
   keys.forEach((key) => key.addEventListener("click", () => once(key.dataset.model)));
   keys.forEach((key) => key.addEventListener("dblclick", () => twice(key.dataset.model)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
-  addEventListener("beforeprint", () => (root.classList.add("paper"), recolour()));
-  addEventListener("afterprint", () => (root.classList.remove("paper"), recolour()));
+  addEventListener("beforeprint", () => paper(true));
+  addEventListener("afterprint", () => paper(false));
   drawAll();
 })();
