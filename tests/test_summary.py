@@ -14,7 +14,7 @@ import sorites
 from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES, Model, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.suite import builtin_suites, parse
-from sorites.summary import ask, headline, listed, printed, said
+from sorites.summary import ask, headline, listed, options, printed, said
 
 FRAME = pl.DataFrame({"model": ["a,b", None], "value": [1 / 3, None], "n": [3, 0], "accept": [[1, 2], None]})
 
@@ -23,7 +23,7 @@ FRAME = pl.DataFrame({"model": ["a,b", None], "value": [1 / 3, None], "n": [3, 0
 def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("summary") / "run"
     suite = parse({"name": "s", "shifts": ["contrast", "brightness"], "reference": "one", "frame": {"resize": 40}}, "test")
-    sorites.run(suite, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=8, refine=0.2)
+    sorites.run(suite, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=8, refine=0.02)
     return out
 
 
@@ -61,6 +61,19 @@ def test_a_question_takes_the_suites_reference(run: Path) -> None:
     assert ask(run, "corruption_error", ["model"], "two").equals(sorites.corruption_error(sorites.read(run), ["model"], "two"))
     with pytest.raises(SoritesError, match="accuracy takes no reference model"):
         ask(run, "accuracy", None, "one")
+
+
+def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
+    typed = ask(run, "calibration_error", ["model"], None, options(["bins=5"]))
+    assert typed.equals(sorites.calibration_error(sorites.read(run), ["model"], 5))
+    assert ask(run, "failure_point", ["model"], None, {"relative": "true"}).height == 2
+    assert ask(run, "auroc", None, None, {"framework": "model-specific"}).height == 0
+    with pytest.raises(SoritesError, match="no option of calibration_error named 'bin'. Did you mean bins"):
+        ask(run, "calibration_error", None, None, {"bin": "5"})
+    with pytest.raises(SoritesError, match="bins of calibration_error wants a whole number, got 'five'"):
+        ask(run, "calibration_error", None, None, {"bins": "five"})
+    with pytest.raises(SoritesError, match="--option wants NAME=VALUE, got 'bins'"):
+        options(["bins"])
 
 
 def test_a_question_without_any_reference_says_what_to_add(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

@@ -113,12 +113,21 @@ def metrics(
     reference: Annotated[
         str | None, typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to.")
     ] = None,
+    framework: Annotated[
+        str | None,
+        typer.Option("--framework", metavar="NAME", help="Who is strange: semantic, model-specific, combined or graded."),
+    ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the metric; may be repeated.")
+    ] = None,
     format: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")] = "table",
 ) -> None:
     """Ask one question of a run's table."""
-    from sorites.summary import ask, printed
+    from sorites.summary import ask, options, printed
 
-    typer.echo(printed(ask(run, metric, [name.strip() for name in by.split(",")] if by else None, reference), format), nl=False)
+    asked = options([*(option or ()), *([f"framework={framework}"] if framework else ())])
+    columns = [name.strip() for name in by.split(",")] if by else None
+    typer.echo(printed(ask(run, metric, columns, reference, asked), format), nl=False)
 
 
 @app.command()

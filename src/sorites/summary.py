@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 import io
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import polars as pl
@@ -19,9 +20,17 @@ from sorites.suite import builtin_suites, load
 from sorites.table import read
 
 
-def ask(run: Path, metric: str, by: Sequence[str] | None = None, reference: str | None = None) -> pl.DataFrame:
-    """One metric of a run. A metric that needs a reference model takes the suite's where none is named."""
-    question, options = METRICS.get(metric), {}
+def ask(
+    run: Path,
+    metric: str,
+    by: Sequence[str] | None = None,
+    reference: str | None = None,
+    asked: Mapping[str, str] = MappingProxyType({}),
+) -> pl.DataFrame:
+    """One metric of a run, with options as they are typed. A metric that needs a reference model takes the suite's where none is
+    named."""
+    question = METRICS.get(metric)
+    options = {name: _option(metric, question, name, text) for name, text in asked.items()}
     if by is not None:
         options["by"] = by
     if "reference" in inspect.signature(question).parameters:
@@ -32,6 +41,29 @@ def ask(run: Path, metric: str, by: Sequence[str] | None = None, reference: str 
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")
     return question(read(run), **options)
+
+
+def _option(metric: str, question: Callable[..., Any], name: str, text: str) -> Any:
+    """``text`` as what the metric's own default is: a whole number, a number, true or false, or text."""
+    known = {
+        key: p.default for key, p in inspect.signature(question).parameters.items() if key not in ("table", "by", "reference")
+    }
+    if name not in known:
+        raise UnknownName(f"option of {metric}", name, known, f"It has {', '.join(known) or 'none'}.")
+    kind = type(known[name])
+    try:
+        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text) if kind in (int, float) else text
+    except (KeyError, ValueError):
+        wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
+        raise SoritesError(f"the option {name} of {metric} wants {wanted}, got {text!r}") from None
+
+
+def options(texts: Sequence[str]) -> dict[str, str]:
+    """``["min_n=20"]`` as names and texts."""
+    for text in texts:
+        if "=" not in text:
+            raise SoritesError(f"--option wants NAME=VALUE, got {text!r}")
+    return dict(text.split("=", 1) for text in texts)
 
 
 def printed(frame: pl.DataFrame, format: str) -> str:
