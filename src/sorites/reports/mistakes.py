@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import polars as pl
 
-from sorites.report.markup import Html, count, grid, several, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import View
+from sorites.reports.markup import Html, count, grid, several, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
 
 SHOWN = 20
 

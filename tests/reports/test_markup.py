@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.report.markup import Html, between, count, grid, join, number, percent, points, safe, several, tag
+from sorites.reports.markup import Html, between, count, grid, join, number, percent, points, safe, several, tag
 
 
 class Reader(HTMLParser):

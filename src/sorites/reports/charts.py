@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sorites.report.markup import EMPTY, THIN, Html, join, number, safe, tag
-from sorites.report.view import View, shift_named, unit
+from sorites.reports.markup import EMPTY, THIN, Html, join, number, safe, tag
+from sorites.reports.view import View, shift_named, unit
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go

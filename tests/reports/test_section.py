@@ -7,9 +7,9 @@ import polars as pl
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.report.markup import Html
-from sorites.report.section import SECTIONS, Section, View, add_section, sections
-from sorites.report.view import RunView, merge
+from sorites.reports.markup import Html
+from sorites.reports.section import SECTIONS, Section, View, add_section, sections
+from sorites.reports.view import RunView, merge
 
 ALL = ["headline", "curves", "failure", "ranks", "strips", "calibration", "corruption", "numbers", "mistakes"]
 

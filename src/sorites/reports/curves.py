@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot, small_multiples
-from sorites.report.markup import Html
-from sorites.report.section import Section, add_section
-from sorites.report.view import View
+from sorites.reports.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot, small_multiples
+from sorites.reports.markup import Html
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
 
 
 @add_section(order=20)

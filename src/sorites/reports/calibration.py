@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import PERCENT_AXIS, figure, legend, pen, plot
-from sorites.report.markup import DASH, Html, between, grid, join, percent, safe, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import UNTOUCHED, View
+from sorites.reports.charts import PERCENT_AXIS, figure, legend, pen, plot
+from sorites.reports.markup import DASH, Html, between, grid, join, percent, safe, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import UNTOUCHED, View
 
 BINS = 10
 

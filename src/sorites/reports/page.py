@@ -10,11 +10,11 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.report.footer import footer
-from sorites.report.markup import EMPTY, Html, join, several, tag
-from sorites.report.section import Section, sections
-from sorites.report.summary import in_short
-from sorites.report.view import RunView, View, merge
+from sorites.reports.footer import footer
+from sorites.reports.markup import EMPTY, Html, join, several, tag
+from sorites.reports.section import Section, sections
+from sorites.reports.summary import in_short
+from sorites.reports.view import RunView, View, merge
 from sorites.table import write_bytes
 
 
@@ -45,7 +45,7 @@ def render(view: View) -> Html:
 
 
 def _asset(name: str) -> str:
-    return files("sorites.report").joinpath(name).read_text(encoding="utf-8")
+    return files("sorites.reports").joinpath(name).read_text(encoding="utf-8")
 
 
 def _policy(scripts: Sequence[str]) -> str:

@@ -3,10 +3,10 @@
 Importing the room registers the built-in sections; ``add_section`` adds more.
 """
 
-from sorites.report import calibration, corruption, curves, failure, headline, mistakes, numbers, ranks, strips
-from sorites.report.page import page
-from sorites.report.section import Section, add_section
-from sorites.report.view import RunView, View
+from sorites.reports import calibration, corruption, curves, failure, headline, mistakes, numbers, ranks, strips
+from sorites.reports.page import page
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import RunView, View
 
 __all__ = ["RunView", "Section", "View", "add_section", "page"]
 __all__ += ["calibration", "corruption", "curves", "failure", "headline", "mistakes", "numbers", "ranks", "strips"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.markup import between, percent
-from sorites.report.view import UNTOUCHED, View
+from sorites.reports.markup import between, percent
+from sorites.reports.view import UNTOUCHED, View
 
 
 def in_short(view: View) -> str:

@@ -13,10 +13,10 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN, Picture
-from sorites.report.charts import pen, stop
-from sorites.report.markup import EMPTY, Html, join, percent, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import View
+from sorites.reports.charts import pen, stop
+from sorites.reports.markup import EMPTY, Html, join, percent, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
 
 SIDE = 160
 """Longer side of a thumbnail, px."""

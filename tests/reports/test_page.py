@@ -12,7 +12,7 @@ import pytest
 
 from sorites import report
 from sorites.errors import SoritesError
-from sorites.report.view import RunView
+from sorites.reports.view import RunView
 
 EVIL = "<script>alert('m')</script>\"><img src=x onerror=alert(1)>%{x}"
 

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 
 from sorites.core import CLEAN
-from sorites.report import charts
-from sorites.report.section import SECTIONS
-from sorites.report.view import RunView, merge
+from sorites.reports import charts
+from sorites.reports.section import SECTIONS
+from sorites.reports.view import RunView, merge
 
 
 def drawn(run: RunView, section: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sorites import report
-from sorites.report.view import RunView
+from sorites.reports.view import RunView
 
 pytestmark = pytest.mark.slow
 

@@ -15,7 +15,7 @@ import pytest
 from sorites import table
 from sorites.core import CLEAN, SHIFTS, Picture, to_image, to_picture
 from sorites.labels import Labels, labels
-from sorites.report.view import RunView
+from sorites.reports.view import RunView
 from sorites.rng import rng_for
 
 SKILL = {"lite0": 0.55, "lite1": 0.75, "lite2": 0.8}

@@ -9,7 +9,7 @@ import pytest
 from sorites import metrics
 from sorites.core import CLEAN, SHIFTS, Picture
 from sorites.errors import SoritesError
-from sorites.report.view import RunView, merge, unit
+from sorites.reports.view import RunView, merge, unit
 
 
 def part(run: RunView, run_id: str, *shifts: str) -> RunView:

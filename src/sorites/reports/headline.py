@@ -7,10 +7,10 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import pen
-from sorites.report.markup import EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import UNTOUCHED, View, unit
+from sorites.reports.charts import pen
+from sorites.reports.markup import EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import UNTOUCHED, View, unit
 
 Row = dict[str, Any]
 

@@ -13,8 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sorites.registry import Registry
-from sorites.report.markup import EMPTY, Html
-from sorites.report.view import View
+from sorites.reports.markup import EMPTY, Html
+from sorites.reports.view import View
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Section:
 
 Maker = Callable[[View], Section | None]
 
-SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.report")
+SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports")
 
 
 def add_section(order: int) -> Callable[[Maker], Maker]:

@@ -12,9 +12,9 @@ from PIL import Image
 
 from sorites.core import CLEAN, Picture
 from sorites.errors import SoritesError
-from sorites.report import strips
-from sorites.report.section import Section
-from sorites.report.view import RunView, merge
+from sorites.reports import strips
+from sorites.reports.section import Section
+from sorites.reports.view import RunView, merge
 
 
 def grey(sample_id: str, shift: str, severity: float) -> Picture:

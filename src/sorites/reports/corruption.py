@@ -8,9 +8,9 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import Metric
-from sorites.report.markup import DASH, Html, between, grid, join, percent, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import View
+from sorites.reports.markup import DASH, Html, between, grid, join, percent, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
 
 
 @add_section(order=70)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sorites import metrics
-from sorites.report.markup import Html, count, grid, number, percent, tag
-from sorites.report.section import Section, add_section
-from sorites.report.view import View, unit
+from sorites.reports.markup import Html, count, grid, number, percent, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View, unit
 
 
 @add_section(order=80)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.report.charts import axis_name, card, figure, pen, plot, small_multiples
-from sorites.report.markup import Html, number, safe
-from sorites.report.section import Section, add_section
-from sorites.report.view import View
+from sorites.reports.charts import axis_name, card, figure, pen, plot, small_multiples
+from sorites.reports.markup import Html, number, safe
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
 
 STEP, SPREAD = 0.24, 0.8
 """In ranks: how far apart models that share one are drawn, and how much of its height they may take together."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from sorites import __version__
-from sorites.report.markup import Html, tag
-from sorites.report.view import RunView, View
+from sorites.reports.markup import Html, tag
+from sorites.reports.view import RunView, View
 
 CONVENTIONS = (
     "Intervals are two-sided 95 %: Wilson for shares, from paired differences for drops, order statistics for failure points.",

@@ -9,10 +9,10 @@ import pytest
 from scipy.stats import binomtest
 
 from sorites.core import CLEAN
-from sorites.report.headline import headline
-from sorites.report.markup import THIN
-from sorites.report.summary import in_short
-from sorites.report.view import RunView, merge
+from sorites.reports.headline import headline
+from sorites.reports.markup import THIN
+from sorites.reports.summary import in_short
+from sorites.reports.view import RunView, merge
 
 
 def card(run: RunView, model: str) -> str:
