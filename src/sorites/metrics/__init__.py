@@ -13,6 +13,7 @@ from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz
 from sorites.metrics.ranking import rank
 from sorites.metrics.rows import with_clean
 from sorites.metrics.scores import mean_score, score_accuracy
+from sorites.metrics.settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
 from sorites.metrics.threshold import f1
 
 __all__ = [
@@ -25,6 +26,7 @@ __all__ = [
     "aurc",
     "auroc",
     "calibration_error",
+    "camera_control",
     "correlation",
     "corruption_error",
     "f1",
@@ -43,7 +45,11 @@ __all__ = [
     "risk_coverage",
     "score_accuracy",
     "sensitivity",
+    "setting_accuracy",
+    "setting_share",
+    "setting_table",
     "survival",
     "trajectories",
     "with_clean",
+    "with_settings",
 ]

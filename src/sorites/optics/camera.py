@@ -1,0 +1,197 @@
+"""A camera from light to raw numbers: luminance in cd/m2, time in s, electrons a pixel, digital numbers (DN).
+
+Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw saturates at H = 78 / ISO. The sensor
+counts photons (Poisson) and adds read noise, part of it before the ISO gain and part after, which is why a dark picture is
+cleaner at high ISO than pushed later. A picture smaller than its patch of the sensor is the mean of ``area`` pixels, and its
+noise variance falls by that number.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import SoritesError
+from sorites.optics.convolve import Kernel
+from sorites.optics.psf import psf
+
+Light = NDArray[np.float32]
+FEW = 30.0
+"""Electrons below which counts follow Poisson's law itself, above a normal law of the same mean and variance."""
+WAVELENGTHS_UM = (0.60, 0.54, 0.46)
+"""Where the red, green and blue filters of a sensor pass most."""
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What is set on the camera: ISO speed, shutter time in s, f-number."""
+
+    iso: float
+    shutter: float
+    aperture: float
+
+    @property
+    def index(self) -> float:
+        """ISO t / N^2: what the picture's brightness depends on."""
+        return self.iso * self.shutter / self.aperture**2
+
+
+@dataclass(frozen=True)
+class Body:
+    """A camera in numbers. Electrons are at ``base_iso``; ``iso``, ``shutter`` (s) and ``aperture`` are ranges."""
+
+    name: str
+    pixel_um: float
+    full_well_e: float
+    """Electrons a pixel at which raw saturates at the base ISO."""
+    read_e: float
+    """Read noise before the gain, rms electrons."""
+    late_e: float
+    """Read noise after the gain, rms, as electrons at the base ISO; it shrinks as ISO grows."""
+    balance: tuple[float, float, float]
+    """White-balance gains of red, green and blue: how much less light their filters pass."""
+    bits: int
+    black_dn: int
+    iso: tuple[float, float]
+    shutter: tuple[float, float]
+    aperture: tuple[float, float]
+    shoulder: float
+    """Slope of the developing curve at black: 1 is straight, more lifts the shadows and rolls the highlights off."""
+    contrast: float
+    """Depth of the S laid over the display gamma, 0..1."""
+    base_iso: float = 100.0
+
+    @property
+    def white_dn(self) -> int:
+        return int(2**self.bits - 1)
+
+    def saturation_e(self, iso: float) -> float:
+        """Electrons that fill the range of the converter at an ISO."""
+        return self.full_well_e * self.base_iso / iso
+
+    def dn_per_e(self, iso: float) -> float:
+        return (self.white_dn - self.black_dn) / self.saturation_e(iso)
+
+    def noise_e(self, iso: float) -> float:
+        """Read noise of one pixel, rms electrons."""
+        return math.hypot(self.read_e, self.late_e * self.base_iso / iso)
+
+    def electrons(self, exposure: Exposure) -> float:
+        """Electrons a green pixel collects for each cd/m2."""
+        lux_seconds = 0.65 * exposure.shutter / exposure.aperture**2
+        return lux_seconds * self.base_iso / 78 * self.full_well_e
+
+    def check(self, exposure: Exposure) -> Exposure:
+        """The exposure, if this camera can be set so."""
+        for name, unit in (("iso", ""), ("shutter", " s"), ("aperture", "")):
+            value, (low, high) = getattr(exposure, name), getattr(self, name)
+            if not (isinstance(value, int | float) and low <= value <= high):
+                raise SoritesError(f"camera {self.name}: {name} goes from {low:g} to {high:g}{unit}, got {value!r}")
+        return exposure
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The chance in one shot, drawn before the camera is set: where each value stands among its possible photon counts, and its
+    read noise. The same draw under two settings is the same luck, so that only the setting differs."""
+
+    photons: NDArray[np.uint16]
+    read: Light
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], rng: np.random.Generator) -> Draw:
+        photons = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
+        return cls(photons, rng.standard_normal(shape, dtype=np.float32))
+
+    def again(self, shot: int) -> Draw:
+        """The chance in another shot of the same scene."""
+        step = 7919 * shot
+        return Draw(np.roll(self.photons, step), np.roll(self.read, step)) if shot else self
+
+
+def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0) -> Light:
+    """Digital numbers from the mean electrons a pixel, each the mean of ``area`` pixels; a single pixel gives a whole number.
+
+    Never above ``white_dn``, never below 0; no light is ``black_dn`` plus read noise.
+    """
+    counts = electrons * np.float32(area)
+    read = np.float32(math.sqrt((body.noise_e(iso) ** 2 + _rounding(body, iso)) * area))
+    few = counts < FEW
+    if not few.any():
+        noisy = _many(counts, draw.photons, read)
+    elif few.all():
+        noisy = _poisson(counts, draw.photons) + draw.read * read
+    else:
+        noisy = _many(counts, draw.photons, read)
+        noisy[few] = _poisson(counts[few], draw.photons[few]) + draw.read[few] * read
+    noisy *= np.float32(body.dn_per_e(iso) / area)
+    noisy += np.float32(body.black_dn)
+    if area == 1:
+        np.rint(noisy, out=noisy)
+    return np.clip(noisy, 0, body.white_dn, out=noisy)
+
+
+def _rounding(body: Body, iso: float) -> float:
+    """Variance in electrons^2 of rounding a pixel to whole DN, for means over many pixels."""
+    return 1 / (12 * body.dn_per_e(iso) ** 2)
+
+
+def _many(counts: Light, place: NDArray[np.uint16], read: np.float32) -> Light:
+    noisy = np.sqrt(counts + read * read)
+    noisy *= _normal()[place]
+    noisy += counts
+    return noisy
+
+
+@functools.cache
+def _normal() -> Light:
+    """Normal quantiles of the 65536 places a draw can take."""
+    from scipy.special import ndtri
+
+    return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), np.float32)
+
+
+STEPS = 48
+"""Rows of the Poisson table per unit of the square root of the rate."""
+
+
+def _poisson(rates: Light, place: NDArray[np.uint16]) -> Light:
+    """Poisson counts by inversion: the law of the nearest rate in the table, the mean made exact."""
+    row = (np.sqrt(rates) * np.float32(STEPS) + np.float32(0.5)).astype(np.int32)
+    nearest = row.astype(np.float32) * np.float32(1 / STEPS)
+    row <<= 12
+    row += place >> 4
+    counts = np.take(_poisson_table(), row, mode="clip").astype(np.float32)
+    counts += rates
+    counts -= nearest * nearest
+    return counts
+
+
+@functools.cache
+def _poisson_table() -> NDArray[np.uint8]:
+    """Quantiles of 4096 slices of probability for each rate (k / STEPS)^2 up to ``FEW``, flat."""
+    from scipy.special import pdtr
+
+    rates = (np.arange(int(math.sqrt(FEW) * STEPS) + 2) / STEPS) ** 2
+    slices = (np.arange(4096) + 0.5) / 4096
+    below = pdtr(np.arange(80)[:, None], rates).T
+    return np.concatenate([np.searchsorted(row, slices) for row in below]).astype(np.uint8)
+
+
+@functools.lru_cache(maxsize=64)
+def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> Kernel:
+    """What the lens leaves of a point on pixels of ``pitch_um``: diffraction and a focus error, light conserved.
+
+    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of W20 = d / 8N.
+    """
+    reach = confusion_um / 2 + 4 * max(WAVELENGTHS_UM) * f_number
+    size = 2 * math.ceil(1 + reach / pitch_um) + 1
+    planes = [
+        psf({4: confusion_um / (16 * f_number * um)}, wavelength_um=um, f_number=f_number, pixel_um=pitch_um, size=size).taps
+        for um in WAVELENGTHS_UM
+    ]
+    return Kernel(np.stack(planes))
