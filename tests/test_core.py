@@ -112,6 +112,8 @@ def test_options_are_for_shifts_that_have_some() -> None:
     made = core.shift("tint", colour=0.5)
     assert made.options == {"colour": 0.5}
     assert float(made(np.zeros((1, 1, 3), np.float32), 1, np.random.default_rng(0))[0, 0, 0]) == 0.5
+    with pytest.raises(SoritesError, match="no option named 'color'. Did you mean colour"):
+        core.shift("tint", color=0.5)
     tint.configure = None
     with pytest.raises(SoritesError, match="tint has no options, got colour"):
         core.shift("tint", colour=1)

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, UnknownName
+from sorites.labels import Labels, imagenet
 from sorites.registry import Registry
 
 if TYPE_CHECKING:
     import polars as pl
-
-    from sorites.labels import Labels
 
 Image = NDArray[np.float32]
 """H x W x 3, sRGB, 0..1: what a shift moves."""
@@ -235,34 +235,29 @@ def add_shift(
         about = (apply.__doc__ or "").strip().split("\n")[0]
         stops = tuple(map(float, levels))
         made = Shift(apply.__name__, apply, family, unit, stops, tuple(settings), version, about, configure)
-        SHIFTS.add(made.name, made)
-        return made
+        return SHIFTS.add(made.name, made)
 
     return register
 
 
 def add_source(make: Callable[[str | None, Labels], Iterable[Sample]]) -> Callable[[str | None, Labels], Iterable[Sample]]:
     """``@add_source`` over ``name(path, labels)`` that yields samples."""
-    SOURCES.add(make.__name__, make)
-    return make
+    return SOURCES.add(make.__name__, make)
 
 
 def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Model]:
     """``@add_model`` over ``name(argument)``; the argument is what follows the colon in ``name:argument``."""
-    MODELS.add(make.__name__, make)
-    return make
+    return MODELS.add(make.__name__, make)
 
 
 def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
     """``@add_scorer`` over a function ``name(outputs, **params)``, or over a class that is fitted and called."""
-    SCORERS.add(make.__name__, make)
-    return make
+    return SCORERS.add(make.__name__, make)
 
 
 def add_metric(ask: Metric) -> Metric:
     """``@add_metric`` over ``name(table, by=(...))``."""
-    METRICS.add(ask.__name__, ask)
-    return ask
+    return METRICS.add(ask.__name__, ask)
 
 
 def split_spec(spec: str) -> tuple[str, str | None]:
@@ -278,15 +273,14 @@ def shift(name: str, **options: Any) -> Shift:
         return found
     if found.configure is None:
         raise SoritesError(f"the shift {name} has no options, got {', '.join(options)}")
-    made = found.configure(**options)
-    made.options = options
-    return made
+    known = inspect.signature(found.configure).parameters
+    for key in options.keys() - known.keys():
+        raise UnknownName("option", key, known, f"The shift {name} has {', '.join(known)}.")
+    return replace(found.configure(**options), options=options)
 
 
 def source(spec: str, labels: Labels | None = None) -> Source:
     """``"stamps"``, ``"folder:PATH"``; labels default to ImageNet's thousand."""
-    from sorites.labels import imagenet
-
     name, argument = split_spec(spec)
     return Source(name, list(SOURCES.get(name)(argument, labels or imagenet())))
 

@@ -48,11 +48,12 @@ class Registry(Generic[T]):
         self._things: dict[str, T] = {}
         _rooms.append(room)
 
-    def add(self, name: str, thing: T) -> None:
-        """Give ``name`` to ``thing``; a taken name is an error."""
+    def add(self, name: str, thing: T) -> T:
+        """Give ``name`` to ``thing``, and give it back; a taken name is an error."""
         if name in self._things:
             raise SoritesError(f"the {self.kind} name {name!r} is taken; choose another")
         self._things[name] = thing
+        return thing
 
     def get(self, name: str) -> T:
         self._fill()
