@@ -1,0 +1,46 @@
+"""Degrees to levels: which interval a distance falls into, 1 for the nearest.
+
+The published intervals of IS-OOD are not known. They may be given, or chosen from the data by ``uniform``; either way the
+edges stand in the record of what was measured, because a level means nothing without them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.errors import SoritesError
+
+LEVELS = 8
+CUT = (1.0, 99.0)
+"""Percentiles between which the intervals are laid, so that one odd picture does not stretch them all."""
+
+
+def uniform(degrees: NDArray[np.floating], levels: int = LEVELS) -> tuple[float, ...]:
+    """The ``levels - 1`` inner edges of equal intervals between the 1st and the 99th percentile of the degrees.
+
+    What lies outside those percentiles falls into the first or the last level. Degrees that are not a number do not count.
+    """
+    held = np.asarray(degrees, np.float64)
+    held = held[np.isfinite(held)]
+    if levels < 2:
+        raise SoritesError(f"wanted two or more levels, got {levels}")
+    if held.size < levels:
+        raise SoritesError(f"wanted {levels} or more degrees to choose {levels} levels from, got {held.size}")
+    low, high = np.percentile(held, CUT)
+    if not low < high:
+        raise SoritesError(f"the degrees are all {low:.6g}: there is nothing to divide into levels")
+    return tuple(float(edge) for edge in np.linspace(low, high, levels + 1)[1:-1])
+
+
+def level_of(degrees: NDArray[np.floating], edges: Sequence[float]) -> pl.Series:
+    """Level 1 below the first edge, up to ``len(edges) + 1``; an edge belongs to the level above it; null where not a number."""
+    inner = np.asarray(edges, np.float64)
+    if inner.size == 0 or not np.isfinite(inner).all() or (np.diff(inner) <= 0).any():
+        raise SoritesError(f"wanted edges that rise, got {list(edges)}")
+    held = np.asarray(degrees, np.float64)
+    found = pl.Series("level", 1 + np.searchsorted(inner, held, side="right"), dtype=pl.Int32)
+    return pl.select(pl.when(pl.Series(np.isfinite(held))).then(found).alias("level")).to_series()
