@@ -50,3 +50,21 @@ def test_between_goes_through_the_stops_in_straight_lines() -> None:
     assert between(stops, 1) == [1, 20]
     assert between(stops, 2) == [3, 0]
     assert between(stops, 1.25) == [1.5, 15]
+
+
+NINETEEN = [
+    *("gaussian_noise", "shot_noise", "impulse_noise", "speckle_noise"),
+    *("defocus_disk", "gaussian_blur", "glass_blur", "motion_blur", "zoom_blur"),
+    *("snow", "frost", "fog", "spatter"),
+    *("brightness", "contrast", "saturate", "elastic_transform", "pixelate", "jpeg"),
+]
+
+
+@pytest.mark.parametrize("name", NINETEEN)
+@pytest.mark.parametrize("size", [(1, 1), (1, 7), (8, 2), (31, 8)])
+def test_the_common_corruptions_take_any_size(name: str, size: tuple[int, int]) -> None:
+    dial = core.shift(name)
+    image = np.random.default_rng(0).random((*size, 3), dtype=np.float32)
+    for made in dial.sweep(image, [dial.levels[0] / 7, *dial.levels], rng_for(0, "a", name)):
+        assert made.shape == image.shape
+        assert np.isfinite(made).all()

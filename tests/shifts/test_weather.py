@@ -42,25 +42,3 @@ def test_fog_is_the_published_sum_of_picture_and_cloud() -> None:
     assert cloud.max() == pytest.approx(2 / 3, rel=1e-5)
     assert cloud.min() == pytest.approx(0, abs=1e-6)
     np.testing.assert_array_equal(cloud[..., 0], cloud[..., 2])
-
-
-def test_frost_weighs_picture_and_pane_as_published() -> None:
-    black, gray = np.zeros((64, 64, 3), np.float32), np.full((64, 64, 3), 0.25, np.float32)
-    for sample in map(str, range(6)):
-        for level, seen, frozen in ((1, 1, 0.4), (3, 0.7, 0.7), (5, 0.6, 0.75)):
-            pane = turn("frost", black, level, sample) / np.float32(frozen)
-            np.testing.assert_allclose(turn("frost", gray, level, sample), np.clip(seen * 0.25 + frozen * pane, 0, 1), atol=1e-6)
-        assert 0.4 < pane.mean() < 0.85
-        assert 0.02 < pane.std(axis=(0, 1)).mean() < 0.2
-
-
-def test_spatter_is_turquoise_water_then_brown_mud() -> None:
-    gray = np.full((96, 96, 3), 0.3, np.float32)
-    water = turn("spatter", gray, 2) - gray
-    wet = water[..., 2] > 0.02
-    assert 0.02 < wet.mean() < 0.5
-    np.testing.assert_allclose(water[wet][:, 0] / water[wet][:, 2], 175 / 238, rtol=0.01)
-    mud = turn("spatter", gray, 5)
-    thick = mud[..., 2] < 0.1
-    assert thick.mean() > 0.05
-    np.testing.assert_allclose(mud[thick].min(axis=0), [63 / 255, 42 / 255, 20 / 255], atol=0.01)

@@ -69,8 +69,7 @@ def _coded(drawn: Drawn, quality: float) -> Image:
 
     file = io.BytesIO()
     drawn.save(file, "JPEG", qtables=quantisation(quality))
-    with pil.open(file) as opened:
-        return to_image(np.asarray(opened))
+    return to_image(np.asarray(pil.frombytes("RGB", drawn.size, file.getvalue(), "jpeg", "RGB", "")))
 
 
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
