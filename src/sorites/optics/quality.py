@@ -1,0 +1,46 @@
+"""How alike two pictures are: PSNR and SSIM. Values 0..1; H x W or H x W x C, channels averaged."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import ndimage
+
+from sorites.errors import SoritesError
+
+Array = NDArray[np.float64]
+SIGMA, REACH = 1.5, 5
+"""The 11 x 11 Gaussian window of Wang et al. 2004."""
+
+
+def psnr(first: Array, second: Array) -> float:
+    """10 log10(1 / mean squared difference) in dB; infinite for equal pictures."""
+    _same(first, second)
+    error = float(np.mean((np.asarray(first, np.float64) - second) ** 2))
+    return math.inf if error == 0 else -10 * math.log10(error)
+
+
+def ssim(first: Array, second: Array) -> float:
+    """Structural similarity (Wang et al. 2004), its mean over all windows that lie inside the picture."""
+    _same(first, second)
+    a, b = (np.atleast_3d(np.asarray(x, np.float64)) for x in (first, second))
+    mean_a, mean_b = _window(a), _window(b)
+    spread = _window(a * a) - mean_a**2 + _window(b * b) - mean_b**2
+    shared = _window(a * b) - mean_a * mean_b
+    one, two = 0.01**2, 0.03**2
+    light = (2 * mean_a * mean_b + one) / (mean_a**2 + mean_b**2 + one)
+    inner = (light * (2 * shared + two) / (spread + two))[REACH:-REACH, REACH:-REACH]
+    return float(inner.mean())
+
+
+def _window(values: Array) -> Array:
+    return np.asarray(ndimage.gaussian_filter(values, (SIGMA, SIGMA, 0), radius=(REACH, REACH, 0)))
+
+
+def _same(first: Array, second: Array) -> None:
+    if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
+        raise SoritesError(
+            f"wanted two pictures of one shape, over {2 * REACH} px a side; got {np.shape(first)} and {np.shape(second)}"
+        )

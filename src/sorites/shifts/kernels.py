@@ -1,0 +1,170 @@
+"""What a level of an OpticsBench aberration is: coefficients, the kernels they make, and kernels read from a file.
+
+Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object Detection"; the
+coefficients are the published ones, the optics is ours. Like the published set, the default one is near the
+ImageNet-C disk of the same level in MTF50 but not matched to it (coma is 0.76 to 0.99 of it).
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import MissingExtra, SoritesError
+from sorites.optics.aberrated import LINES_UM, RESIDUAL, Imager
+from sorites.rng import digest
+
+Array = NDArray[np.float64]
+VERSION = 1
+"""Changes whenever a tap of the default kernels does."""
+
+LEVELS = (1, 2, 3, 4, 5)
+SHAPE = (8, 5, 3, 25, 25)
+"""Of a kernel stack: mode, level, colour, y, x."""
+
+WAVES: dict[int, tuple[float, ...]] = {
+    4: (0.7, 0.9, 1.3, 1.6, 2.1),
+    5: (1.1, 1.5, 2.1, 3.0, 3.7),
+    6: (1.1, 1.5, 2.2, 3.0, 3.8),
+    7: (0.9, 1.3, 2.2, 2.9, 3.5),
+    8: (0.9, 1.3, 2.2, 2.9, 3.5),
+    9: (0.7, 0.9, 1.4, 2.0, 2.6),
+    10: (0.9, 1.4, 2.2, 2.8, 3.3),
+    11: (0.9, 1.4, 2.2, 2.8, 3.2),
+}
+"""The published peak coefficient in waves at each level, by Fringe number, in the order of a stack."""
+
+NAMES = {
+    4: "defocus",
+    5: "vertical astigmatism",
+    6: "oblique astigmatism",
+    7: "horizontal coma",
+    8: "vertical coma",
+    9: "spherical",
+    10: "oblique trefoil",
+    11: "vertical trefoil",
+}
+PAIRS = {"defocus_spherical": (4, 9), "astigmatism": (5, 6), "coma": (7, 8), "trefoil": (10, 11)}
+FADE = 0.25
+"""Below this part of a level the lens's diffraction fades out too, so that the dial starts at the untouched picture."""
+
+RGB = Imager()
+RG = Imager(
+    wavelengths_um=(LINES_UM[2], LINES_UM[1], LINES_UM[2]),
+    residual=({**RESIDUAL[2], 4: 0.3}, {**RESIDUAL[1], 4: -0.2}, {**RESIDUAL[2], 4: 0.3}),
+)
+"""The magenta and green variant: red and blue share one kernel. Its wavefront is a fit to the published one."""
+
+
+class Kernels(Protocol):
+    """Taps (colour, y, x) of a mode at any severity from 0 to 5, and a word that changes with them."""
+
+    @property
+    def version(self) -> str: ...
+    def taps(self, mode: int, severity: float) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """Kernels from the optical model: coefficients on straight lines between levels.
+
+    Below level 1 the whole wavefront shrinks with the severity, the residual included.
+    """
+
+    imager: Imager = RGB
+    centre: bool = True
+
+    @property
+    def version(self) -> str:
+        return f"{VERSION}"
+
+    def taps(self, mode: int, severity: float) -> Array:
+        waves = float(np.interp(severity, (0, *LEVELS), (0.0, *WAVES[mode])))
+        made = self.imager.kernel({mode: waves}, residual=min(severity, 1.0), centre=self.centre)
+        return _mix(point(made.shape), made, min(severity / FADE, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Kernels of the five levels as data; between levels, neighbours are mixed; level 0 is the point."""
+
+    array: NDArray[np.float32]
+    between: Kernels | None = None
+
+    @property
+    def version(self) -> str:
+        return f"{VERSION}" if self.between else digest(self.array.tobytes()).hex()
+
+    def taps(self, mode: int, severity: float) -> Array:
+        levels = self.array[list(WAVES).index(mode)].astype(np.float64)
+        low = math.floor(severity)
+        if low == severity and low > 0:
+            return np.asarray(levels[low - 1])
+        if self.between is not None:
+            return self.between.taps(mode, severity)
+        return _mix(levels[low - 1] if low else point(levels[0].shape), levels[low], severity - low)
+
+
+def point(shape: tuple[int, ...]) -> Array:
+    made = np.zeros(shape)
+    made[..., shape[-2] // 2, shape[-1] // 2] = 1
+    return made
+
+
+def _mix(first: Array, second: Array, share: float) -> Array:
+    return np.asarray((1 - share) * first + share * second)
+
+
+def make(kernels: Kernels) -> NDArray[np.float32]:
+    """The stack of the eight modes at the five levels."""
+    return np.array([[kernels.taps(mode, level) for level in LEVELS] for mode in WAVES], np.float32)
+
+
+@functools.cache
+def default() -> Stack:
+    """The default kernels: the levels as shipped data, the same on every machine, and the model between them."""
+    with files("sorites.shifts").joinpath(f"optics_bench_{VERSION}.npy").open("rb") as file:
+        return Stack(checked(np.load(file), "the default kernels"), Modelled())
+
+
+def load(path: str | Path) -> Stack:
+    """A kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a NumPy ``.npy``."""
+    path = Path(path)
+    if not path.is_file():
+        raise SoritesError(f"kernels: no file {path}; wanted a torch or .npy file of shape {SHAPE}")
+    try:
+        held = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise SoritesError(f"kernels: cannot read {path} as a torch or .npy file of shape {SHAPE}: {error}") from error
+    return Stack(checked(held, str(path)))
+
+
+def _torch(path: Path) -> object:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("reading kernels saved by torch", "torch") from None
+    held = torch.load(path, weights_only=True, map_location="cpu")
+    return held.numpy() if isinstance(held, torch.Tensor) else held
+
+
+def checked(held: object, name: str) -> NDArray[np.float32]:
+    """``held`` if it is a stack of non-negative kernels that each sum to one."""
+    if not isinstance(held, np.ndarray) or held.shape != SHAPE or held.dtype.kind != "f":
+        came = f"shape {held.shape} of {held.dtype}" if isinstance(held, np.ndarray) else type(held).__name__
+        raise SoritesError(f"kernels: wanted real numbers of shape {SHAPE} (mode, level, colour, y, x) in {name}, got {came}")
+    if not np.isfinite(held).all() or held.min() < 0:
+        raise SoritesError(f"kernels: {name} has taps that are negative or not finite; wanted light, which is neither")
+    off = np.abs(held.sum((-2, -1), dtype=np.float64) - 1).max()
+    if off > 1e-3:
+        raise SoritesError(f"kernels: in {name} a kernel's taps sum to something {off:.3g} away from 1; wanted 1 within 0.001")
+    return np.ascontiguousarray(held, np.float32)
