@@ -39,20 +39,47 @@ LabelFile = Annotated[
 ]
 Limit = Annotated[int | None, typer.Option("--limit", metavar="N", help="Only the first N samples of a fair order.")]
 Seed = Annotated[int | None, typer.Option("--seed", metavar="N", help="Seed of every draw.")]
+Kernels = Annotated[
+    Path | None, typer.Option("--kernels", metavar="PATH", help="A published kernel stack for the lens aberrations.")
+]
+Padding = Annotated[
+    str | None, typer.Option("--padding", metavar="zeros|reflect", help="What the lens aberrations see beyond the border.")
+]
+Options = Annotated[
+    list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the suite's shifts; may be repeated.")
+]
 Workers = Annotated[int | None, typer.Option("--workers", metavar="N", min=1, help="Units at a time; default one a core.")]
 
 
 def _overridden(
     suite: str,
-    source: str | None,
     shifts: list[str] | None,
     levels: list[int] | None,
     severities: list[float] | None,
+    options: dict[str, Any],
     **plain: Any,
 ) -> Suite:
     from sorites.suite import load
 
-    return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), source=source, **plain)
+    return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **plain)
+
+
+def _options(kernels: Path | None, padding: str | None, others: list[str] | None) -> dict[str, Any]:
+    """Options for the shifts: a value is read as TOML where it is that (3, true, 0.5), else as text."""
+    import tomllib
+
+    from sorites.errors import SoritesError
+
+    found: dict[str, Any] = {"kernels": None if kernels is None else str(kernels), "padding": padding}
+    for text in others or ():
+        key, equals, value = text.partition("=")
+        if not equals:
+            raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")
+        try:
+            found[key] = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            found[key] = value
+    return found
 
 
 @app.command()
@@ -68,6 +95,9 @@ def run(
     shift: Shifts = None,
     level: Levels = None,
     severity: Severities = None,
+    kernels: Kernels = None,
+    padding: Padding = None,
+    option: Options = None,
     scorer: Annotated[
         list[str] | None, typer.Option("--scorer", metavar="NAME", help="Also keep this strangeness score; may be repeated.")
     ] = None,
@@ -90,6 +120,7 @@ def run(
     from sorites.summary import said
 
     plain = {
+        "source": source,
         "models": tuple(model or ()),
         "scorers": tuple(scorer or ()),
         "labels": labels,
@@ -97,7 +128,7 @@ def run(
         "seed": seed,
         "refine": refine,
     }
-    plan = plans.make(_overridden(suite, source, shift, level, severity, **plain))
+    plan = plans.make(_overridden(suite, shift, level, severity, _options(kernels, padding, option), **plain))
     if keep_features:
         typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
     with bars() as bar:
@@ -170,6 +201,9 @@ def build(
     shift: Shifts = None,
     level: Levels = None,
     severity: Severities = None,
+    kernels: Kernels = None,
+    padding: Padding = None,
+    option: Options = None,
     labels: LabelFile = None,
     limit: Limit = None,
     seed: Seed = None,
@@ -182,7 +216,8 @@ def build(
     from sorites.dataset import build as write_dataset
     from sorites.progress import bars
 
-    recipe = _overridden(suite, source, shift, level, severity, labels=labels, limit=limit, seed=seed)
+    given = _options(kernels, padding, option)
+    recipe = _overridden(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
     for error in errors[:20]:

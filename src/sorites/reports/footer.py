@@ -28,7 +28,7 @@ def footer(view: View) -> Html:
 
 def _run(run: RunView) -> Html:
     facts = [("suite", run.name), *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine"))]
-    facts += [("seed", run.info.get("seed")), ("run", run.info.get("run_id")), ("sorites", run.info.get("sorites"))]
+    facts += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
     versions: Mapping[str, Any] = run.info.get("versions") or {}
     facts += [("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))]
     pairs = [part for key, value in facts if value not in (None, "") for part in (tag("dt", key), tag("dd", _say(value)))]

@@ -110,7 +110,7 @@ def _kind(run: RunView) -> str | None:
     if not run.suite:
         return None
     same = {key: run.suite.get(key) for key in ("source", "frame", "labels")}
-    return digest(json.dumps(same, sort_keys=True, default=str), run.info.get("seed")).hex()
+    return digest(json.dumps(same, sort_keys=True, default=str), run.suite.get("seed")).hex()
 
 
 def _ids(table: pl.LazyFrame) -> list[str]:
