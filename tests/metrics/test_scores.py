@@ -5,7 +5,7 @@ import polars as pl
 import pytest
 from scipy.stats import pearsonr, spearmanr, ttest_1samp
 
-from sorites.metrics import mean_score, score_accuracy
+from sorites.metrics import mean_score, score_accuracy, score_histogram
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +55,28 @@ def test_two_settings_or_a_constant_tell_nothing(seen: pl.DataFrame) -> None:
     flat = seen.with_columns(score=pl.lit(0.0, pl.Float32))
     for table, settings in ((few, 2), (flat, 9)):
         assert score_accuracy(table).select("value", "low", "n").rows() == [(None, None, settings)] * 2
+
+
+@pytest.mark.parametrize(("framework", "pools"), [("kind", ("C-OOD", "S-OOD")), ("model-specific", ("familiar", "strange"))])
+def test_histogram_is_numpys_between_the_ends(seen: pl.DataFrame, framework: str, pools: tuple[str, str]) -> None:
+    known = seen.with_columns(score=pl.when(pl.col("correct").is_null()).then(pl.col("score") / 20).otherwise("score"))
+    found = score_histogram(known, framework=framework, bins=8)
+    right = pl.col("correct")
+    parts = [right.is_not_null(), right.is_null()] if framework == "kind" else [right, ~right]
+    used = known if framework == "kind" else known.drop_nulls("correct")
+    low, high = (used["score"].cast(pl.Float64).quantile(q) for q in (0.005, 0.995))
+    edges = np.linspace(low, high, 9)  # type: ignore[arg-type]
+    for pool, where in zip(pools, parts, strict=True):
+        own = known.filter(where)["score"].cast(pl.Float64).to_numpy()
+        counts, _ = np.histogram(np.clip(own, low, high), edges)
+        mine = dict(found.filter(pool=pool).select("bin", "value").rows())
+        assert [mine.get(i, 0.0) for i in range(8)] == pytest.approx(list(counts / len(own)))
+        assert found.filter(pool=pool)["left"].to_list() == pytest.approx([edges[i] for i in mine])
+
+
+def test_constant_scores_fall_in_one_bin(seen: pl.DataFrame) -> None:
+    flat = score_histogram(seen.with_columns(score=pl.lit(2.0, pl.Float32)))
+    assert flat.select("pool", "bin", "value", "left", "right").rows() == [
+        ("C-OOD", 0, 1.0, 2.0, 2.0),
+        ("S-OOD", 0, 1.0, 2.0, 2.0),
+    ]

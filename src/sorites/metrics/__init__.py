@@ -5,6 +5,7 @@ Intervals are two-sided 95 % throughout; shares and drops are fractions, not per
 
 from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
+from sorites.metrics.agreement import rank_agreement
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
@@ -12,7 +13,7 @@ from sorites.metrics.levels import correlation, level_curve, level_map, sensitiv
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
 from sorites.metrics.rows import with_clean
-from sorites.metrics.scores import mean_score, score_accuracy
+from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
 from sorites.metrics.threshold import f1
 
@@ -40,10 +41,12 @@ __all__ = [
     "mean_score",
     "ood",
     "rank",
+    "rank_agreement",
     "relative_corruption_error",
     "reliability",
     "risk_coverage",
     "score_accuracy",
+    "score_histogram",
     "sensitivity",
     "setting_accuracy",
     "setting_share",

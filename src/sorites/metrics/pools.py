@@ -84,7 +84,7 @@ def groups(table: Table, by: Sequence[str], framework: str, against: str = "same
     judged as they were; or the ``clean``, the untouched ones of the model, one pool for all groups.
     """
     rows, keys = scored(table, by)
-    familiar, strange = _framework(framework)
+    familiar, strange = framework_named(framework)
     if against not in ("same", "clean"):
         raise SoritesError(f'against wants "same" or "clean", got {against!r}')
     if against == "clean":
@@ -104,7 +104,7 @@ def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
     return [key for key in keys if key in HOW or framework == "model-specific"]
 
 
-def _framework(name: str) -> tuple[pl.Expr, pl.Expr]:
+def framework_named(name: str) -> tuple[pl.Expr, pl.Expr]:
     if name not in FRAMEWORKS:
         raise UnknownName("framework", name, FRAMEWORKS, f"One of {', '.join(FRAMEWORKS)}.")
     return FRAMEWORKS[name]

@@ -1,4 +1,4 @@
-"""Does the score rise where accuracy falls? Setting by setting, over the pictures whose class the model knows (ImageNet-ES)."""
+"""The scores themselves: how they are spread, and whether they rise where accuracy falls, setting by setting (ImageNet-ES)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics.intervals import Z, normal
-from sorites.metrics.pools import JUDGE, SOUND, scored
+from sorites.errors import SoritesError
+from sorites.metrics.intervals import Z, normal, wilson
+from sorites.metrics.pools import JUDGE, SOUND, framework_named, scored
 from sorites.metrics.rows import answer
 from sorites.table import Table
 
@@ -53,6 +54,38 @@ def score_accuracy(table: Table, by: Sequence[str] = JUDGE) -> pl.DataFrame:
     value = pl.when(pl.col("value").is_finite()).then(pl.col("value").clip(-1, 1))
     bounded = found.with_columns(value=value).with_columns(**_fisher())
     return answer(bounded, keys, "value", "n", "low", "high", then=["kind"])
+
+
+@add_metric
+def score_histogram(table: Table, by: Sequence[str] = JUDGE, framework: str = "kind", bins: int = 40) -> pl.DataFrame:
+    """Share of each pool's pictures in each of ``bins`` equal steps of the score (``bin`` from 0, ``left``, ``right``).
+
+    The pools are those of a framework, familiar and strange; or, by ``kind``, ID, C-OOD and S-OOD. The steps are the same for all
+    pools of a group and go from its 0.5 % to its 99.5 % point; the first and the last hold what lies beyond. Wilson interval by
+    pictures; ``n`` counts the pool. A bin without a picture is absent.
+    """
+    if bins < 1:
+        raise SoritesError(f"bins is a number of bins from 1 up, got {bins}")
+    rows, keys = scored(table, by)
+    held = rows.select(*keys, pool=_pool(framework), score=pl.when(SOUND).then(pl.col("score").cast(pl.Float64))).drop_nulls(
+        ["pool", "score"]
+    )
+    score, first, step = pl.col("score"), pl.col("first"), pl.col("step")
+    ends = held.group_by(keys).agg(first=score.quantile(0.005), step=(score.quantile(0.995) - score.quantile(0.005)) / bins)
+    place = pl.when(step > 0).then(((score - first) / step).floor().clip(0, bins - 1)).otherwise(0).cast(pl.Int32)
+    binned = held.join(ends, on=keys, nulls_equal=True).with_columns(bin=place)
+    counts = binned.group_by(*keys, "pool", "bin").agg(first.first(), step.first(), many=pl.len().cast(pl.Int64))
+    shares = counts.with_columns(n=pl.col("many").sum().over(*keys, "pool"), left=first + pl.col("bin") * step)
+    values = shares.with_columns(value=pl.col("many") / pl.col("n"), right=pl.col("left") + step)
+    bounded = values.with_columns(**wilson(pl.col("value"), pl.col("n")))
+    return answer(bounded, keys, "value", "n", "low", "high", "left", "right", then=["pool", "bin"])
+
+
+def _pool(framework: str) -> pl.Expr:
+    if framework == "kind":
+        return pl.col("kind")
+    familiar, strange = framework_named(framework)
+    return pl.when(strange).then(pl.lit("strange")).when(familiar).then(pl.lit("familiar"))
 
 
 def _fisher() -> dict[str, pl.Expr]:
