@@ -1,0 +1,22 @@
+"""A source of your own: samples with ids that stay the same, labels, and pictures that are made when asked for."""
+
+import functools
+from collections.abc import Iterator
+
+import numpy as np
+
+from sorites.core import Picture, Sample, add_source
+from sorites.labels import Labels
+
+
+@add_source
+def stripes(path: str | None, labels: Labels) -> Iterator[Sample]:
+    """Twelve drawings of stripes, which may pass for zebras."""
+    for turn in range(12):
+        yield Sample(f"stripes-{turn:02d}", functools.partial(draw, turn), label=labels.find("zebra"))
+
+
+def draw(turn: int) -> Picture:
+    y, x = np.mgrid[:96, :128]
+    bright = np.sin((x * np.cos(turn / 4) + y * np.sin(turn / 4)) / 3) > 0
+    return np.repeat(bright[..., None] * np.uint8(200), 3, axis=2)

@@ -1,0 +1,103 @@
+"""What every metric owes, built in or plugged in, asked of the table of a real run."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+
+import sorites
+from sorites.core import METRICS, Metric, Model, Sample, Source, source
+from sorites.errors import SoritesError
+from sorites.suite import parse
+
+every_metric = pytest.mark.parametrize("name", METRICS.names())
+
+
+@pytest.fixture(scope="module")
+def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> pl.DataFrame:
+    """Two models, two dials refined, a score, a picture that cannot be read and one of no known class."""
+
+    def broken() -> np.ndarray:
+        raise SoritesError("truncated")
+
+    odd = [Sample("bad", broken, 0), Sample("far", lambda: np.full((40, 40, 3), 90, np.uint8), 999)]
+    suite = parse({"name": "s", "shifts": ["contrast", "gaussian_noise"], "scorers": ["msp"], "frame": {"resize": 40}}, "test")
+    held = Source("mine", [*source(f"folder:{photos}"), *odd])
+    other = tiny("other")
+    other.prepare = lambda picture, framed: picture[::2, ::2]
+    out = tmp_path_factory.mktemp("metrics") / "run"
+    return sorites.run(suite, source=held, models=[tiny(), other], refine=0.05, out=out).collect()
+
+
+def ask(name: str, table: pl.DataFrame | pl.LazyFrame, **more: Any) -> pl.DataFrame:
+    """The metric's answer; the few options that have no sensible default are filled in by name."""
+    metric: Metric = METRICS.get(name)
+    known = {"reference": "tiny", "split": ""}
+    asked = {key: value for key, value in known.items() if key in inspect.signature(metric).parameters}
+    return metric(table, **{**asked, **more})
+
+
+def by_of(name: str) -> list[str]:
+    return list(inspect.signature(METRICS.get(name)).parameters["by"].default)
+
+
+@every_metric
+def test_the_answer_is_by_then_value_and_n(name: str, table: pl.DataFrame) -> None:
+    answer = ask(name, table)
+    assert answer.columns[: len(by_of(name))] == by_of(name)
+    assert {"value", "n"} <= set(answer.columns)
+    assert answer["n"].dtype.is_integer()
+    assert ("low" in answer.columns) == ("high" in answer.columns)
+
+
+@every_metric
+def test_an_interval_holds_its_value(name: str, table: pl.DataFrame) -> None:
+    answer = ask(name, table)
+    if "low" in answer.columns:
+        sure = answer.drop_nulls(["low", "value", "high"])
+        assert (sure["low"] <= sure["value"] + 1e-9).all()
+        assert (sure["value"] <= sure["high"] + 1e-9).all()
+
+
+@every_metric
+def test_rows_in_any_order_and_lazily_give_the_same_answer(name: str, table: pl.DataFrame) -> None:
+    answer = ask(name, table)
+    for seed in (1, 2):
+        shuffled = table.sample(fraction=1.0, shuffle=True, seed=seed)
+        assert_frame_equal(ask(name, shuffled), answer, rel_tol=1e-9, abs_tol=1e-12)
+    assert_frame_equal(ask(name, table.lazy()), answer, rel_tol=1e-9, abs_tol=1e-12)
+
+
+@every_metric
+def test_an_empty_table_gives_an_empty_frame_with_the_columns(name: str, table: pl.DataFrame) -> None:
+    empty = ask(name, table.clear())
+    assert empty.height == 0
+    assert empty.columns == ask(name, table).columns
+
+
+@every_metric
+def test_an_unknown_column_is_named(name: str, table: pl.DataFrame) -> None:
+    with pytest.raises(SoritesError, match="no column named 'modle'. Did you mean model"):
+        ask(name, table, by=["modle"])
+
+
+@every_metric
+def test_the_table_is_not_changed(name: str, table: pl.DataFrame) -> None:
+    before = table.clone()
+    ask(name, table)
+    assert_frame_equal(table, before)
+
+
+@every_metric
+def test_an_error_is_missing_and_not_wrong(name: str, table: pl.DataFrame) -> None:
+    """Without the rows that are errors the values are the same; only the count of what is missing may differ."""
+    sound = ask(name, table.filter(pl.col("error").is_null()))
+    kept = [column for column in sound.columns if column != "missing"]
+    assert_frame_equal(ask(name, table).select(kept), sound.select(kept), rel_tol=1e-9, abs_tol=1e-12)

@@ -1,0 +1,109 @@
+"""What every model owes, built in or plugged in. One that needs an argument is given one here, or has to say so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites import core
+from sorites.core import MODELS, Model, Outputs, Picture
+from sorites.errors import SoritesError
+
+SLOW = {"lite1", "lite2"}
+GIVEN = {"python": "python:contract_model:logits"}
+_loaded: dict[str, Model] = {}
+
+CODE = """
+import numpy as np
+def logits(pictures):
+    return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in pictures]).astype(np.float32)
+"""
+
+
+def _marked(name: str) -> object:
+    return pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name
+
+
+@pytest.fixture(params=[_marked(name) for name in MODELS.names()])
+def model(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+    name = request.param
+    if name not in _loaded:
+        (tmp_path / "contract_model.py").write_text(CODE)
+        monkeypatch.syspath_prepend(str(tmp_path))
+        try:
+            _loaded[name] = core.model(GIVEN.get(name, name))
+        except SoritesError as error:
+            if "Type:" not in str(error):
+                raise
+            pytest.skip(str(error))
+    return _loaded[name]
+
+
+@pytest.fixture(scope="module")
+def pictures() -> list[Picture]:
+    rng = np.random.default_rng(0)
+    sizes = [(1, 1), (60, 80), (224, 224), (300, 200), (8, 500)]
+    return [rng.integers(0, 256, (*size, 3), np.uint8) for size in sizes]
+
+
+def logits(outputs: Outputs) -> np.ndarray:
+    assert outputs.logits is not None
+    return outputs.logits
+
+
+def test_every_picture_gets_finite_logits(model: Model, pictures: list[Picture]) -> None:
+    for framed in (False, True):
+        given = model(pictures, framed)
+        assert len(given) == len(pictures)
+        assert logits(given).dtype == np.float32
+        assert np.isfinite(logits(given)).all()
+        assert logits(given).shape == (len(pictures), len(model.labels or logits(given)[0]))
+        if given.features is not None:
+            assert given.features.ndim == 2
+            assert np.isfinite(given.features).all()
+
+
+def test_neighbours_in_a_batch_do_not_matter(model: Model, pictures: list[Picture]) -> None:
+    together = logits(model(pictures))
+    backwards = logits(model(pictures[::-1]))[::-1]
+    alone = np.concatenate([logits(model([picture])) for picture in pictures])
+    for other in (backwards, alone):
+        np.testing.assert_allclose(other, together, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(other.argmax(axis=1), together.argmax(axis=1))
+
+
+def test_the_same_batch_twice_is_the_same_bit_for_bit(model: Model, pictures: list[Picture]) -> None:
+    np.testing.assert_array_equal(logits(model(pictures)), logits(model(pictures)))
+
+
+def test_pictures_are_not_written_to(model: Model, pictures: list[Picture]) -> None:
+    before = [picture.copy() for picture in pictures]
+    for picture in pictures:
+        picture.flags.writeable = False
+    model(pictures)
+    for picture, was in zip(pictures, before, strict=True):
+        np.testing.assert_array_equal(picture, was)
+
+
+def test_a_framed_picture_is_not_cropped(model: Model) -> None:
+    """Its border is seen: preparing it framed depends on pixels that a centre crop would lose."""
+    plain = np.full((250, 250, 3), 90, np.uint8)
+    edged = plain.copy()
+    edged[:6] = edged[-6:] = 255
+    assert not np.array_equal(model.prepare(plain, True), model.prepare(edged, True))
+
+
+def test_it_says_who_it_is(model: Model) -> None:
+    assert model.name
+    assert model.version, "a run must be able to tell other weights"
+    assert model.labels is None or len(set(model.labels)) == len(model.labels)
+
+
+def test_features_times_head_are_the_logits(model: Model, pictures: list[Picture]) -> None:
+    given = model(pictures)
+    if model.head is None or given.features is None:
+        return
+    weight, bias = model.head
+    np.testing.assert_allclose(given.features @ weight.T + bias, logits(given), rtol=1e-3, atol=1e-3)

@@ -1,0 +1,60 @@
+"""The example package, installed as a stranger's would be: its names appear, run, and are held to the contracts."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).parents[2]
+EXAMPLE = REPOSITORY / "examples" / "plugin"
+NAMES = ("sepia", "thumbnail", "stripes", "top5_accuracy")
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The example installed by pip into a folder of its own, from a copy, so that nothing is left in the repository."""
+    assert importlib.util.find_spec("setuptools"), "make test installs it"
+    copy = shutil.copytree(EXAMPLE, tmp_path_factory.mktemp("copy") / "plugin")
+    target = tmp_path_factory.mktemp("site")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--no-build-isolation", "--no-index"]
+    subprocess.run([*pip, "--target", str(target), str(copy)], check=True, timeout=120)
+    return target
+
+
+def python(site: Path, *words: str, cwd: Path = REPOSITORY) -> subprocess.CompletedProcess[str]:
+    env = {**os.environ, "PYTHONPATH": str(site)}
+    return subprocess.run([sys.executable, *words], env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_each_plug_in_is_under_twenty_lines() -> None:
+    for path in (EXAMPLE / "src" / "sorites_example").glob("*.py"):
+        code = [line for line in path.read_text().splitlines() if line.strip()]
+        assert len(code) < 20, f"{path.name} has {len(code)} lines"
+    assert len((REPOSITORY / "examples" / "hello.py").read_text().splitlines()) < 20
+
+
+def test_the_contracts_cover_it(site: Path) -> None:
+    files = [f"tests/contracts/test_{room}.py" for room in ("shifts", "models", "sources", "metrics")]
+    done = python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", " or ".join(NAMES), *files)
+    assert done.returncode == 0, done.stdout[-3000:]
+    passed = int(done.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1])
+    assert passed >= 12 + 7 + 6 + 7
+    assert "skipped" not in done.stdout.splitlines()[-1]
+
+
+def test_it_runs_from_the_command_line(site: Path, tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text('source = "stripes"\nmodels = ["thumbnail"]\nshifts = ["sepia"]\n')
+    cli = ("-c", "from sorites.cli import main; main()")
+    assert all(name in python(site, *cli, "list", cwd=tmp_path).stdout for name in NAMES)
+    assert python(site, *cli, "run", "s.toml", "--out", "r", cwd=tmp_path).returncode == 0
+    asked = python(site, *cli, "metrics", "r", "top5_accuracy", "--by", "shift", "--format", "csv", cwd=tmp_path)
+    assert [line.split(",")[0] for line in asked.stdout.splitlines()] == ["shift", "clean", "sepia"]
+    assert [line.split(",")[2] for line in asked.stdout.splitlines()] == ["n", "12", "60"]

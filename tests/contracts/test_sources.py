@@ -1,0 +1,92 @@
+"""What every source owes, built in or plugged in. One that needs a path is given one here, or has to say so."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from sorites import core, plan
+from sorites.core import SOURCES, Source
+from sorites.errors import SoritesError
+from sorites.labels import imagenet
+from sorites.suite import Suite
+
+SLOW = {"stamps"}
+
+
+def _tar(folder: Path) -> str:
+    with tarfile.open(folder / "a-000.tar", "w") as tar:
+        for i in range(5):
+            picture = io.BytesIO()
+            Pillow.fromarray(np.full((20, 30, 3), 40 * i, np.uint8)).save(picture, "PNG")
+            for name, data in ((f"{i:04d}.png", picture.getvalue()), (f"{i:04d}.cls", str(i).encode())):
+                member = tarfile.TarInfo(name)
+                member.size = len(data)
+                tar.addfile(member, io.BytesIO(data))
+    return f"webdataset:{folder / 'a-000.tar'}"
+
+
+@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
+def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callable[[], Source]:
+    name = request.param
+    given = {"folder": lambda: f"folder:{photos}", "webdataset": lambda: _tar(tmp_path)}
+    spec = given[name]() if name in given else name
+    try:
+        core.source(spec)
+    except SoritesError as error:
+        if "Type:" not in str(error):
+            raise
+        pytest.skip(str(error))
+    return lambda: core.source(spec)
+
+
+def test_every_sample_decodes_to_a_picture(read: Callable[[], Source]) -> None:
+    for sample in read().samples[:20]:
+        picture = sample.load()
+        assert picture.dtype == np.uint8
+        assert picture.ndim == 3
+        assert picture.shape[2] == 3
+        if sample.alpha is not None:
+            assert sample.alpha().shape == picture.shape[:2]
+
+
+def test_loading_again_gives_the_same_and_its_own_picture(read: Callable[[], Source]) -> None:
+    for sample in read().samples[:5]:
+        first, second = sample.load(), sample.load()
+        np.testing.assert_array_equal(first, second)
+        assert first.flags.writeable is False or not np.shares_memory(first, second)
+
+
+def test_the_same_samples_in_the_same_order_every_time(read: Callable[[], Source]) -> None:
+    def told(source: Source) -> list[tuple[object, ...]]:
+        return [(s.id, s.label, s.accept, s.shift, s.setting.canonical, s.split, s.attrs) for s in source]
+
+    assert told(read()) == told(read())
+    assert len(read()) > 0
+
+
+def test_ids_are_text_and_unique(read: Callable[[], Source]) -> None:
+    ids = [(s.id, s.shift, s.setting.canonical) for s in read()]
+    assert len(set(ids)) == len(ids)
+    for id_, _, _ in ids:
+        assert id_
+        assert id_.encode("utf-8").decode("utf-8") == id_
+        assert not Path(id_).is_absolute(), "an id must be the same on another machine"
+
+
+def test_labels_are_in_the_label_space(read: Callable[[], Source]) -> None:
+    space = range(len(imagenet()))
+    for sample in read():
+        assert sample.label is None or sample.label in space
+        assert all(label in space for label in sample.right)
+
+
+def test_it_can_be_planned(read: Callable[[], Source]) -> None:
+    made = plan.make(Suite(name="s"), read())
+    assert made.images() == len(read())
