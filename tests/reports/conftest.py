@@ -131,6 +131,45 @@ def run(rows: pl.DataFrame, names: Labels) -> RunView:
     return RunView(rows.lazy(), "made_up", info, names, picture)
 
 
+def strange_rows() -> Iterator[dict[str, Any]]:
+    """Known pictures clean and blurred, unknown ones near and far over an 8 x 8 map that thins out, under three scorers."""
+    rng = np.random.default_rng(12)
+    cells = [(sem, cov) for sem in range(8) for cov in range(8) for _ in range(max(0, 16 - 3 * abs(sem - cov)))]
+    for model, skill in (("lite0", 0.8), ("lite1", 1.4)):
+        shared = {"run_id": "r2", "source": "made", "model": model, "probe": False, "seed": 0, "params": "{}"}
+        for i, severity in np.ndindex(90, 4):
+            right = bool(rng.random() < 1 / (1 + np.exp(severity - 2 * skill)))
+            shift = {"shift": "defocus_disk" if severity else CLEAN, "severity": float(severity)}
+            known = {"known": True, "label": i % 5, "correct": right, "split": "test", "conf": 0.5 + 0.4 * right}
+            base = {**shared, **shift, **known, "sample_id": f"id{i}", "image_id": f"id{i}/{severity}", "pred": i % 5}
+            yield {**base, "output": "label"}
+            for scorer, knows in (("msp", 1.5), ("energy", 1.0), ("<b>knn</b>", 0.4)):
+                yield {**base, "output": "ood", "scorer": scorer, "score": rng.normal(knows * (not right) * skill)}
+        for i, (sem, cov) in enumerate(cells):
+            group = [{"key": "group", "value": "near" if sem < 4 else "far", "common": None}]
+            levels = {"sem_level": sem, "cov_level": cov, "attrs": group, "known": False, "split": "unknown"}
+            base = {
+                **shared,
+                **levels,
+                "shift": CLEAN,
+                "severity": 0.0,
+                "sample_id": f"u{i}",
+                "image_id": f"u{i}",
+                "output": "ood",
+            }
+            for scorer, knows in (("msp", 0.2), ("energy", 0.35), ("<b>knn</b>", 0.5)):
+                lost = (
+                    {"score": None, "error": "scorer gave nan"} if i % 97 == 0 else {"score": rng.normal(knows * sem - 0.1 * cov)}
+                )
+                yield {**base, "scorer": scorer, **lost}
+
+
+@pytest.fixture(scope="session")
+def strange_run() -> RunView:
+    suite = {"name": "odd", "models": ["lite0", "lite1"], "shifts": ["defocus_disk"], "scorers": ["msp", "energy"]}
+    return RunView(table.rows(list(strange_rows())).lazy(), "odd", {"suite": suite})
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Path:
     """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""

@@ -3,10 +3,25 @@
 Importing the room registers the built-in sections; ``add_section`` adds more.
 """
 
-from sorites.reports import calibration, corruption, curves, failure, headline, mistakes, numbers, ranks, strips
+from sorites.reports import (
+    abstain,
+    calibration,
+    corruption,
+    curves,
+    degrees,
+    failure,
+    headline,
+    histograms,
+    mistakes,
+    numbers,
+    ranks,
+    strangeness,
+    strips,
+)
 from sorites.reports.page import page
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
 __all__ = ["RunView", "Section", "View", "add_section", "page"]
-__all__ += ["calibration", "corruption", "curves", "failure", "headline", "mistakes", "numbers", "ranks", "strips"]
+__all__ += ["abstain", "calibration", "corruption", "curves", "degrees", "failure", "headline", "histograms", "mistakes"]
+__all__ += ["numbers", "ranks", "strangeness", "strips"]

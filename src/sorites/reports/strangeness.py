@@ -1,0 +1,96 @@
+"""Can a score tell strange pictures from familiar ones? The main numbers, under each way of saying who is strange."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.markup import DASH, EMPTY, Html, count, grid, join, number, tag
+from sorites.reports.scorers import estimate, scorers
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+FRAMEWORKS = {
+    "semantic": "By label: strange pictures show none of the model's classes",
+    "model-specific": "By verdict: strange pictures are those the model gets wrong",
+}
+NUMBERS = {
+    "auroc": "AUROC",
+    "fpr95_ood_pos": "FPR95, strange positive",
+    "fpr95_id_pos": "FPR95, familiar positive",
+    "aupr_in": "AUPR-in",
+    "aupr_out": "AUPR-out",
+}
+
+
+@add_section(order=61)
+def strangeness(view: View) -> Section | None:
+    """A table a framework, the combination of ImageNet-ES, and how score and accuracy move together over settings."""
+    made = [*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view)]
+    tables = [tag("article", table, cls="card") for table in made if table]
+    if not tables:
+        return None
+    lead = (
+        "A score should be high for what is strange. AUROC is the chance that a strange picture scores above a familiar one, "
+        "50 % is blind. FPR95 is the share of false alarms when 95 % of the positive class are caught, 0 at best. Who is strange "
+        "can be said in two ways. The 95 % intervals take the pictures of one sample together."
+    )
+    return Section("Can the score tell strange from familiar?", tag("div", *tables, cls="stack"), "OOD", lead)
+
+
+def _framework(view: View, framework: str) -> Html:
+    asked = view.ask(metrics.ood, framework=framework).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["metric"]): row for row in asked.to_dicts()}
+    lines = []
+    for model, scorer in _judges(view, cells):
+        own = [cells[model, scorer, name] for name in NUMBERS]
+        counts = [count(own[0][name]) for name in ("familiar", "strange", "missing")]
+        lines.append([model, scorer, *map(estimate, own), *counts])
+    head = ["", "scorer", *NUMBERS.values(), "familiar", "strange", "no score"]
+    return grid(head, lines, text=2, caption=FRAMEWORKS[framework]) if lines else EMPTY
+
+
+def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
+    held = {key[:2] for key in cells}
+    return [(model, scorer) for model in view.models for scorer in scorers(view) if (model, scorer) in held]
+
+
+def _combined(view: View) -> Html:
+    """Right untouched pictures against each kind of strange one, where there are both kinds."""
+    asked = view.ask(metrics.auroc, framework="combined", by=("model", "scorer", "kind", "group"))
+    found = asked.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
+    if found["kind"].n_unique() < 2:
+        return EMPTY
+    cells = {(r["model"], r["scorer"], (r["kind"], r["group"])): r for r in found.to_dicts()}
+    kinds = sorted({key[2] for key in cells}, key=lambda kind: (kind[0] == "C-OOD", kind[1] is None, kind[1] != "near", kind[1]))
+    lines = [
+        [model, scorer, *(_kind(cells.get((model, scorer, kind))) for kind in kinds)] for model, scorer in _judges(view, cells)
+    ]
+    head = ["", "scorer", *(f"{group} {kind}" if group else kind for kind, group in kinds)]
+    caption = "AUROC against untouched pictures that are right: unknown classes (S-OOD), moved pictures that are wrong (C-OOD)"
+    return grid(head, lines, text=2, caption=caption)
+
+
+def _kind(row: dict[str, Any] | None) -> Html:
+    return estimate(row, f"n = {row['familiar']} + {row['strange']}") if row else estimate(None)
+
+
+def _settings(view: View) -> Html:
+    """Accuracy against mean score over settings."""
+    found = view.ask(metrics.score_accuracy).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["kind"]): row for row in found.to_dicts()}
+    lines = []
+    for model, scorer in _judges(view, cells):
+        own = [cells.get((model, scorer, kind)) for kind in ("pearson", "spearman")]
+        lines.append([model, scorer, *map(_correlation, own), count(max(row["n"] for row in own if row))])
+    caption = "Correlation of mean score and accuracy over settings; −1 is a score that rises exactly where accuracy falls"
+    return grid(["", "scorer", "Pearson", "Spearman", "settings"], lines, text=2, caption=caption) if lines else EMPTY
+
+
+def _correlation(row: dict[str, Any] | None) -> object:
+    if row is None:
+        return DASH
+    interval = f"{number(row['low'], 2)} to {number(row['high'], 2)}" if row["low"] is not None else ""
+    return join([number(row["value"], 2), tag("small", interval)])
