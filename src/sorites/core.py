@@ -198,6 +198,8 @@ class Model:
     """Weights C x D and bias C of the last linear layer."""
     version: str = ""
     """Identifies the weights; a run refuses to continue with others."""
+    parameters: int | None = None
+    """How many weights it has, where that is known."""
 
     def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(picture, framed) for picture in pictures])

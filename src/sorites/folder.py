@@ -95,7 +95,8 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
 
 
 def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
-    info = {**describe(plan), "about": plan.suite.about, "refine": plan.suite.refine}
+    sizes = {name: model.parameters for name, model in plan.models.items()}
+    info = {**describe(plan), "about": plan.suite.about, "refine": plan.suite.refine, "parameters": sizes}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         held = read_info(folder)

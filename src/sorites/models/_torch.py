@@ -33,7 +33,8 @@ def torch_model(
     graph = _graph(module, wants)
     forward = _on_torch(graph, "cuda") if torch.cuda.is_available() else _on_cpu(name, graph, wants, version)
     named = None if labels is None else tuple(labels)
-    return Model(name, checked(name, forward), wants.prepare, named, head, version)
+    size = sum(weights.numel() for weights in module.parameters())
+    return Model(name, checked(name, forward), wants.prepare, named, head, version, size)
 
 
 def linear_head(layer: nn.Module) -> Head | None:
