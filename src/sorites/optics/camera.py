@@ -63,6 +63,8 @@ class Body:
     """Slope of the developing curve at black: 1 is straight, more lifts the shadows and rolls the highlights off."""
     contrast: float
     """Depth of the S laid over the display gamma, 0..1."""
+    denoise_iso: float
+    """The ISO at which the camera's own noise reduction averages two pixels' worth of noise; more as ISO grows."""
     base_iso: float = 100.0
 
     @property
@@ -79,6 +81,10 @@ class Body:
     def noise_e(self, iso: float) -> float:
         """Read noise of one pixel, rms electrons."""
         return math.hypot(self.read_e, self.late_e * self.base_iso / iso)
+
+    def averaged(self, iso: float) -> float:
+        """How many pixels' noise the camera's noise reduction averages before the picture is kept."""
+        return 1 + iso / self.denoise_iso
 
     def electrons(self, exposure: Exposure) -> float:
         """Electrons a green pixel collects for each cd/m2."""
@@ -102,6 +108,11 @@ class Draw:
     photons: NDArray[np.uint16]
     read: Light
 
+    @functools.cached_property
+    def normal(self) -> Light:
+        """The photons' place as a normal deviate, for counts large enough."""
+        return _normal()[self.photons]
+
     @classmethod
     def of(cls, shape: tuple[int, ...], rng: np.random.Generator) -> Draw:
         photons = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
@@ -119,14 +130,15 @@ def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0)
     Never above ``white_dn``, never below 0; no light is ``black_dn`` plus read noise.
     """
     counts = electrons * np.float32(area)
-    read = np.float32(math.sqrt((body.noise_e(iso) ** 2 + _rounding(body, iso)) * area))
+    rounding = 0.0 if area == 1 else 1 / (12 * body.dn_per_e(iso) ** 2)
+    read = np.float32(math.sqrt((body.noise_e(iso) ** 2 + rounding) * area))
     few = counts < FEW
     if not few.any():
-        noisy = _many(counts, draw.photons, read)
+        noisy = _many(counts, draw.normal, read)
     elif few.all():
         noisy = _poisson(counts, draw.photons) + draw.read * read
     else:
-        noisy = _many(counts, draw.photons, read)
+        noisy = _many(counts, draw.normal, read)
         noisy[few] = _poisson(counts[few], draw.photons[few]) + draw.read[few] * read
     noisy *= np.float32(body.dn_per_e(iso) / area)
     noisy += np.float32(body.black_dn)
@@ -135,14 +147,9 @@ def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0)
     return np.clip(noisy, 0, body.white_dn, out=noisy)
 
 
-def _rounding(body: Body, iso: float) -> float:
-    """Variance in electrons^2 of rounding a pixel to whole DN, for means over many pixels."""
-    return 1 / (12 * body.dn_per_e(iso) ** 2)
-
-
-def _many(counts: Light, place: NDArray[np.uint16], read: np.float32) -> Light:
-    noisy = np.sqrt(counts + read * read)
-    noisy *= _normal()[place]
+def _many(counts: Light, normal: Light, read: np.float32) -> Light:
+    noisy: Light = np.sqrt(counts + read * read)
+    noisy *= normal
     noisy += counts
     return noisy
 
