@@ -5,6 +5,7 @@ Importing the room registers the built-in sections; ``add_section`` adds more.
 
 from sorites.reports import (
     abstain,
+    agreement,
     calibration,
     corruption,
     curves,
