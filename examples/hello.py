@@ -1,4 +1,4 @@
-"""Two models' worth of questions in a few lines: how often is lite0 right, and where does each dial break it?"""
+"""A first program: how often is lite0 right under each shift, and where on each dial does it fail?"""
 
 import sorites
 

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.errors import SoritesError
@@ -54,6 +56,8 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
         image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
         for moved in shift.sweep(image, stops, rng):
             stop, shot = left[0]
+            if not np.isfinite(moved).all():
+                raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
             told = {} if shift.told is None else dict(shift.told(image, stop, copy.deepcopy(rng)))
             shot = replace(shot, picture=core.to_picture(moved), told=told)
             del left[0]

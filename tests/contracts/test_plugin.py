@@ -43,7 +43,7 @@ def test_each_plug_in_is_under_twenty_lines() -> None:
 
 def test_the_contracts_cover_it(site: Path) -> None:
     files = [f"tests/contracts/test_{room}.py" for room in ("shifts", "models", "sources", "metrics")]
-    done = python(site, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", " or ".join(NAMES), *files)
+    done = python(site, "-m", "pytest", "-p", "no:cacheprovider", "-k", " or ".join(NAMES), *files)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = int(done.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1])
     assert passed >= 12 + 7 + 6 + 7
@@ -58,3 +58,11 @@ def test_it_runs_from_the_command_line(site: Path, tmp_path: Path) -> None:
     asked = python(site, *cli, "metrics", "r", "top5_accuracy", "--by", "shift", "--format", "csv", cwd=tmp_path)
     assert [line.split(",")[0] for line in asked.stdout.splitlines()] == ["shift", "clean", "sepia"]
     assert [line.split(",")[2] for line in asked.stdout.splitlines()] == ["n", "12", "60"]
+
+
+def test_hello(site: Path, tmp_path: Path) -> None:
+    """The first program a user types, on the real pictures and a real model."""
+    done = python(site, str(REPOSITORY / "examples" / "hello.py"), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "defocus_disk" in done.stdout
+    assert (tmp_path / "report.html").stat().st_size > 100_000
