@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sorites.reports.charts import COLOURS, DASHES, LEGEND_ROW, SYMBOLS, Pen, figure, plot
+from sorites.reports.charts import COLOURS, DASHES, HEIGHT, LEGEND_ROW, SYMBOLS, Pen, figure, plot
 from sorites.reports.markup import DASH, EMPTY, Html, between, join, percent, safe, tag
 from sorites.reports.view import View
 
@@ -49,21 +49,20 @@ def chart(view: View, names: Sequence[str], axes: tuple[str, str], lines: Mappin
 
 
 def _trace(drawn: Pen, name: str, trace: Mapping[str, Any]) -> dict[str, Any]:
-    look = {"line": {"color": drawn.colour, "width": 2.0, "dash": drawn.dash}}
     return {
         "type": "scatter",
         "mode": "lines+markers",
         "name": safe(name),
         "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
-        **look,
+        "line": {"color": drawn.colour, "width": 2.0, "dash": drawn.dash},
         **trace,
     }
 
 
-def _legend(fig: go.Figure, names: Sequence[str], width: float = 330) -> None:
+def _legend(fig: go.Figure, names: Sequence[str], width: float = 400) -> None:
     across = max(1, int(width // max(44 + 7 * len(name) for name in names)))
     room = LEGEND_ROW * math.ceil(len(names) / across)
-    fig.update_layout(showlegend=True, margin_t=12 + room, height=268 + room)
+    fig.update_layout(showlegend=True, margin_t=12 + room, height=HEIGHT + room)
 
 
 def picked(name: str, what: str, parts: Mapping[str, Html]) -> Html:

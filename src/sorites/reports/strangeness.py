@@ -13,7 +13,7 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 FRAMEWORKS = {
-    "semantic": "By label: strange pictures show none of the model's classes",
+    "semantic": "By label: strange pictures show none of the model's classes; moved pictures of its classes stay familiar",
     "model-specific": "By verdict: strange pictures are those the model gets wrong",
 }
 NUMBERS = {
