@@ -29,12 +29,12 @@ its four columns read by their caption (defocus, spherical, secondary spherical,
 class Imager:
     """A lens on pixels. Colours in the order of the picture's channels; ``residual`` is taken away from the wavefront asked for.
 
-    The defaults are F/5 on 4.139 um pixels of which 0.8 of the side is light-sensitive: wavelength x F-number / pixel is then
-    1.208 px per um, which with that aperture is what fits the published OpticsBench kernels.
+    The defaults are F/5 on 4.17 um pixels of which 0.8 of the side is light-sensitive: wavelength x F-number / pixel is then
+    1.2 px per um, which with that aperture is what fits the published OpticsBench kernels.
     """
 
     f_number: float = 5.0
-    pixel_um: float = 4.139
+    pixel_um: float = 25 / 6
     aperture: float = 0.8
     wavelengths_um: tuple[float, ...] = LINES_UM
     residual: tuple[Mapping[int, float], ...] = RESIDUAL
