@@ -1,0 +1,89 @@
+"""The same scene in another hand: twelve appearances that a caption can name. A grid, not a dial: how far each one moves a
+picture is measured, not set.
+
+Sizes are fractions of the shorter side, so that a style looks the same on 32 px and on 224 px.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+from scipy import ndimage
+
+from sorites.core import Image, add_shift
+from sorites.errors import UnknownName
+
+LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+"""Weights of ITU-R BT.601."""
+
+Draw = Callable[[Image, np.random.Generator], Image]
+
+
+def _luma(image: Image) -> Image:
+    return image @ LUMA
+
+
+def _spread(plane: Image) -> Image:
+    return np.repeat(plane[..., None], 3, axis=2)
+
+
+def _tinted(*factors: float) -> Draw:
+    return lambda image, rng: image * np.array(factors, np.float32)
+
+
+def _sepia(image: Image, rng: np.random.Generator) -> Image:
+    return _spread(_luma(image)) * np.array([1.07, 0.87, 0.64], np.float32)
+
+
+def _blurred(image: Image, rng: np.random.Generator) -> Image:
+    sigma = min(image.shape[:2]) / 20
+    return np.asarray(ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest"))
+
+
+def _pixelated(image: Image, rng: np.random.Generator) -> Image:
+    """A mosaic of about 11 blocks across the shorter side, each of one colour."""
+    side = max(min(image.shape[:2]) // 11, 2)
+    rows, columns = (np.arange(0, length, side) for length in image.shape[:2])
+    sums = np.add.reduceat(np.add.reduceat(image, rows, axis=0), columns, axis=1)
+    heights, widths = np.diff(rows, append=image.shape[0]), np.diff(columns, append=image.shape[1])
+    means = sums / (heights[:, None, None] * widths[None, :, None])
+    return np.asarray(np.repeat(np.repeat(means, heights, axis=0), widths, axis=1))
+
+
+def _embossed(image: Image, rng: np.random.Generator) -> Image:
+    plane = _luma(image)
+    return _spread(0.5 + 0.5 * (plane - np.roll(np.pad(plane, 1, mode="edge"), (1, 1), (0, 1))[1:-1, 1:-1]))
+
+
+def _sketch(image: Image, rng: np.random.Generator) -> Image:
+    """Edges (Sobel's) as dark lines on white, the 95th percentile of their strength being black."""
+    plane = _luma(image)
+    strength = np.hypot(*(ndimage.sobel(plane, axis, mode="nearest") for axis in (0, 1)))
+    return _spread(1 - strength / max(float(np.percentile(strength, 95)), 0.05))
+
+
+STYLES: Mapping[str, Draw] = {
+    "gray": lambda image, rng: _spread(_luma(image)),
+    "sepia": _sepia,
+    "sunset": _tinted(1.1, 0.65, 0.4),
+    "night": _tinted(0.15, 0.2, 0.35),
+    "foggy": lambda image, rng: image * 0.3 + 0.6,
+    "inverted": lambda image, rng: 1 - image,
+    "posterised": lambda image, rng: np.asarray(np.round(image * 2) / 2, np.float32),
+    "blurred": _blurred,
+    "pixelated": _pixelated,
+    "noisy": lambda image, rng: image + rng.standard_normal(image.shape, np.float32) * np.float32(0.2),
+    "embossed": _embossed,
+    "sketch": _sketch,
+}
+
+
+@add_shift(family="style", unit="name", settings=[{"style": name} for name in STYLES])
+def style(image: Image, params: Mapping[str, Any], rng: np.random.Generator) -> Image:
+    """The picture in another appearance: gray, sketch, night, inverted, ..."""
+    if params.get("style") not in STYLES:
+        raise UnknownName("style", str(params.get("style")), STYLES, f"One of {', '.join(STYLES)}.")
+    made = STYLES[params["style"]](image, rng)
+    return np.ascontiguousarray(np.clip(made, 0, 1), np.float32)
