@@ -189,14 +189,20 @@ def _poisson_table() -> NDArray[np.uint8]:
     return np.concatenate([np.searchsorted(row, slices) for row in below]).astype(np.uint8)
 
 
+def blur_size(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> int:
+    """Side in pixels of a kernel that holds the circle of confusion and the diffraction rings that matter."""
+    reach = confusion_um / 2 + 4 * max(WAVELENGTHS_UM) * f_number
+    return 2 * math.ceil(1 + reach / pitch_um) + 1
+
+
 @functools.lru_cache(maxsize=64)
-def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> Kernel:
+def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0, size: int | None = None) -> Kernel:
     """What the lens leaves of a point on pixels of ``pitch_um``: diffraction and a focus error, light conserved.
 
-    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of W20 = d / 8N.
+    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of W20 = d / 8N. ``size``
+    is the side of the kernel in pixels; by default ``blur_size``.
     """
-    reach = confusion_um / 2 + 4 * max(WAVELENGTHS_UM) * f_number
-    size = 2 * math.ceil(1 + reach / pitch_um) + 1
+    size = blur_size(f_number, pitch_um, confusion_um) if size is None else size
     planes = [
         psf({4: confusion_um / (16 * f_number * um)}, wavelength_um=um, f_number=f_number, pixel_um=pitch_um, size=size).taps
         for um in WAVELENGTHS_UM

@@ -25,10 +25,17 @@ def encoded(light: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.where(light <= 0.0031308, 12.92 * light, 1.055 * np.maximum(light, 0) ** (1 / 2.4) - 0.055)
 
 
+def shown(light: Light) -> Light:
+    """Light to sRGB values, clipped to 0..1, in single precision."""
+    clipped = np.clip(light, 0, 1)
+    high = np.float32(1.055) * clipped ** np.float32(1 / 2.4) - np.float32(0.055)
+    return np.where(clipped <= 0.0031308, clipped * np.float32(12.92), high)
+
+
 def tone(share: NDArray[np.float64], body: Body) -> NDArray[np.float64]:
     """The camera's curve: a share of saturation, 0..1, to a display value, 0..1. Rising; 0 to 0 and 1 to 1."""
-    shown = encoded(1 - (1 - np.clip(share, 0, 1)) ** body.shoulder)
-    return shown - body.contrast * np.sin(2 * np.pi * shown) / (2 * np.pi)
+    display = encoded(1 - (1 - np.clip(share, 0, 1)) ** body.shoulder)
+    return display - body.contrast * np.sin(2 * np.pi * display) / (2 * np.pi)
 
 
 @functools.lru_cache(maxsize=64)
@@ -59,10 +66,10 @@ def develop(raw: Light, body: Body, iso: float, area: float = 1.0) -> Light:
     """Display values 0..1 from raw numbers, H x W x 3."""
     table = curves(body, iso, area).reshape(3, -1)
     places = (raw * np.float32(FINE) + np.float32(0.5)).astype(np.int32)
-    shown = np.empty_like(raw)
+    made = np.empty_like(raw)
     for channel in range(3):
-        np.take(table[channel], places[..., channel], out=shown[..., channel], mode="clip")
-    return shown
+        np.take(table[channel], places[..., channel], out=made[..., channel], mode="clip")
+    return made
 
 
 def jpeg(display: Light, quality: int) -> Light:

@@ -18,7 +18,7 @@ from sorites import es_grid
 from sorites.core import Image
 from sorites.errors import SoritesError
 from sorites.optics import convolve
-from sorites.optics.camera import Body, Draw, Exposure, Light, blur, raw
+from sorites.optics.camera import Body, Draw, Exposure, Light, blur, blur_size, raw
 from sorites.optics.develop import develop, jpeg
 from sorites.optics.metering import program
 from sorites.optics.mosaic import through_mosaic
@@ -102,9 +102,11 @@ class Scene:
         return self.body.check(Exposure(params["iso"], params["shutter"], params["aperture"]))
 
     def through(self, apertures: Sequence[float]) -> dict[float, Light]:
-        """The light as the lens blurs it at each aperture; one forward transform for all."""
+        """The light as the lens blurs it at each aperture: one forward transform, and kernels of one size whatever is asked."""
         pitch = self.body.pixel_um * math.sqrt(self.area)
-        kernels = [blur(f_number, pitch, self.studio.confusion_um * 5 / f_number) for f_number in apertures]
+        blurs = {f_number: self.studio.confusion_um * 5 / f_number for f_number in (*apertures, *self.body.aperture)}
+        size = max(blur_size(f_number, pitch, blurs[f_number]) for f_number in self.body.aperture)
+        kernels = [blur(f_number, pitch, blurs[f_number], size) for f_number in apertures]
         blurred = convolve.sweep(self.light, kernels, "reflect")
         return {f_number: np.maximum(light, 0) for f_number, light in zip(apertures, blurred, strict=True)}
 
