@@ -235,8 +235,7 @@ def add_shift(
 
     def register(apply: Apply) -> Shift:
         about = (apply.__doc__ or "").strip().split("\n")[0]
-        stops = tuple(map(float, levels))
-        made = Shift(apply.__name__, apply, family, unit, stops, tuple(settings), version, about, configure)
+        made = Shift(apply.__name__, apply, family, unit, tuple(map(float, levels)), tuple(settings), version, about, configure)
         return SHIFTS.add(made.name, made)
 
     return register
