@@ -1,5 +1,6 @@
 """One reader a dataset: each yields samples whose pictures decode when they are asked for."""
 
+from sorites.sources import cifar as cifar
 from sorites.sources import folder as folder
 from sorites.sources import stamps as stamps
 from sorites.sources import webdataset as webdataset

