@@ -52,7 +52,7 @@ def _noise(image: Image, rng: np.random.Generator) -> _Noise:
 
 @add_dial(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=FURTHEST)
 def iso_noise(image: Image, severity: float, noise: _Noise) -> Image:
-    """Less light made up for by ISO: the photon and read noise of ISO 100 x 2^``severity`` beyond that of ISO 100, pixel by pixel."""
+    """Less light made up for by ISO: photon and read noise of ISO 100 x 2^``severity`` beyond that of ISO 100, pixel by pixel."""
     slope, floor = (np.subtract(*pair).astype(np.float32) for pair in zip(_variance(severity), _variance(0), strict=True))
     noisy = noise.light * slope + floor
     np.sqrt(noisy, out=noisy)

@@ -2,5 +2,6 @@
 
 from sorites.sources import cifar as cifar
 from sorites.sources import folder as folder
+from sorites.sources import imagenet_es as imagenet_es
 from sorites.sources import stamps as stamps
 from sorites.sources import webdataset as webdataset

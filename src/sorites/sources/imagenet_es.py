@@ -1,0 +1,129 @@
+"""ImageNet-ES as published: pictures of a screen, taken at 27 or 64 settings and five times automatically, lamp on and off.
+
+    ImageNet-ES/
+      es-val/  {sampled_tin_no_resize, param_control, auto_exposure}      the 1000 references of partition S1
+      es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}     those of S2
+      es-train/tin_no_resize_sample_removed                               the 8000 others of Tiny-ImageNet's validation set, S3
+
+below ``param_control`` and ``auto_exposure``: light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / picture.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sorites import es_grid
+from sorites.core import Attr, Sample, Setting, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.sources.decode import SUFFIXES, decode
+
+NAMED = 6
+"""Missing folders or pictures that an error names before it counts the rest."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """A folder of the dataset: which split and partition it is, and where its references lie."""
+
+    folder: str
+    split: str
+    partition: str
+    references: str
+
+    @property
+    def captured(self) -> bool:
+        return self.split != "train"
+
+
+PARTS = (
+    Part("es-val", "val", "S1", "sampled_tin_no_resize"),
+    Part("es-test", "test", "S2", "sampled_tin_no_resize2"),
+    Part("es-train", "train", "S3", "tin_no_resize_sample_removed"),
+)
+
+
+@add_source
+def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
+    """ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
+
+    Shift ``camera``, its params as the settings are published. A sample is the reference picture: its id is
+    WordNet id / file name, its clean picture the original, and the attribute ``partition`` says S1, S2 or S3.
+    """
+    found = _parts(path)
+    lost = [folder for part, root in found for folder in missing(part, root)]
+    if lost:
+        raise SoritesError(
+            f"ImageNet-ES at {path} lacks {_listed(lost)}. Unpack the whole archive, or name one part: PATH/es-test"
+        )
+    return [sample for part, root in found for sample in _samples(part, root, labels)]
+
+
+def _parts(path: str | None) -> list[tuple[Part, Path]]:
+    if path is None:
+        raise SoritesError("the imagenet_es source needs the dataset's folder. Type: --source imagenet_es:PATH")
+    root = Path(path).expanduser()
+    if not root.is_dir():
+        raise SoritesError(
+            f"wanted the folder of ImageNet-ES, got {root}, which {'is a file' if root.exists() else 'does not exist'}"
+        )
+    for part in PARTS:
+        if root.name == part.folder:
+            return [(part, root)]
+    if (root / "ImageNet-ES").is_dir():
+        root = root / "ImageNet-ES"
+    return [(part, root / part.folder) for part in PARTS if part.captured]
+
+
+def missing(part: Part, root: Path) -> list[str]:
+    """Folders that the layout has and ``root`` has not, by their paths from above ``root``."""
+    wanted = [part.references]
+    if part.captured:
+        wanted += [place for _, place in _places(part)]
+    return [f"{root.name}/{place}" for place in wanted if not (root / place).is_dir()]
+
+
+def _places(part: Part) -> Iterator[tuple[es_grid.Params, str]]:
+    """Every setting of a split and its folder."""
+    for light, lamp in es_grid.LIGHTS.items():
+        for kind, settings in (("param_control", es_grid.manual(part.split, light)), ("auto_exposure", es_grid.auto(light))):
+            for number, params in enumerate(settings, 1):
+                yield params, f"{kind}/{lamp}/param_{number}"
+
+
+def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
+    attrs = (Attr("partition", part.partition),)
+    references = _pictures(root / part.references)
+    if not references:
+        raise SoritesError(f"no pictures in {root / part.references}; wanted WordNet id / picture")
+    known = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
+
+    def sample(id_: str, file: Path) -> Sample:
+        return Sample(id_, functools.partial(decode, file), known[id_.split("/")[0]], attrs=attrs, split=part.split)
+
+    yield from (sample(id_, file) for id_, file in references.items())
+    for params, place in _places(part) if part.captured else ():
+        shots = _pictures(root / place)
+        lost = [f"{place}/{id_}" for id_ in references if id_ not in shots]
+        if lost:
+            raise SoritesError(f"{root} lacks {_listed(lost)}: each of the {len(references)} references stands at every setting")
+        setting = Setting(None, params)
+        yield from (replace(sample(id_, shots[id_]), shift="camera", setting=setting) for id_ in references)
+
+
+def _pictures(folder: Path) -> dict[str, Path]:
+    """WordNet id / file name to file, in order."""
+    classes = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
+    files = (entry for path in classes for entry in sorted(os.scandir(path), key=lambda entry: entry.name))
+    kept = (Path(entry.path) for entry in files if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith("."))
+    return {f"{file.parent.name}/{file.name}": file for file in kept}
+
+
+def _listed(names: list[str]) -> str:
+    more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+    return ", ".join(names[:NAMED]) + more
