@@ -19,17 +19,17 @@ def run() -> list[tuple[str, float, str]]:
     rng = np.random.default_rng(0)
     familiar, strange = (rng.normal(shift, 1, HALF).astype(np.float32) for shift in (0.0, 1.0))
     figures = []
-    for kind, pools in {"scores": (familiar, strange), "scores with ties": (familiar.round(2), strange.round(2))}.items():
+    for kind, pools in {"distinct": (familiar, strange), "tied": (familiar.round(2), strange.round(2))}.items():
         positive, scores = np.repeat([0, 1], HALF), np.concatenate(pools)
         asked = {
             "AUROC": (separation.auroc, roc_auc_score),
-            "AUROC and its variance": (_with_variance, roc_auc_score),
+            "AUROC, variance": (_with_variance, roc_auc_score),
             "average precision": (separation.average_precision, average_precision_score),
         }
         for name, (mine, theirs) in asked.items():
             ours, peers = _race(lambda m=mine, p=pools: m(separation.pair(*p)), lambda t=theirs, y=positive, s=scores: t(y, s))
             figures.append(
-                (f"{name} of a million {kind}, over scikit-learn", peers / ours, f"x faster; {ours * 1e3:.0f} ms here")
+                (f"{name} of a million {kind} scores over scikit-learn", peers / ours, f"x faster; {ours * 1e3:.0f} ms here")
             )
     return figures
 

@@ -46,7 +46,7 @@ def test_area_covers_the_truth(apart: float, familiar: int, strange: int) -> Non
 def test_six_pictures_of_a_sample_are_not_six_witnesses() -> None:
     rng = np.random.default_rng(2)
     truth, samples = norm.cdf(1 / (2 * (0.81 + 0.19)) ** 0.5), 25
-    who = np.arange(samples, dtype=np.uint64).repeat(6)
+    who = np.arange(samples).repeat(6)
     held = 0
     for _ in range(400):
         pools = [rng.normal(0, 0.9, samples).repeat(6) + rng.normal(0, 0.19**0.5, samples * 6) + shift for shift in (0, 1)]

@@ -56,7 +56,7 @@ def test_variance_is_delongs(familiar: np.ndarray, strange: np.ndarray) -> None:
     ten, one = components(familiar, strange)
     theirs = ten.var(ddof=1) / len(strange) + one.var(ddof=1) / len(familiar)
     assert separation.auroc_variance(pair(familiar, strange)) == pytest.approx(theirs, abs=1e-12)
-    ids = np.arange(len(familiar) + len(strange), dtype=np.uint64)
+    ids = np.arange(len(familiar) + len(strange))
     named = Pair(Pool.of(familiar, ids[: len(familiar)]), Pool.of(strange, ids[len(familiar) :]))
     assert separation.auroc_variance(named) == pytest.approx(theirs, abs=1e-12)
 
@@ -73,7 +73,7 @@ def test_variance_takes_the_pictures_of_a_sample_together_as_obuchowski_does() -
     theirs = sum(v**2 for v in of_strange.values()) * len(of_strange) / (len(of_strange) - 1) / 24**2
     theirs += sum(v**2 for v in of_familiar.values()) * len(of_familiar) / (len(of_familiar) - 1) / 30**2
     theirs += 2 * sum(of_strange[c] * of_familiar[c] for c in both) * len(both) / (len(both) - 1) / (24 * 30)
-    two = Pair(Pool.of(familiar, who.astype(np.uint64)), Pool.of(strange, whose.astype(np.uint64)))
+    two = Pair(Pool.of(familiar, who), Pool.of(strange, whose))
     assert separation.auroc_variance(two) == pytest.approx(theirs)
 
 

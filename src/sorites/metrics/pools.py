@@ -17,7 +17,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from sorites.core import CLEAN
@@ -119,6 +118,7 @@ def by_judge(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
 
 
 def _of_judge(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Iterator[Group]:
+    rows = rows.with_columns(pl.col("sample").rank("dense").cast(pl.Int64) - 1)
     known = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
     pools = {key: _pool(some) for key, some in known.group_by(matched)}
     asked = rows if matched == keys else rows.filter(pl.col("side").fill_null(True))
@@ -130,4 +130,4 @@ def _of_judge(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Iterat
 
 
 def _pool(rows: pl.DataFrame) -> Pool:
-    return Pool.of(rows["score"].to_numpy(), np.asarray(rows["sample"].to_numpy(), np.uint64))
+    return Pool.of(rows["score"].to_numpy(), rows["sample"].to_numpy())

@@ -20,13 +20,13 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Scores in rising order; ``sample`` says which thing each picture shows, or is None where all differ."""
+    """Scores in rising order; ``sample`` numbers the thing each picture shows, from 0 up, or is None where all differ."""
 
     scores: Floats
-    sample: NDArray[np.uint64] | None = None
+    sample: Counts | None = None
 
     @classmethod
-    def of(cls, scores: Floats, sample: NDArray[np.uint64] | None = None) -> Pool:
+    def of(cls, scores: Floats, sample: Counts | None = None) -> Pool:
         if np.isnan(scores).any():
             raise SoritesError(f"wanted scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}")
         if sample is None:
@@ -40,7 +40,7 @@ class Pool:
     @functools.cached_property
     def samples(self) -> int:
         """How many different things the pool shows: the n of an interval that trusts no sample twice."""
-        return len(self) if self.sample is None else len(np.unique(self.sample))
+        return len(self) if self.sample is None else int(np.count_nonzero(np.bincount(self.sample)))
 
     @functools.cached_property
     def firsts(self) -> Counts:
@@ -135,11 +135,11 @@ def auroc_variance(two: Pair) -> float:
     value = auroc(two)
     parts = [(part - value) / len(part) for part in placements(two)]
     if two.strange.sample is None or two.familiar.sample is None:
-        return sum(n / (n - 1) * float(part @ part) for n, part in zip(shown, parts, strict=True))
-    split = len(two.strange)
-    names, codes = np.unique(np.concatenate([two.strange.sample, two.familiar.sample]), return_inverse=True)
-    sums = [np.bincount(c, part, len(names)) for c, part in zip((codes[:split], codes[split:]), parts, strict=True)]
-    own = sum(n / (n - 1) * float(total @ total) for n, total in zip(shown, sums, strict=True))
-    both = sum(shown) - len(names)
-    shared = 2 * both / (both - 1) * float(sums[0] @ sums[1]) if both > 1 else 0.0
+        return sum(n / (n - 1) * float(np.sum(part * part)) for n, part in zip(shown, parts, strict=True))
+    ids = (two.strange.sample, two.familiar.sample)
+    size = max(int(who.max()) for who in ids) + 1
+    sums = [np.bincount(who, part, size) for who, part in zip(ids, parts, strict=True)]
+    own = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(shown, sums, strict=True))
+    both = np.count_nonzero(np.bincount(ids[0], minlength=size) * np.bincount(ids[1], minlength=size))
+    shared = 2 * both / (both - 1) * float(np.sum(sums[0] * sums[1])) if both > 1 else 0.0
     return max(own + shared, 0.0)
