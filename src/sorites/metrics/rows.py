@@ -55,11 +55,12 @@ def judged(rows: pl.LazyFrame, probes: bool = False) -> pl.LazyFrame:
 
 
 def with_clean(table: Table) -> pl.LazyFrame:
-    """The table with each clean row also standing at severity 0 of every dial of its run, so that curves start there."""
+    """The table with each clean row also standing at severity 0 of every dial its sample was turned on in the run, so that
+    curves start there. Where a set brings other samples for each shift, each dial starts from its own."""
     lazy = table.lazy()
-    dials = lazy.filter(SHIFTED).select("run_id", "shift", "family").unique()
+    dials = lazy.filter(SHIFTED).select("run_id", "sample_id", "shift", "family").unique()
     clean = lazy.filter(pl.col("shift") == CLEAN).drop("shift", "family")
-    started = clean.join(dials, on="run_id", nulls_equal=True).with_columns(severity=pl.lit(0.0))
+    started = clean.join(dials, on=["run_id", "sample_id"], nulls_equal=True).with_columns(severity=pl.lit(0.0))
     return pl.concat([lazy, started.select(lazy.collect_schema().names())])
 
 

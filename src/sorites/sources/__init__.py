@@ -1,6 +1,8 @@
 """One reader a dataset: each yields samples whose pictures decode when they are asked for."""
 
 from sorites.sources import cifar as cifar
+from sorites.sources import cns_bench as cns_bench
+from sorites.sources import focus as focus
 from sorites.sources import folder as folder
 from sorites.sources import imagenet_es as imagenet_es
 from sorites.sources import stamps as stamps

@@ -1,0 +1,178 @@
+"""CNS-Bench as published: pictures of a class drawn from one seed, with a nuisance turned up in steps.
+
+    ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
+    ROOT/annotations_cns.json                                                where it is there, it says which pictures count
+
+A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, the others stand at their scale.
+Pictures made with the published scripts (``seed_0034_startnoise_0750_scale_1000m.png``) are read too.
+Dünkel et al., "CNS-Bench: Benchmarking Image Classifier Robustness Under Continuous Nuisance Shifts", ICCV 2025.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+
+from sorites.core import Sample, Setting, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels, imagenet
+from sorites.sources.decode import SUFFIXES
+from sorites.sources.options import split_options
+from sorites.sources.sidecar import load
+
+ANNOTATIONS = "annotations_cns.json"
+RULES = ("whole", "completed", "all")
+_NAME = re.compile(r"seed_(\d+)(?:_startnoise_\d+)?_scale_(-?\d+)m?")
+_NUMBERED = re.compile(r"(\d+)[_ -]")
+_FIELDS: dict[str, tuple[type, ...]] = {"image": (str,), "seed": (int,), "scale": (int, float), "shift": (str,), "class": (int,)}
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: where it lies below the root, and which step of which trajectory it is."""
+
+    path: str
+    shift: str
+    number: int
+    seed: int
+    scale: float
+
+    @property
+    def trajectory(self) -> str:
+        return f"{self.shift}/{self.number:03d}/seed_{self.seed:04d}"
+
+
+@add_source
+def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
+    """CNS-Bench from its folder or its annotation file, shift / class / seed / scale.
+
+    ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale others have, as the
+    published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, where
+    the same picture stands; ``all`` keeps every picture.
+    """
+    where, options = split_options("cns_bench", path, {"trajectories": RULES})
+    root, found = _found(Path(where).expanduser())
+    kept = _trajectories(found, options.get("trajectories", "whole"), root)
+    place = {id_: i for i, id_ in enumerate(labels.ids)}
+    steps = sorted({shot.scale for shot in kept} - {0.0})
+    return [_sample(root, shot, steps, _label(shot, place, root)) for shot in kept]
+
+
+@functools.cache
+def classes() -> dict[int, str]:
+    """The hundred classes of the benchmark: ImageNet's number to the name it has there."""
+    lines = files("sorites.sources").joinpath("cns_classes.tsv").read_text(encoding="utf-8").splitlines()
+    return {int(number): name for number, _, name in (line.split("\t") for line in lines[1:])}
+
+
+def _found(path: Path) -> tuple[Path, list[Shot]]:
+    if path.is_file():
+        return path.parent, list(_annotated(path))
+    if not path.is_dir():
+        raise SoritesError(f"wanted the folder of CNS-Bench or its annotation file, got {path}, which does not exist")
+    annotations = path / ANNOTATIONS
+    shots = list(_annotated(annotations) if annotations.is_file() else _walked(path))
+    if not shots:
+        raise SoritesError(f"no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {path}")
+    return path, shots
+
+
+def _annotated(file: Path) -> Iterator[Shot]:
+    try:
+        images = json.loads(file.read_text(encoding="utf-8"))["images"]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise SoritesError(f"{file}: wanted JSON with a list of images, got {error!r}") from error
+    for row, image in enumerate(images):
+        if not isinstance(image, dict) or any(not isinstance(image.get(k), kind) for k, kind in _FIELDS.items()):
+            raise SoritesError(f"{file}, image {row}: wanted {', '.join(_FIELDS)}; got {image!r}")
+        yield Shot(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"]))
+
+
+def _walked(root: Path) -> Iterator[Shot]:
+    for shift in _folders(root):
+        for folder in _folders(shift):
+            number = _number(folder)
+            for file in sorted(folder.iterdir()):
+                if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
+                    yield _named(file, root, shift.name, number)
+
+
+def _folders(where: Path) -> list[Path]:
+    return sorted(entry for entry in where.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+
+
+def _number(folder: Path) -> int:
+    """The class by the number its folder starts with, or by its name among the hundred."""
+    numbered = _NUMBERED.match(folder.name + "_")
+    if numbered and int(numbered[1]) < len(imagenet()):
+        return int(numbered[1])
+    of = {name: number for number, name in classes().items()}
+    plain = folder.name.replace("_", " ").lower()
+    if plain not in of:
+        raise SoritesError(f"{folder}: wanted a class folder like '022_bald eagle': a class number below 1000 and a name")
+    return of[plain]
+
+
+def _named(file: Path, root: Path, shift: str, number: int) -> Shot:
+    found = _NAME.fullmatch(file.stem)
+    if not found:
+        raise SoritesError(f"{file}: wanted a name like seed_0034_scale_1000.jpg")
+    return Shot(file.relative_to(root).as_posix(), shift, number, int(found[1]), int(found[2]) / 1000)
+
+
+def _trajectories(shots: Iterable[Shot], rule: str, root: Path) -> list[Shot]:
+    """The pictures kept by the rule, trajectory by trajectory; two at one scale are an error."""
+    held: dict[str, dict[float, Shot]] = {}
+    for shot in sorted(shots, key=lambda s: (s.trajectory, s.scale, s.path)):
+        steps = held.setdefault(shot.trajectory, {})
+        if shot.scale in steps:
+            twice = f"{steps[shot.scale].path} and {shot.path}"
+            raise SoritesError(f"{root}: two pictures of {shot.trajectory} at scale {shot.scale:g}: {twice}. Remove one.")
+        steps[shot.scale] = shot
+    if rule == "completed":
+        _complete(held)
+    if rule != "all":
+        held = _whole(held, root)
+    return [shot for steps in held.values() for _, shot in sorted(steps.items())]
+
+
+def _complete(held: dict[str, dict[float, Shot]]) -> None:
+    starts = {(s.number, s.seed): s for steps in held.values() for s in steps.values() if s.scale == 0}
+    for steps in held.values():
+        any_ = next(iter(steps.values()))
+        if 0.0 not in steps and (any_.number, any_.seed) in starts:
+            steps[0.0] = replace(starts[any_.number, any_.seed], shift=any_.shift)
+
+
+def _whole(held: dict[str, dict[float, Shot]], root: Path) -> dict[str, dict[float, Shot]]:
+    scales = {scale for steps in held.values() for scale in steps}
+    whole = {name: steps for name, steps in held.items() if steps.keys() == scales}
+    if not whole:
+        raise SoritesError(
+            f"no trajectory in {root} has all of the scales {sorted(scales)}. Add ?trajectories=all to keep parts."
+        )
+    if len(whole) < len(held):
+        first = next(name for name in held if name not in whole)
+        lost = len(held) - len(whole)
+        warnings.warn(f"{lost} of {len(held)} trajectories lack a scale and are left out, first {first}", stacklevel=4)
+    return whole
+
+
+def _label(shot: Shot, place: dict[str, int], root: Path) -> int:
+    ids = imagenet().ids
+    if shot.number >= len(ids) or ids[shot.number] not in place:
+        raise SoritesError(f"{root / shot.path}: class {shot.number} is not among the labels. CNS-Bench has ImageNet's.")
+    return place[ids[shot.number]]
+
+
+def _sample(root: Path, shot: Shot, steps: list[float], label: int) -> Sample:
+    clean = Sample(shot.trajectory, functools.partial(load, root, shot.path), label)
+    if shot.scale == 0:
+        return clean
+    return replace(clean, shift=shot.shift, setting=Setting(shot.scale, level=steps.index(shot.scale) + 1))

@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+import sorites
+from sorites import core
+from sorites.core import CLEAN
+from sorites.errors import SoritesError
+from sorites.labels import imagenet, labels
+from sorites.sources.cns_bench import classes
+
+SCALES = (0, 500, 1000, 1500, 2000, 2500)
+
+
+def shot(root: Path, shift: str, folder: str, seed: int, scale: int, name: str = "seed_{:04d}_scale_{:04d}.jpg") -> None:
+    path = root / shift / folder / name.format(seed, scale)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Pillow.fromarray(np.full((8, 8, 3), scale // 10, np.uint8)).save(path)
+
+
+@pytest.fixture
+def root(tmp_path: Path) -> Path:
+    for shift in ("heavy_snow", "painting_style"):
+        for folder, seed in (("022_bald eagle", 34), ("950_orange", 7)):
+            for scale in SCALES:
+                shot(tmp_path, shift, folder, seed, scale)
+    return tmp_path
+
+
+def test_the_hundred_classes_are_imagenet_s() -> None:
+    held = classes()
+    assert len(held) == 100
+    assert all(imagenet().find(name) == number for number, name in held.items())
+
+
+def test_a_trajectory_is_shift_class_and_seed_with_its_scale_as_severity(root: Path) -> None:
+    source = core.source(f"cns_bench:{root}")
+    own = [s for s in source if s.id == "painting_style/022/seed_0034"]
+    assert {s.label for s in own} == {22}
+    assert sorted((s.shift, s.setting.severity, s.setting.level) for s in own) == [
+        (CLEAN, 0.0, None), ("painting_style", 0.5, 1), ("painting_style", 1.0, 2), ("painting_style", 1.5, 3),
+        ("painting_style", 2.0, 4), ("painting_style", 2.5, 5),
+    ]  # fmt: skip
+    assert len(source) == 2 * 2 * 6
+
+
+def test_each_picture_is_the_one_its_name_says(root: Path) -> None:
+    for sample in core.source(f"cns_bench:{root}"):
+        assert abs(int(sample.load().mean()) - 100 * (sample.setting.severity or 0)) <= 2
+
+
+def test_annotations_say_which_pictures_count(root: Path) -> None:
+    images = [
+        {"image": f"heavy_snow/022_bald eagle/seed_0034_scale_{s:04d}.jpg", "seed": 34, "scale": s / 1000}
+        | {"shift": "heavy_snow", "class": 22}
+        for s in SCALES
+    ]
+    (root / "annotations_cns.json").write_text(json.dumps({"info": {}, "images": images}))
+    by_folder, by_file = (core.source(f"cns_bench:{path}") for path in (root, root / "annotations_cns.json"))
+    assert [s.id for s in by_folder] == [s.id for s in by_file] == ["heavy_snow/022/seed_0034"] * 6
+
+
+def test_names_of_the_published_script_and_bare_class_names_are_read(tmp_path: Path) -> None:
+    for scale in (0, 1000):
+        shot(tmp_path, "heavy_rain", "bald eagle", 3, scale, "seed_{:04d}_startnoise_0750_scale_{:04d}m.png")
+    made = core.source(f"cns_bench:{tmp_path}")
+    assert [(s.label, s.setting.severity) for s in made] == [(22, 0.0), (22, 1.0)]
+
+
+def test_a_trajectory_that_lacks_a_scale_goes_by_the_rule(root: Path) -> None:
+    (root / "heavy_snow/022_bald eagle/seed_0034_scale_1500.jpg").unlink()
+    (root / "painting_style/950_orange/seed_0007_scale_0000.jpg").unlink()
+    with pytest.warns(UserWarning, match="2 of 4 trajectories lack a scale.*first heavy_snow/022"):
+        assert len(core.source(f"cns_bench:{root}")) == 12
+    with pytest.warns(UserWarning, match="1 of 4"):
+        made = core.source(f"cns_bench:{root}?trajectories=completed")
+    own = [s for s in made if s.id == "painting_style/950/seed_0007"]
+    assert next((s.shift, s.setting.severity) for s in own) == (CLEAN, 0.0)
+    assert len(core.source(f"cns_bench:{root}?trajectories=all")) == 22
+
+
+def eagle(root: Path, name: str, folder: str = "022_bald eagle") -> None:
+    shot(root, "heavy_snow", folder, 34, 500, name)
+
+
+def told(root: Path, text: str) -> None:
+    (root / "annotations_cns.json").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "match"),
+    [
+        (
+            lambda root: eagle(root, "seed_0034_scale_0500.png"),
+            "two pictures of heavy_snow/022/seed_0034 at scale 0.5: .*jpg and",
+        ),
+        (lambda root: eagle(root, "odd.png"), "odd.png: wanted a name like seed_0034"),
+        (
+            lambda root: eagle(root, "seed_0034_scale_0500.jpg", "a dragon"),
+            "a dragon: wanted a class folder like '022_bald eagle'",
+        ),
+        (lambda root: told(root, '{"images": [{"image": "x.jpg"}]}'), "annotations_cns.json, image 0: wanted image, seed"),
+        (lambda root: told(root, "[]"), "annotations_cns.json: wanted JSON"),
+    ],
+)
+def test_bad_input_is_named(root: Path, spoil: object, match: str) -> None:
+    spoil(root)  # type: ignore[operator]
+    with pytest.raises(SoritesError, match=match):
+        core.source(f"cns_bench:{root}")
+
+
+@pytest.mark.parametrize(
+    ("spec", "match"),
+    [
+        ("cns_bench", "Type: --source cns_bench:PATH"),
+        ("cns_bench:/nowhere", "does not exist"),
+        ("cns_bench:{}?trajectory=all", "no cns_bench option named 'trajectory'. Did you mean trajectories"),
+        ("cns_bench:{}?trajectories=some", "trajectories is one of whole, completed, all; got 'some'"),
+        ("cns_bench:{}?all", "PATH\\?key=value"),
+    ],
+)
+def test_a_wrong_spec_is_named(root: Path, spec: str, match: str) -> None:
+    with pytest.raises(SoritesError, match=match):
+        core.source(spec.format(root))
+
+
+def test_other_labels_are_refused(root: Path) -> None:
+    with pytest.raises(SoritesError, match="class 22 is not among the labels"):
+        core.source(f"cns_bench:{root}", labels(["cat", "dog"]))
+
+
+def test_each_dial_starts_from_its_own_pictures(root: Path, tiny: object) -> None:
+    """Scale 0 of a shift counts the trajectories of that shift alone."""
+    for scale in SCALES:
+        shot(root, "heavy_snow", "022_bald eagle", 50, scale)
+    table = sorites.run("cns_bench", source=f"cns_bench:{root}", models=[tiny()], out=root.parent / "run")  # type: ignore[operator]
+    curves = sorites.metrics.accuracy(sorites.metrics.with_clean(table.with_columns(correct=True)), by=("shift", "severity"))
+    starts = {shift: n for shift, severity, _, n, *_ in curves.rows() if severity == 0}
+    assert starts == {"clean": 5, "heavy_snow": 3, "painting_style": 2}
