@@ -49,7 +49,7 @@ def test_the_labels_in_a_file_are_part_of_the_run(make: Callable[..., Plan], tmp
 def test_a_new_folder_gets_its_story_and_its_samples(make: Callable[..., Plan], tmp_path: Path) -> None:
     with folder.opened(tmp_path / "deep" / "run", make(about="why")) as info:
         assert info == folder.read_info(tmp_path / "deep" / "run")
-    assert info["about"] == "why"
+    assert info["suite"]["about"] == "why"
     manifest = pl.read_parquet(tmp_path / "deep" / "run" / "manifest.parquet")
     assert manifest.height == manifest["sample_id"].n_unique() == 4
     assert manifest["label"].to_list() == [accept[0] for accept in manifest["accept"]]

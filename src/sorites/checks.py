@@ -76,7 +76,7 @@ def _readable(shard: Path) -> None:
 
 def _unrefined(info: Mapping[str, Any], shards: Sequence[Path]) -> Counter[str]:
     """Model, as file names spell it, to its slices whose probes are missing."""
-    if not info.get("refine"):
+    if not info["suite"].get("refine"):
         return Counter()
     dials = {slug(name) for name, stops in info["stops"].items() if not isinstance(stops[0], Mapping)}
     cut = [shard.stem.partition("--") for shard in shards]

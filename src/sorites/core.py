@@ -1,218 +1,73 @@
-"""The nouns, and the decorators that add to them.
-
-source -> shift -> model -> scorer -> one table -> metric -> report
-"""
+"""The nouns by name: one registry a kind, the decorators that add to it, and the look-ups."""
 
 from __future__ import annotations
 
-import copy
+import ast
 import functools
 import inspect
-import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol
-
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
+from sorites.nouns import (
+    CLEAN,
+    Apply,
+    Attr,
+    Box,
+    Image,
+    Metric,
+    Model,
+    Outputs,
+    Picture,
+    Sample,
+    Scorer,
+    Setting,
+    Shift,
+    Source,
+    Stop,
+    Sweep,
+    to_image,
+    to_picture,
+)
 from sorites.registry import Registry
 
-if TYPE_CHECKING:
-    import polars as pl
-
-Image = NDArray[np.float32]
-"""H x W x 3, sRGB, 0..1: what a shift moves."""
-
-Picture = NDArray[np.uint8]
-"""H x W x 3, sRGB, 8 bits: what a file would hold, and therefore what a model sees."""
-
-CLEAN = "clean"
-"""The name of the shift that does nothing: one row a sample and model, joined into every trajectory."""
-
-
-def to_image(picture: Picture) -> Image:
-    return picture.astype(np.float32) * np.float32(1 / 255)
-
-
-def to_picture(image: Image) -> Picture:
-    """Round to 8 bits, once: pictures on the fly and pictures from a lossless file are then the same."""
-    scaled = image * np.float32(255) + np.float32(0.5)
-    np.clip(scaled, 0, 255, out=scaled)
-    return scaled.astype(np.uint8)
-
-
-@dataclass(frozen=True)
-class Setting:
-    """Where the dials stand: a severity on a line, or named params where there is no line."""
-
-    severity: float | None = 0.0
-    params: Mapping[str, Any] = field(default_factory=dict)
-    level: int | None = None
-
-    @property
-    def canonical(self) -> str:
-        return json.dumps({"severity": self.severity, **self.params}, sort_keys=True)
-
-
-@dataclass(frozen=True)
-class Attr:
-    """Something true of the thing photographed or its surroundings; ``common`` says if it is usual for its class."""
-
-    key: str
-    value: str
-    common: bool | None = None
-
-
-@dataclass(frozen=True)
-class Box:
-    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence."""
-
-    xyxy: tuple[float, float, float, float]
-    label: int
-    conf: float | None = None
-
-
-@dataclass(frozen=True)
-class Sample:
-    """The thing photographed. ``load`` decodes it: upright, RGB. Captured shifts fill the last four fields."""
-
-    id: str
-    load: Callable[[], Picture]
-    label: int | None = None
-    accept: frozenset[int] = frozenset()
-    """Labels that count as right; empty means only ``label``."""
-    truth: tuple[Box, ...] | None = None
-    attrs: tuple[Attr, ...] = ()
-    split: str = ""
-    alpha: Callable[[], NDArray[np.uint8]] | None = None
-    """The cut-out's mask, H x W, where the source has one."""
-    shift: str = CLEAN
-    setting: Setting = Setting()
-    framed: bool = False
-    image_id: str | None = None
-
-    @property
-    def right(self) -> frozenset[int]:
-        return self.accept or (frozenset() if self.label is None else frozenset({self.label}))
-
-
-@dataclass(frozen=True)
-class Source:
-    """A named list of samples."""
-
-    name: str
-    samples: Sequence[Sample]
-
-    def __iter__(self) -> Iterator[Sample]:
-        return iter(self.samples)
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-
-Stop = float | Mapping[str, Any]
-"""Where a shift is asked to go: a severity on its dial, or the params of one setting of its grid."""
-
-Apply = Callable[[Image, Any, np.random.Generator], Image]
-Sweep = Callable[[Image, Sequence[Any], np.random.Generator], Iterable[Image]]
-
-
-@dataclass(eq=False)
-class Shift:
-    """What moves pictures: a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the published
-    stops 1, 2, ...; or a grid of named ``settings``, which has no line."""
-
-    name: str
-    apply: Apply
-    family: str
-    unit: str
-    levels: tuple[float, ...] = ()
-    settings: tuple[Mapping[str, Any], ...] = ()
-    version: int | str = 1
-    about: str = ""
-    configure: Callable[..., Shift] | None = None
-    """Makes the same shift with other options, where it has any."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    told: Callable[[Image, Any, np.random.Generator], Mapping[str, Any]] | None = None
-    """What the shift itself chose for an image (an automatic exposure, say), to be recorded with its params."""
-    _sweep: Sweep | None = None
-
-    @property
-    def top(self) -> float:
-        return max(self.levels)
-
-    def setting(self, stop: Stop) -> Setting:
-        if isinstance(stop, Mapping):
-            return Setting(None, stop)
-        return Setting(stop, level=self.levels.index(stop) + 1 if stop in self.levels else None)
-
-    def __call__(self, image: Image, stop: Stop, rng: np.random.Generator) -> Image:
-        return next(iter(self.sweep(image, [stop], rng)))
-
-    def sweep(self, image: Image, stops: Sequence[Stop], rng: np.random.Generator) -> Iterator[Image]:
-        """One image per stop. Every one sees the same draw, so the order and number asked do not matter."""
-        moved = [s for s in stops if s != 0]
-        if self._sweep is not None:
-            made = iter(self._sweep(image, moved, copy.deepcopy(rng)))
-        else:
-            made = (self.apply(image, s, copy.deepcopy(rng)) for s in moved)
-        for stop in stops:
-            yield image.copy() if stop == 0 else next(made)
-
-    def sweeper(self, together: Sweep) -> Sweep:
-        """Decorator: a faster way to make many stops of one image, equal to one at a time."""
-        self._sweep = together
-        return together
-
-
-@dataclass
-class Outputs:
-    """What one pass of a model gives for N pictures."""
-
-    logits: NDArray[np.float32] | None = None
-    features: NDArray[np.float32] | None = None
-    boxes: list[tuple[Box, ...]] | None = None
-
-    def __len__(self) -> int:
-        held = next((x for x in (self.logits, self.features, self.boxes) if x is not None), ())
-        return len(held)
-
-
-@dataclass(eq=False)
-class Model:
-    """Pictures in, outputs out. It owns resize, crop, normalise and device.
-
-    ``prepare(picture, framed)`` brings one picture to the model's input (a framed one is only scaled,
-    never cropped); ``forward`` takes a list of those.
-    """
-
-    name: str
-    forward: Callable[[list[NDArray[Any]]], Outputs]
-    prepare: Callable[[Picture, bool], NDArray[Any]] = lambda picture, framed: picture
-    labels: tuple[str, ...] | None = None
-    """Class ids in the order of the logits; None means the suite's own label space."""
-    head: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
-    """Weights C x D and bias C of the last linear layer."""
-    version: str = ""
-    """Identifies the weights; a run refuses to continue with others."""
-    parameters: int | None = None
-    """How many weights it has, where that is known."""
-
-    def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
-        return self.forward([self.prepare(picture, framed) for picture in pictures])
-
-
-class Scorer(Protocol):
-    """Outputs to strangeness: N floats, higher = stranger."""
-
-    def __call__(self, outputs: Outputs) -> NDArray[np.float32]: ...
-
-
-Metric = Callable[..., "pl.DataFrame"]
-"""A pure, lazy question of the table: (table, by) to a frame of by + value + n (+ low, high)."""
+__all__ = [
+    "CLEAN",
+    "METRICS",
+    "MODELS",
+    "SCORERS",
+    "SHIFTS",
+    "SOURCES",
+    "Apply",
+    "Attr",
+    "Box",
+    "Image",
+    "Metric",
+    "Model",
+    "Outputs",
+    "Picture",
+    "Sample",
+    "Scorer",
+    "Setting",
+    "Shift",
+    "Source",
+    "Stop",
+    "Sweep",
+    "add_metric",
+    "add_model",
+    "add_scorer",
+    "add_shift",
+    "add_source",
+    "model",
+    "scorer",
+    "shift",
+    "source",
+    "split_spec",
+    "to_image",
+    "to_picture",
+]  # fmt: skip
 
 SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts")
 SOURCES: Registry[Callable[[str | None, Labels], Iterable[Sample]]] = Registry("source", "sorites.sources")
@@ -294,7 +149,38 @@ def model(spec: str) -> Model:
     return made
 
 
-def scorer(name: str, **params: Any) -> Any:
-    """``scorer("knn", k=50)``: call it on outputs; fit it first where it has ``fit``."""
+def scorer(spec: str, **params: Any) -> Any:
+    """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: call it on outputs; fit it first where it has ``fit``."""
+    name, params = scorer_params(spec, params)
     made = SCORERS.get(name)
-    return made(**params) if isinstance(made, type) else functools.partial(made, **params)
+    if not isinstance(made, type):
+        return functools.partial(made, **params)
+    ready = made(**params)
+    ready.name = scorer_name(name, params)
+    return ready
+
+
+def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
+    """A scorer as the table calls it: its name, with the parameters that are not its defaults: ``knn(k=10)``."""
+    name, given = scorer_params(spec, params or {})
+    defaults = {p.name: p.default for p in inspect.signature(SCORERS.get(name)).parameters.values()}
+    wrong = sorted(given.keys() - defaults.keys())
+    if wrong:
+        raise UnknownName(f"parameter of scorer {name}", wrong[0], defaults)
+    told = ", ".join(f"{key}={value!r}" for key, value in sorted(given.items()) if value != defaults[key])
+    return f"{name}({told})" if told else name
+
+
+def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
+    """``"knn(k=10)"`` is the name ``knn`` and its parameters, with further ones beside them."""
+    name, bracket, _ = spec.partition("(")
+    if not bracket:
+        return spec, dict(params)
+    try:
+        call = ast.parse(spec, mode="eval").body
+        if not isinstance(call, ast.Call) or call.args:
+            raise ValueError
+        told = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+    except (SyntaxError, ValueError) as error:
+        raise SoritesError(f"scorer {spec!r}: wanted a name, or a name with parameters such as {name}(k=10)") from error
+    return name, {**told, **params}

@@ -24,6 +24,7 @@ from sorites.errors import SoritesError
 from sorites.folder import describe, slug
 from sorites.plan import Plan, Unit
 from sorites.progress import Bar
+from sorites.rng import digest
 from sorites.shots import Shot, shots
 from sorites.sources import sidecar
 from sorites.suite import Suite, load
@@ -109,7 +110,7 @@ def _write_unit(
         path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
         if not (folder / path).exists():
             write_bytes(_encoded(shot.picture, quality), folder / path)
-        records.append(_record(plan, shot, path))
+        records.append(_record(plan, shot, path, quality))
     return records
 
 
@@ -151,12 +152,13 @@ def _class_folder(plan: Plan, sample: Sample) -> str:
     return "unlabelled" if sample.label is None else _safe(plan.labels.ids[sample.label])
 
 
-def _record(plan: Plan, shot: Shot, path: PurePosixPath) -> dict[str, Any]:
+def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) -> dict[str, Any]:
     sample, ids = shot.sample, plan.labels.ids
+    image_id = plan.image_id(sample, shot.shift, shot.setting)
     return {
         "path": str(path),
         "sample_id": sample.id,
-        "image_id": plan.image_id(sample, shot.shift, shot.setting),
+        "image_id": digest(image_id, "jpeg", quality).hex() if quality else image_id,
         "label": None if sample.label is None else ids[sample.label],
         "accept": [ids[i] for i in sorted(sample.right)],
         "split": sample.split,

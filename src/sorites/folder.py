@@ -27,9 +27,13 @@ BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
 
+ASIDE = ("about", "refine", "reference")
+"""Of a suite, what may change from one command to the next in the same run folder."""
+
+
 def describe(plan: Plan) -> dict[str, Any]:
-    """What the run's numbers follow from; its hash is the run's id. Batch, workers and refinement change no grid row."""
-    suite = plan.suite.model_dump(mode="json", exclude={"about", "refine"})
+    """What the run's numbers follow from; its hash is the run's id. Batch and workers change no row, ``ASIDE`` no grid row."""
+    suite = plan.suite.model_dump(mode="json", exclude=set(ASIDE))
     what = {
         "suite": suite,
         "labels": digest(*plan.labels.ids, size=8).hex(),
@@ -38,7 +42,8 @@ def describe(plan: Plan) -> dict[str, Any]:
         "models": {name: model.version for name, model in plan.models.items()},
         "versions": versions(),
     }
-    return {"run_id": digest(json.dumps(what, sort_keys=True), size=8).hex(), **what}
+    told = {key: getattr(plan.suite, key) for key in ASIDE}
+    return {"run_id": digest(json.dumps(what, sort_keys=True), size=8).hex(), **what, "suite": {**suite, **told}}
 
 
 def versions() -> dict[str, str]:
@@ -96,13 +101,13 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
 
 def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
     sizes = {name: model.parameters for name, model in plan.models.items()}
-    info = {**describe(plan), "about": plan.suite.about, "refine": plan.suite.refine, "parameters": sizes}
+    info = {**describe(plan), "parameters": sizes}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         held = read_info(folder)
         _same(folder, held, info)
-        if held.get("refine") and not info["refine"]:
-            info["refine"] = held["refine"]
+        for key in ASIDE:
+            info["suite"][key] = info["suite"][key] or held["suite"].get(key)
         if not read_manifest(folder).equals(manifest):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
     elif any(path.name not in BEFORE and path.suffix != ".tmp" for path in folder.iterdir()):
@@ -115,8 +120,9 @@ def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
 
 def _same(folder: Path, held: Mapping[str, Any], info: Mapping[str, Any]) -> None:
     differs = None if held["run_id"] == info["run_id"] else _difference(held, info)
-    if held.get("refine") and info["refine"] and held["refine"] != info["refine"]:
-        differs = f"refine: {held['refine']} there, {info['refine']} here"
+    then, now = held["suite"].get("refine"), info["suite"]["refine"]
+    if then and now and then != now:
+        differs = differs or f"refine: {then} there, {now} here"
     if differs:
         raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
 

@@ -112,8 +112,8 @@ def execute(
 
         grid = functools.partial(_grid, plan, folder, run_id, batch, keep_features)
         _stage(plan, folder, plan.units(), grid, job, keep_features, "evaluating", bar)
-        if info["refine"]:
-            probe = functools.partial(_probe, plan, folder, run_id, batch, info["refine"])
+        if info["suite"]["refine"]:
+            probe = functools.partial(_probe, plan, folder, run_id, batch, info["suite"]["refine"])
             _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
     return folder
 

@@ -114,11 +114,10 @@ def picture(sample_id: str, shift: str, severity: float) -> Picture:
 def run(rows: pl.DataFrame, names: Labels) -> RunView:
     info = {
         "run_id": "5d41402abc4b2a76",
-        "seed": 7,
-        "sorites": "0.1.0",
         "versions": {"numpy": "2.4.0", "polars": "2.1.0"},
         "suite": {
             "name": "made_up",
+            "seed": 7,
             "about": "Sixty made-up pictures under three dials.",
             "source": "made",
             "frame": {"resize": 200, "crop": None, "filter": "bicubic"},

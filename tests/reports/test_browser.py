@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites import report
+from sorites import reports
 from sorites.reports.view import RunView
 
 pytestmark = pytest.mark.slow
@@ -37,7 +37,7 @@ class Visit:
 
 @pytest.fixture(scope="module")
 def path(run: RunView, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return report.page([run], tmp_path_factory.mktemp("browser") / "report.html")
+    return reports.page([run], tmp_path_factory.mktemp("browser") / "report.html")
 
 
 @pytest.fixture
@@ -130,7 +130,7 @@ def test_hostile_names_are_shown_as_they_are_and_run_nothing(
 ) -> None:
     failed = pl.when(pl.col("error").is_not_null()).then(pl.lit(evil))
     table = run.table.with_columns(pl.col("model").replace("lite1", evil), failed.alias("error"))
-    path = report.page([dataclasses.replace(run, table=table, name=evil, picture=None)], tmp_path / "evil.html")
+    path = reports.page([dataclasses.replace(run, table=table, name=evil, picture=None)], tmp_path / "evil.html")
     visit = Visit(browser, path, 1000)
     assert visit.complaints == []
     assert not visit.page.title().startswith("pwned")
@@ -141,7 +141,7 @@ def test_hostile_names_are_shown_as_they_are_and_run_nothing(
 
 def test_many_models_are_switched_by_buttons(browser: Any, run: RunView, tmp_path: Path) -> None:
     long = [run.table.with_columns(model=pl.col("model") + f"-with-a-rather-long-name-{i}") for i in range(3)]
-    path = report.page([report.RunView(pl.concat(long), "crowd")], tmp_path / "crowd.html")
+    path = reports.page([reports.RunView(pl.concat(long), "crowd")], tmp_path / "crowd.html")
     visit = Visit(browser, path, 420)
     assert visit.page.locator(".legendtoggle").count() == 0
     button = visit.page.locator("#curves .legend-bar button").first

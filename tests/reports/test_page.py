@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from sorites import report
+from sorites import reports
 from sorites.errors import SoritesError
 from sorites.reports.view import RunView
 
@@ -51,7 +51,7 @@ class Scripts(HTMLParser):
 @pytest.fixture(scope="module")
 def text(run: RunView, tmp_path_factory: pytest.TempPathFactory) -> str:
     out = tmp_path_factory.mktemp("page") / "deep" / "report.html"
-    assert report.page([run], out) == out
+    assert reports.page([run], out) == out
     return out.read_text(encoding="utf-8")
 
 
@@ -94,7 +94,7 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
     )
     info = {**run.info, "run_id": EVIL, "suite": {**run.info["suite"], "about": EVIL, "source": EVIL, "reference": EVIL}}
     hostile = dataclasses.replace(run, table=evil, name=EVIL, info=info, picture=lambda *_: run.picture("a", "clean", 0))  # type: ignore[misc]
-    text = report.page([hostile], tmp_path / "r.html").read_text(encoding="utf-8")
+    text = reports.page([hostile], tmp_path / "r.html").read_text(encoding="utf-8")
     read = Scripts(text)
     assert sum(kind is None for kind in read.kinds) == 2
     assert all(image.startswith("data:image/webp") for image in read.images)
@@ -105,15 +105,15 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
 def test_the_same_run_gives_the_same_page(run: RunView, tmp_path: Path) -> None:
     light = dataclasses.replace(run, picture=None)
     shuffled = dataclasses.replace(light, table=run.table.collect().sample(fraction=1, shuffle=True, seed=1).lazy())
-    pages = [report.page([each], tmp_path / "r.html").read_bytes() for each in (light, shuffled)]
+    pages = [reports.page([each], tmp_path / "r.html").read_bytes() for each in (light, shuffled)]
     assert pages[0] == pages[1]
 
 
 def test_a_bare_table_and_an_empty_one(run: RunView, tmp_path: Path) -> None:
-    bare = report.page([report.RunView(run.table, "bare")], tmp_path / "bare.html").read_text(encoding="utf-8")
+    bare = reports.page([reports.RunView(run.table, "bare")], tmp_path / "bare.html").read_text(encoding="utf-8")
     assert 'id="curves"' in bare
     assert 'id="strips"' not in bare
-    empty = report.page([report.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(encoding="utf-8")
+    empty = reports.page([reports.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(encoding="utf-8")
     assert "No picture was judged." in empty
     assert len(empty) < 60_000, "a page without charts does not carry the drawing library"
 
@@ -125,4 +125,4 @@ def test_the_numbers_can_be_copied(text: str) -> None:
 
 def test_a_place_that_cannot_be_written_is_a_clear_error(run: RunView, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="cannot write"):
-        report.page([dataclasses.replace(run, picture=None)], tmp_path)
+        reports.page([dataclasses.replace(run, picture=None)], tmp_path)

@@ -32,7 +32,7 @@ def test_two_runs_of_one_source_are_as_one_run(run: RunView) -> None:
 
 
 def test_runs_of_other_sources_stay_apart(run: RunView) -> None:
-    other = dataclasses.replace(run, info={**run.info, "seed": 8})
+    other = dataclasses.replace(run, info={**run.info, "suite": {**run.suite, "seed": 8}})
     bare = dataclasses.replace(run, info={}, table=run.table.with_columns(run_id=pl.lit("c")))
     clean = merge([run, other, bare]).ask(metrics.accuracy, pl.col("shift") == CLEAN)
     assert clean["n"].to_list() == [180] * 3
