@@ -5,5 +5,6 @@ from sorites.sources import cns_bench as cns_bench
 from sorites.sources import focus as focus
 from sorites.sources import folder as folder
 from sorites.sources import imagenet_es as imagenet_es
+from sorites.sources import is_ood as is_ood
 from sorites.sources import stamps as stamps
 from sorites.sources import webdataset as webdataset

@@ -1,0 +1,183 @@
+"""IS-OOD (Long et al., NeurIPS 2024): its lists over pictures that the user holds.
+
+``is_ood:ROOT`` wants, as the published repository has them below ``data``::
+
+    ROOT/imglist/imagenet1k/test_imagenet.txt            the familiar: 45 000 of ImageNet's validation pictures
+    ROOT/imglist/imagenet21k/{train,val}/cov_C_sem_S.txt pictures of ImageNet-21K-P by covariate and semantic level, 0 to 7
+    ROOT/imglist/SynIS/cov_C_sem_S.txt                   generated pictures by level
+    ROOT/imagenet1k  ROOT/imagenet21k  ROOT/SynIS        the pictures, by the paths that the lists name
+
+Levels are counted from 1 here, as in the paper. The lists have no labels: those of the familiar come from class folders
+(``val/n01440764/NAME``) or from ``LOC_val_solution.csv`` beside ``val``. The graded pictures are captured under the shifts
+``imagenet21k`` and ``syn_is``, so that one of a known class is not taken for a familiar one.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import os
+import re
+import warnings
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from sorites.core import Attr, Sample, Setting, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.rng import digest
+from sorites.sources.decode import decode
+
+LEVELS = 8
+CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")
+SETS = {"imagenet21k": ("imagenet21k/train", "imagenet21k/val"), "syn_is": ("SynIS",)}
+"""Shift to the folders of its lists; the first part of each is the folder of its pictures."""
+FAMILIAR = "imagenet1k/test_imagenet.txt"
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What stands after the colon: the root, which sets, how many of each list, and whether to go without what is missing."""
+
+    root: Path
+    sets: tuple[str, ...]
+    each: int | None
+    present: bool
+
+
+@add_source
+def is_ood(path: str | None, labels: Labels) -> list[Sample]:
+    """IS-OOD's lists over your pictures: is_ood:ROOT; further words: imagenet21k or syn_is alone, each=N a cell, present.
+
+    Every listed file is looked for first; what is missing is an error that names it, unless ``present`` says to go without.
+    ``each=N`` takes N of every list in a fair order: all of ImageNet-21K-P are 11.6 million.
+    """
+    asked = _asked(path)
+    lists = asked.root / "imglist"
+    found = [*_familiar(asked, lists, labels)]
+    for name in asked.sets:
+        cells = sorted((place, cell) for place in SETS[name] for cell in _cells(lists / place))
+        for place, cell in cells:
+            pictures = asked.root / place.split("/")[0]
+            found += [_graded(name, pictures, line, cell, labels) for line in _lines(cell, asked.each)]
+    return _present([(sample, Path(sample.id)) for sample in found], asked)
+
+
+def _asked(path: str | None) -> Asked:
+    root, *words = (path or "").split(",")
+    if not root:
+        raise SoritesError("the is_ood source needs the folder with imglist and the pictures. Type: --source is_ood:ROOT")
+    where = Path(root).expanduser()
+    where = where / "data" if (where / "data" / "imglist").is_dir() else where
+    if not (where / "imglist").is_dir():
+        raise SoritesError(f"wanted {where / 'imglist'} with the published lists of IS-OOD; there is no such folder")
+    each, sets = None, tuple(word for word in words if word in SETS)
+    for word in words:
+        if match := re.fullmatch(r"each=([1-9]\d*)", word):
+            each = int(match[1])
+        elif word not in (*SETS, "present"):
+            raise SoritesError(f"is_ood: wanted {', '.join(SETS)}, each=N or present after the folder, got {word!r}")
+    held = sets or tuple(name for name, places in SETS.items() if any((where / "imglist" / place).is_dir() for place in places))
+    return Asked(where, held, each, "present" in words)
+
+
+def _cells(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    return sorted(file for file in folder.iterdir() if CELL.fullmatch(file.name))
+
+
+def _lines(file: Path, each: int | None) -> list[str]:
+    """Paths of a list without the leading ``./``; ``each`` of them in a fair order."""
+    try:
+        lines = [line.strip().removeprefix("./") for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoritesError(f"cannot read the list {file}: {error}") from error
+    held = [line for line in lines if line]
+    return held if each is None else sorted(held, key=lambda line: digest(line))[:each]
+
+
+def _graded(name: str, pictures: Path, line: str, cell: Path, labels: Labels) -> Sample:
+    covariate, semantic = (int(level) + 1 for level in CELL.fullmatch(cell.name).groups())  # type: ignore[union-attr]
+    label = _place(re.findall(r"n\d{8}", line)[:1], labels)
+    path = pictures / line
+    return Sample(
+        id=str(path),
+        load=functools.partial(decode, path),
+        label=label,
+        attrs=(Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate)), *_generated(name, line)),
+        split="unknown" if label is None else cell.parent.name,
+        shift=name,
+        setting=Setting(None, {"cov_level": covariate, "sem_level": semantic}),
+    )
+
+
+def _generated(name: str, line: str) -> tuple[Attr, ...]:
+    """Syn-IS names a file by a running number, a word and a style, both by their number."""
+    parts = Path(line).stem.split("_")
+    return (Attr("word", parts[1]), Attr("style", parts[2])) if name == "syn_is" and len(parts) == 3 else ()
+
+
+def _place(names: list[str], labels: Labels) -> int | None:
+    return labels.ids.index(names[0]) if names and names[0] in labels.ids else None
+
+
+def _familiar(asked: Asked, lists: Path, labels: Labels) -> Iterator[Sample]:
+    pictures = asked.root / "imagenet1k"
+    solution, folders = _solution(pictures), _class_folders(pictures / "val")
+    for line in _lines(lists / FAMILIAR, asked.each):
+        name = Path(line).stem
+        where = folders.get(Path(line).name)
+        path = pictures / line if where is None else pictures / "val" / where / Path(line).name
+        label = _place([where or solution.get(name, "")], labels)
+        if label is None and not asked.present and path.exists():
+            raise SoritesError(
+                f"{path}: no label. Wanted class folders (val/n01440764/...) or {pictures / 'LOC_val_solution.csv'}, "
+                "and their WordNet ids among the labels"
+            )
+        yield Sample(id=str(path), load=functools.partial(decode, path), label=label, split="test")
+
+
+def _solution(pictures: Path) -> dict[str, str]:
+    """Picture to WordNet id, from the table that comes with ImageNet's validation set."""
+    path = pictures / "LOC_val_solution.csv"
+    if not path.is_file():
+        return {}
+    with path.open(newline="", encoding="utf-8") as file:
+        return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+
+
+def _class_folders(val: Path) -> dict[str, str]:
+    """Picture to the class folder it lies in."""
+    if not val.is_dir():
+        return {}
+    wnids = [entry.name for entry in os.scandir(val) if entry.is_dir() and re.fullmatch(r"n\d{8}", entry.name)]
+    return {name: wnid for wnid in wnids for name in os.listdir(val / wnid)}
+
+
+def _present(found: Iterable[tuple[Sample, Path]], asked: Asked) -> list[Sample]:
+    """Those whose file is there, each folder being read once; the others are named."""
+    listed = functools.cache(lambda folder: frozenset(os.listdir(folder)) if os.path.isdir(folder) else frozenset())
+    held: list[Sample] = []
+    missing: list[Sample] = []
+    for sample, path in found:
+        (held if path.name in listed(path.parent) else missing).append(sample)
+    if missing:
+        said = _missing([Path(sample.id) for sample in missing], asked.root, len(held) + len(missing))
+        if not asked.present:
+            raise SoritesError(f"{said}\nTo go without them: is_ood:{asked.root},present")
+        warnings.warn(said, stacklevel=3)
+    return [replace(sample, id=Path(sample.id).relative_to(asked.root).as_posix()) for sample in held]
+
+
+def _missing(paths: list[Path], root: Path, wanted: int) -> str:
+    """How many of each set are missing, and the first of them by name."""
+    by_set: dict[str, list[Path]] = {}
+    for path in paths:
+        by_set.setdefault(path.relative_to(root).parts[0], []).append(path)
+    lines = [f"is_ood: {len(paths)} of {wanted} listed pictures are missing:"]
+    for name, some in sorted(by_set.items()):
+        whole = "" if (root / name).is_dir() else f"; there is no folder {root / name}"
+        lines.append(f"  {name}: {len(some)}{whole}, first {', '.join(p.relative_to(root).as_posix() for p in some[:3])}")
+    return "\n".join(lines)
