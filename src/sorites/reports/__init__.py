@@ -7,9 +7,11 @@ from sorites.reports import (
     abstain,
     agreement,
     calibration,
+    contact,
     corruption,
     curves,
     degrees,
+    exposure,
     failure,
     headline,
     histograms,
@@ -24,5 +26,17 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
 __all__ = ["RunView", "Section", "View", "add_section", "page"]
-__all__ += ["abstain", "calibration", "corruption", "curves", "degrees", "failure", "headline", "histograms", "mistakes"]
+__all__ += [
+    "abstain",
+    "calibration",
+    "contact",
+    "corruption",
+    "curves",
+    "degrees",
+    "exposure",
+    "failure",
+    "headline",
+    "histograms",
+    "mistakes",
+]
 __all__ += ["numbers", "ranks", "strangeness", "strips"]
