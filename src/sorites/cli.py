@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sorites.kernels_cli import app as kernels_app
+
 if TYPE_CHECKING:
     from sorites.suite import Suite
 
@@ -245,6 +247,9 @@ def check(
     from sorites.checks import check as look_at
 
     typer.echo(look_at(what))
+
+
+app.add_typer(kernels_app, name="kernels")
 
 
 @app.callback(invoke_without_command=True)

@@ -7,8 +7,10 @@ the module is imported once, the first time any registry is asked, and its decor
 from __future__ import annotations
 
 import importlib
+import pkgutil
 import threading
 import warnings
+from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
@@ -68,3 +70,9 @@ class Registry(Generic[T]):
     def _fill(self) -> None:
         _load_once(self.room)
         _load_once(GROUP)
+
+
+def import_all(room: str, path: Iterable[str]) -> None:
+    """Import every module of a room, so that their decorators run: ``import_all(__name__, __path__)`` in its ``__init__``."""
+    for module in pkgutil.iter_modules(path):
+        importlib.import_module(f"{room}.{module.name}")

@@ -37,7 +37,7 @@ class Match:
     caught: float
 
 
-def match(imager: Imager, mode: int, reference: Array, criterion: Criterion = "mtf50") -> Match:
+def match(imager: Imager, mode: int, reference: Array, criterion: str = "mtf50") -> Match:
     """The coefficient of Fringe ``mode`` that comes nearest to ``reference``, (y, x) or (colour, y, x), by the criterion.
 
     Where the frame cuts off so much light that no coefficient is as blurred as the reference, the nearest one is given.

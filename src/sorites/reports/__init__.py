@@ -3,40 +3,11 @@
 Importing the room registers the built-in sections; ``add_section`` adds more.
 """
 
-from sorites.reports import (
-    abstain,
-    agreement,
-    calibration,
-    contact,
-    corruption,
-    curves,
-    degrees,
-    exposure,
-    failure,
-    headline,
-    histograms,
-    mistakes,
-    numbers,
-    ranks,
-    strangeness,
-    strips,
-)
+from sorites.registry import import_all
 from sorites.reports.page import page
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
+import_all(__name__, __path__)
+
 __all__ = ["RunView", "Section", "View", "add_section", "page"]
-__all__ += [
-    "abstain",
-    "calibration",
-    "contact",
-    "corruption",
-    "curves",
-    "degrees",
-    "exposure",
-    "failure",
-    "headline",
-    "histograms",
-    "mistakes",
-]
-__all__ += ["numbers", "ranks", "strangeness", "strips"]

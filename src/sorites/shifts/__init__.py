@@ -1,6 +1,5 @@
 """What severity means: one dial a way the world can shift, by family."""
 
-from sorites.shifts import blur, camera, digital, exposure, frost, geometry, glass, light, motion, noise, spatter, weather
-from sorites.shifts import style as style
+from sorites.registry import import_all
 
-__all__ = ["blur", "camera", "digital", "exposure", "frost", "geometry", "glass", "light", "motion", "noise", "spatter", "weather"]
+import_all(__name__, __path__)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +13,7 @@ from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
 from sorites.optics.aberrated import Imager
-from sorites.optics.match import Criterion, charts, match, residuals
+from sorites.optics.match import charts, match, residuals
 from sorites.optics.mtf import FREQUENCIES, mtf, sharpness
 from sorites.optics.psf import centroid
 from sorites.shifts.blur import defocus_disk, disk
@@ -61,7 +64,7 @@ def _told(held: Stack, mode: int, level: int, colour: int) -> dict[str, object]:
 
 def match_table(
     reference: str | None = None,
-    criterion: Criterion = "mtf50",
+    criterion: str = "mtf50",
     imager: Imager = RGB,
     modes: tuple[int, ...] = tuple(WAVES),
     levels: tuple[int, ...] = LEVELS,
@@ -82,6 +85,23 @@ def match_table(
         row = {"zernike": mode, "name": NAMES[mode], "level": level, "criterion": criterion, "waves": found.waves}
         rows.append(row | {"caught": found.caught} | told)
     return pl.DataFrame(rows).fill_nan(None), made
+
+
+def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Sequence[float] | None) -> Imager:
+    """The default camera with what is named replaced; its residual wavefront stays."""
+    if wavelengths_um is not None and len(wavelengths_um) != 3:
+        raise SoritesError(f"wavelengths: wanted three, red, green and blue in micrometres, got {len(wavelengths_um)}")
+    lines = RGB.wavelengths_um if wavelengths_um is None else tuple(wavelengths_um)
+    return replace(RGB, f_number=f_number or RGB.f_number, pixel_um=pixel_um or RGB.pixel_um, wavelengths_um=lines)
+
+
+def packed(kernels: Mapping[tuple[int, int], Array]) -> bytes:
+    """A whole matched set as the ``.npy`` file that ``load`` reads."""
+    if missing := [(mode, level) for mode in WAVES for level in LEVELS if (mode, level) not in kernels]:
+        raise SoritesError(f"a set holds every mode and level; leave out --mode and --level (missing: mode, level {missing[0]})")
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([[kernels[mode, level] for level in LEVELS] for mode in WAVES], np.float32))
+    return buffer.getvalue()
 
 
 def sheet(kernels: Stack | None = None) -> Pil.Image:
