@@ -34,7 +34,7 @@ def torch_model(
     forward = _on_torch(graph, "cuda") if torch.cuda.is_available() else _on_cpu(name, graph, wants, version)
     named = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
-    return Model(name, checked(name, forward), wants.prepare, named, head, version, size)
+    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph)
 
 
 def linear_head(layer: nn.Module) -> Head | None:

@@ -19,6 +19,7 @@ import inspect
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,7 +49,7 @@ def as_model(name: str, thing: Any) -> Model:
     if not _is_model(thing) and callable(thing) and _needs_nothing(thing):
         thing = _made(name, thing)
     if isinstance(thing, Model):
-        return Model(name, checked(name, thing.forward), thing.prepare, thing.labels, thing.head, thing.version, thing.parameters)
+        return replace(thing, name=name, forward=checked(name, thing.forward))
     if _is_module(thing):
         return _from_module(name, thing)
     if not callable(thing):

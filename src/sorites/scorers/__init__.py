@@ -1,3 +1,7 @@
 """Outputs in, strangeness out: how unlike its training pictures does a model find this one?"""
 
+from sorites.scorers import directions as directions
+from sorites.scorers import gaussians as gaussians
 from sorites.scorers import logits as logits
+from sorites.scorers import neighbours as neighbours
+from sorites.scorers import shaping as shaping

@@ -1,0 +1,130 @@
+"""What is kept of training pictures that stream by, in memory that does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.rng import digest
+from sorites.scorers._rows import Wide
+
+EXACT = 1 << 22
+"""Values up to which a percentile is exact: 16 MB of float32."""
+BITS = 20
+"""Of a float32 that a histogram looks at: bins 0.05 % wide, 8 MB of counts, whatever the range."""
+
+
+class Moments:
+    """Count, sum and sum of products in float64, and count and sum a class."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.total: Wide = np.zeros(0)
+        self.products: Wide = np.zeros((0, 0))
+        self.counts: NDArray[np.int64] = np.zeros(0, np.int64)
+        self.totals: Wide = np.zeros((0, 0))
+
+    def add(self, features: NDArray[np.float32], labels: NDArray[np.int64] | None = None, products: bool = True) -> None:
+        rows = features.astype(np.float64)
+        wide = rows.shape[1]
+        if not self.count:
+            self.total, self.products, self.totals = np.zeros(wide), np.zeros((wide, wide)), np.zeros((0, wide))
+        self.count += len(rows)
+        self.total += rows.sum(axis=0)
+        if products:
+            self.products += rows.T @ rows
+        if labels is not None and len(labels):
+            self._grow(int(labels.max()) + 1)
+            np.add.at(self.totals, labels, rows)
+            self.counts += np.bincount(labels, minlength=len(self.counts))
+
+    def _grow(self, classes: int) -> None:
+        more = classes - len(self.counts)
+        if more > 0:
+            self.counts = np.concatenate([self.counts, np.zeros(more, np.int64)])
+            self.totals = np.concatenate([self.totals, np.zeros((more, len(self.total)))])
+
+    @property
+    def mean(self) -> Wide:
+        return self.total / self.count
+
+    def scatter(self, centre: Wide) -> Wide:
+        """Mean product of the rows' distances from ``centre``."""
+        cross = np.outer(self.mean, centre)
+        return np.asarray(self.products / self.count - cross - cross.T + np.outer(centre, centre))
+
+    def class_means(self) -> Wide:
+        """Of the classes that have a training picture, in order."""
+        held = self.counts > 0
+        return np.asarray(self.totals[held] / self.counts[held, None])
+
+    def within(self) -> Wide:
+        """Covariance around each row's own class mean."""
+        held = self.counts > 0
+        means = self.class_means()
+        return np.asarray((self.products - (means.T * self.counts[held]) @ means) / self.count)
+
+
+class Percentile:
+    """A percentile of all values: exact up to ``EXACT`` of them, then from a histogram whose bins are 0.05 % wide."""
+
+    def __init__(self) -> None:
+        self._held: list[NDArray[np.float32]] = []
+        self._count = 0
+        self._bins: NDArray[np.int64] | None = None
+
+    def add(self, values: NDArray[np.float32]) -> None:
+        self._held.append(values.astype(np.float32).ravel())
+        self._count += values.size
+        if sum(map(len, self._held)) > EXACT:
+            self._fold()
+
+    def _fold(self) -> None:
+        """Floats ordered as whole numbers: their leading bits are a bin that needs no range."""
+        bits = np.concatenate(self._held).view(np.int32)
+        ordered = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)
+        counted = np.bincount(ordered >> (32 - BITS), minlength=1 << BITS)
+        self._bins, self._held = counted if self._bins is None else self._bins + counted, []
+
+    def value(self, percent: float) -> float:
+        if self._bins is None:
+            return float(np.percentile(np.concatenate(self._held).astype(np.float64), percent))
+        if self._held:
+            self._fold()
+        below = np.cumsum(self._bins)
+        place = percent / 100 * (self._count - 1)
+        here = int(np.searchsorted(below, place, side="right"))
+        edges = np.array([here, here + 1], np.uint64) << np.uint64(32 - BITS)
+        codes = np.minimum(edges, np.uint64(2**32 - 1)).astype(np.uint32)
+        low, high = np.where(codes >= 2**31, codes ^ np.uint32(2**31), ~codes).view(np.float32).astype(np.float64)
+        return float(low + (high - low) * (place - (below[here] - self._bins[here])) / self._bins[here])
+
+
+class Bank:
+    """The training rows whose ids have the smallest hashes, at most ``size``: a fair choice, whatever their order.
+
+    Rows without ids are chosen by a hash of the row itself.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._rows: list[NDArray[np.float32]] = []
+        self._keys: list[NDArray[np.uint64]] = []
+
+    def add(self, rows: NDArray[np.float32], ids: Sequence[str] | None) -> None:
+        named = [row.tobytes() for row in rows] if ids is None else ids
+        self._rows.append(np.array(rows, np.float32))
+        self._keys.append(np.array([int.from_bytes(digest(name, size=8), "little") for name in named], np.uint64))
+        if sum(map(len, self._keys)) > 2 * self.size:
+            self._thin()
+
+    def _thin(self) -> None:
+        rows, keys = np.concatenate(self._rows), np.concatenate(self._keys)
+        first = np.argsort(keys, kind="stable")[: self.size]
+        self._rows, self._keys = [rows[first]], [keys[first]]
+
+    def rows(self) -> NDArray[np.float32]:
+        self._thin()
+        return self._rows[0]

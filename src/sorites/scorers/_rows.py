@@ -1,0 +1,133 @@
+"""What every scorer reads: finite rows of the width it was fitted on, and parameters in their range.
+
+Sums are taken in float64 over a bounded number of rows at a time and rounded to float32 once, so that neither the size of a
+batch nor its order shows in a picture's score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core import Outputs
+from sorites.errors import SoritesError
+
+T = TypeVar("T")
+Score = NDArray[np.float32]
+Wide = NDArray[np.float64]
+Head = tuple[NDArray[np.floating], NDArray[np.floating]]
+Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
+"""Outputs of training pictures with their labels, places in the logits; None or a number below 0 is no label."""
+
+ROWS = 1024
+"""Pictures scored at a time: 8 MB of float64 for a thousand classes."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """One checked batch of training pictures; a label of -1 is none."""
+
+    features: NDArray[np.float32]
+    logits: NDArray[np.float32]
+    labels: NDArray[np.int64]
+    ids: Sequence[str] | None
+
+
+class Fitted:
+    """What scorers that are classes share: their name in messages, and an error when they are called too early."""
+
+    name: str = ""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    fitted: dict[str, int]
+    """What it was fitted on: how many pictures, and how many of them it remembers."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
+
+    def ready(self, part: T | None) -> T:
+        if part is None:
+            raise SoritesError(f"scorer {self.name}: fit it first: .fit(batches of (outputs, labels), head)")
+        return part
+
+    def training(self, batches: Batches) -> Iterator[Seen]:
+        """The training pictures, checked; none at all is an error, and so is a change of width."""
+        count, wide = 0, None
+        for outputs, labels in batches:
+            features = features_of(outputs, self.name, wide)
+            if not len(features):
+                continue
+            count, wide = count + len(features), features.shape[1]
+            yield Seen(features, logits_of(outputs, self.name), _labels(labels, len(features), self.name), outputs.ids)
+        if not count:
+            raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
+        self.fitted = {"pictures": count}
+
+    def head(self, head: Head | None) -> tuple[Wide, Wide]:
+        """Weights C x D and bias C in float64."""
+        if head is None:
+            raise SoritesError(f"scorer {self.name}: wanted the model's last linear layer, head=(weights, bias), got none")
+        weight, bias = (np.asarray(part, np.float64) for part in head)
+        if weight.ndim != 2 or bias.shape != weight.shape[:1]:
+            raise SoritesError(f"scorer {self.name}: wanted a head of C x D and C, got {weight.shape} and {bias.shape}")
+        return weight, bias
+
+
+def _labels(labels: Any, count: int, who: str) -> NDArray[np.int64]:
+    given = [None] * count if labels is None else list(labels)
+    if len(given) != count:
+        raise SoritesError(f"scorer {who}: wanted a label for each of {count} training pictures, got {len(given)}")
+    return np.array([-1 if label is None else max(int(label), -1) for label in given], np.int64)
+
+
+def features_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
+    return _finite(outputs.features, who, "features", 1, wide)
+
+
+def logits_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
+    return _finite(outputs.logits, who, "logits of two or more classes", 2, wide)
+
+
+def _finite(rows: NDArray[np.float32] | None, who: str, what: str, least: int, wide: int | None) -> NDArray[np.float32]:
+    if rows is None or rows.ndim != 2 or rows.shape[1] < least:
+        raise SoritesError(f"scorer {who}: wanted {what}, got {'none' if rows is None else f'shape {rows.shape}'}")
+    if wide is not None and rows.shape[1] != wide:
+        raise SoritesError(f"scorer {who}: wanted {what} of {wide} columns, as it was fitted, got {rows.shape[1]}")
+    bad = ~np.isfinite(rows).all(axis=1)
+    if bad.any():
+        raise SoritesError(f"scorer {who}: wanted finite {what}, got NaN or infinity in {bad.sum()} of {len(rows)} rows")
+    return rows
+
+
+def scored(rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS) -> Score:
+    """``rule`` of the parts' rows in float64, some at a time."""
+    made = [
+        rule(*(part[i : i + rows].astype(np.float64) for part in parts)).astype(np.float32) for i in range(0, len(parts[0]), rows)
+    ]
+    return np.concatenate(made) if made else np.empty(0, np.float32)
+
+
+def logsumexp(logits: Wide) -> Wide:
+    top = logits.max(axis=1)
+    return np.asarray(top + np.log(np.exp(logits - top[:, None]).sum(axis=1)))
+
+
+def above(value: float, least: float, who: str, what: str) -> float:
+    if not (isinstance(value, int | float) and least < value < float("inf")):
+        raise SoritesError(f"scorer {who}: wanted a {what} above {least:g}, got {value!r}")
+    return value
+
+
+def whole(value: int, who: str, what: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise SoritesError(f"scorer {who}: wanted {what} as a whole number of 1 or more, got {value!r}")
+    return value
+
+
+def percent(value: float, who: str) -> float:
+    if not (isinstance(value, int | float) and 0 <= value < 100):
+        raise SoritesError(f"scorer {who}: wanted a percentile of 0 or more and below 100, got {value!r}")
+    return value

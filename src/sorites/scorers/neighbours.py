@@ -1,0 +1,123 @@
+"""Strangeness as distance to remembered training pictures."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core import Outputs, add_scorer
+from sorites.errors import SoritesError
+from sorites.scorers._memory import Bank
+from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, scored, whole
+
+Rows = NDArray[np.float32]
+CELLS = 1 << 23
+"""Similarities held at a time: 32 MB, whatever the size of the bank."""
+BAND = 1e-5
+"""Neighbours whose float32 similarity is this near the k-th are compared again in float64; float32 errs by 1e-6 at most."""
+
+
+@add_scorer
+class knn(Fitted):
+    """Distance to the ``k``-th nearest training picture, features scaled to length 1 (Sun et al. 2022).
+
+    ``bank`` training pictures are remembered, chosen by a hash of their ids. A zero feature vector has no direction: it is
+    1 away from every other.
+    """
+
+    needs: ClassVar = frozenset({"training", "features"})
+
+    def __init__(self, k: int = 50, bank: int = 50_000) -> None:
+        self.k, self.bank = whole(k, "knn", "k"), whole(bank, "knn", "bank")
+        self._bank: Rows | None = None
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        bank = Bank(self.bank)
+        for seen in self.training(batches):
+            bank.add(directions(seen.features), seen.ids)
+        rows = bank.rows()
+        self.fitted["bank"] = enough(len(rows), self.k, self.name)
+        self._bank = rows
+        return self
+
+    def __call__(self, outputs: Outputs) -> Score:
+        bank = self.ready(self._bank)
+        asked = directions(features_of(outputs, self.name, bank.shape[1]))
+        some = max(1, CELLS // len(bank))
+        made = [_kth(asked[i : i + some], bank, self.k) for i in range(0, len(asked), some)]
+        return np.concatenate(made).astype(np.float32) if made else np.empty(0, np.float32)
+
+
+@add_scorer
+class nnguide(Fitted):
+    """Energy guided by the ``k`` nearest training pictures, each weighed by its own energy (Park, Jung and Teoh 2023).
+
+    ``bank`` training pictures are remembered, about the 1 % of ImageNet of the paper.
+    """
+
+    needs: ClassVar = frozenset({"training", "features"})
+
+    def __init__(self, k: int = 100, bank: int = 10_000) -> None:
+        self.k, self.bank = whole(k, "nnguide", "k"), whole(bank, "nnguide", "bank")
+        self._bank: Wide | None = None
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        bank = Bank(self.bank)
+        for seen in self.training(batches):
+            energy = logsumexp(seen.logits.astype(np.float64))
+            bank.add((directions(seen.features) * energy[:, None]).astype(np.float32), seen.ids)
+        rows = bank.rows().astype(np.float64)
+        self.fitted["bank"] = enough(len(rows), self.k, self.name)
+        self._bank = rows
+        return self
+
+    def __call__(self, outputs: Outputs) -> Score:
+        bank = self.ready(self._bank)
+        asked, logits = features_of(outputs, self.name, bank.shape[1]), logits_of(outputs, self.name)
+
+        def rule(rows: Wide, logits: Wide) -> Wide:
+            similar = directions(rows) @ bank.T
+            nearest = np.partition(similar, -self.k, axis=1)[:, -self.k :]
+            return np.asarray(-nearest.mean(axis=1) * logsumexp(logits))
+
+        return scored(rule, asked, logits, rows=max(1, CELLS // len(bank)))
+
+
+def enough(count: int, k: int, who: str) -> int:
+    if count < k:
+        kind = who.partition("(")[0]
+        raise SoritesError(
+            f"scorer {who}: wanted the {k} nearest of its training pictures, which are only {count}. "
+            f"Give more of them, or type {kind}(k={max(1, count // 2)})"
+        )
+    return count
+
+
+def directions(rows: NDArray[np.floating]) -> NDArray[np.floating]:
+    """Rows of length 1, in their own precision; a zero row stays zero."""
+    lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+    return np.asarray(rows / np.where(lengths == 0, 1, lengths)[:, None]).astype(rows.dtype)
+
+
+def _kth(asked: Rows, bank: Rows, k: int) -> Wide:
+    """Distance to the k-th nearest row: found by a float32 matmul, settled among the close ones in float64."""
+    similar = asked @ bank.T
+    empty = ~bank.any(axis=1)
+    if empty.any():
+        similar[:, empty] += 0.5  # a zero row is 1 away, as a row of length 1 with this similarity is
+    kth = np.partition(similar, -k, axis=1)[:, -k, None]
+    sure = (similar > kth + BAND).sum(axis=1)
+    rows, columns = np.nonzero(np.abs(similar - kth) <= BAND)
+    exact = _distances(asked, bank, rows, columns)
+    order = np.lexsort((exact, rows))
+    return np.asarray(exact[order][np.searchsorted(rows, np.arange(len(asked))) + k - 1 - sure])
+
+
+def _distances(asked: Rows, bank: Rows, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Wide:
+    made, some = np.empty(len(rows)), max(1, CELLS // bank.shape[1])
+    for i in range(0, len(rows), some):
+        apart = asked[rows[i : i + some]].astype(np.float64) - bank[columns[i : i + some]]
+        made[i : i + some] = np.sqrt(np.einsum("nd,nd->n", apart, apart))
+    return made

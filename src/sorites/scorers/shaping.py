@@ -1,0 +1,146 @@
+"""Energy after the features, or the last layer's weights, are shaped so that the unusual carries less.
+
+All work on pooled features and the model's last linear layer.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core import Outputs, add_scorer
+from sorites.scorers._memory import Moments, Percentile
+from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, percent, scored
+
+
+class _Headed(Fitted):
+    """Has the last linear layer and nothing else to learn."""
+
+    needs: ClassVar = frozenset({"features", "head"})
+
+    def __init__(self) -> None:
+        self._weight: Wide | None = None
+        self._bias: Wide | None = None
+
+    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
+        self._weight, self._bias = self.head(head)
+        self.fitted = {}
+        return self
+
+    def shape(self, rows: Wide) -> Wide:
+        """The features that the last layer gets instead."""
+        return rows
+
+    def __call__(self, outputs: Outputs) -> Score:
+        weight, bias = self.ready(self._weight), self.ready(self._bias)
+        rows = features_of(outputs, self.name, weight.shape[1])
+        return scored(lambda rows: -logsumexp(self.shape(rows) @ weight.T + bias), rows)
+
+
+@add_scorer
+class react(_Headed):
+    """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021).
+
+    The percentile is exact for up to four million activations, and within 0.05 % beyond.
+    """
+
+    needs: ClassVar = frozenset({"training", "features", "head"})
+
+    def __init__(self, percentile: float = 90) -> None:
+        super().__init__()
+        self.percentile = percent(percentile, "react")
+
+    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
+        held = Percentile()
+        for seen in self.training(batches):
+            held.add(seen.features)
+        self._clip = held.value(self.percentile)
+        self._weight, self._bias = self.head(head)
+        return self
+
+    def shape(self, rows: Wide) -> Wide:
+        return np.minimum(rows, self._clip)
+
+
+class _Pruned(_Headed):
+    """Keeps the largest features of each picture: n - round(n * percentile / 100) of its n, the first among equals."""
+
+    def __init__(self, percentile: float = 90) -> None:
+        super().__init__()
+        self.percentile = percent(percentile, type(self).__name__)
+
+    def kept(self, rows: Wide) -> NDArray[np.bool_]:
+        wide = rows.shape[1]
+        keep = max(1, wide - round(wide * self.percentile / 100))
+        least = np.partition(rows, wide - keep, axis=1)[:, wide - keep, None]
+        more, level = rows > least, rows == least
+        missing = keep - more.sum(axis=1, keepdims=True)
+        return np.asarray(more | (level & (np.cumsum(level, axis=1) <= missing)))
+
+    def ratio(self, rows: Wide) -> Wide:
+        """The sum of all features over the sum of those kept; 1 where there is nothing to keep."""
+        total, part = rows.sum(axis=1, keepdims=True), np.where(self.kept(rows), rows, 0).sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(total, part, out=np.ones_like(total), where=part != 0))
+
+
+@add_scorer
+class ash_p(_Pruned):
+    """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
+
+    def shape(self, rows: Wide) -> Wide:
+        return np.where(self.kept(rows), rows, 0)
+
+
+@add_scorer
+class ash_b(_Pruned):
+    """Energy with the sum of all features shared out evenly among the largest (Djurisic et al. 2023)."""
+
+    def shape(self, rows: Wide) -> Wide:
+        kept = self.kept(rows)
+        return np.asarray(kept * (rows.sum(axis=1) / kept.sum(axis=1))[:, None])
+
+
+@add_scorer
+class ash_s(_Pruned):
+    """Energy with only the largest features, scaled by exp(sum of all / sum of those kept) (Djurisic et al. 2023)."""
+
+    def shape(self, rows: Wide) -> Wide:
+        return np.where(self.kept(rows), rows, 0) * np.exp(self.ratio(rows))
+
+
+@add_scorer
+class scale(_Pruned):
+    """Energy with all features scaled by exp(sum of all / sum of the largest) (Xu et al. 2024).
+
+    Scaling features by s turns logits l into s (l - bias) + bias: no product with the weights is needed.
+    """
+
+    def __init__(self, percentile: float = 85) -> None:
+        super().__init__(percentile)
+
+    def __call__(self, outputs: Outputs) -> Score:
+        weight, bias = self.ready(self._weight), self.ready(self._bias)
+        rows, logits = features_of(outputs, self.name, weight.shape[1]), logits_of(outputs, self.name, len(bias))
+        return scored(lambda rows, logits: -logsumexp(np.exp(self.ratio(rows)) * (logits - bias) + bias), rows, logits)
+
+
+@add_scorer
+class dice(_Headed):
+    """Energy with only the weights that contribute most to training pictures: above ``percentile`` of all (Sun and Li 2022)."""
+
+    needs: ClassVar = frozenset({"training", "features", "head"})
+
+    def __init__(self, percentile: float = 90) -> None:
+        super().__init__()
+        self.percentile = percent(percentile, "dice")
+
+    def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
+        moments = Moments()
+        for seen in self.training(batches):
+            moments.add(seen.features, products=False)
+        weight, self._bias = self.head(head)
+        given = weight * moments.mean
+        self._weight = np.where(given > np.percentile(given, self.percentile), weight, 0)
+        return self
