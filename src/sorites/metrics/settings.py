@@ -28,11 +28,14 @@ def with_settings(table: Table) -> pl.LazyFrame:
         return pl.col("params").str.json_path_match(f"$.{name}")
 
     rows = table.lazy().filter((pl.col("shift") != CLEAN) & pl.col("severity").is_null())
-    told = rows.with_columns(
-        light=field("light"), exposure=field("mode"), **{name: field(name).cast(pl.Float64) for name in DIALS}
+    told = (
+        rows.select(pl.col("params").unique())
+        .with_columns(light=field("light"), exposure=field("mode"), **{name: field(name).cast(pl.Float64) for name in DIALS})
+        .filter(AUTO | pl.col("iso").is_not_null())
+        .with_columns(pl.col("exposure").fill_null("manual"))
+        .with_columns(pl.when(~AUTO).then(name).alias(name) for name in DIALS)
     )
-    kept = told.filter(AUTO | pl.col("iso").is_not_null()).with_columns(pl.col("exposure").fill_null("manual"))
-    return kept.with_columns(pl.when(~AUTO).then(name).alias(name) for name in DIALS)
+    return rows.join(told, on="params", maintain_order="left")
 
 
 @add_metric

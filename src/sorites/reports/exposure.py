@@ -38,7 +38,7 @@ def exposure(view: View) -> Section | None:
 def _maps(settings: pl.DataFrame) -> Html:
     lights = settings["light"].unique(maintain_order=True).sort(descending=True).to_list()
     cards = [card for light in lights for card in _light(settings.filter(pl.col("light").eq_missing(pl.lit(light))), light)]
-    return tag("div", *cards, cls="cards") if cards else EMPTY
+    return tag("div", *cards, cls="cards two") if cards else EMPTY
 
 
 def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
@@ -47,11 +47,10 @@ def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
     for aperture in manual["aperture"].unique().sort():
         maps = [_map(part) for part in grids(manual.filter(pl.col("aperture") == aperture))]
         yield tag("article", tag("h3", f"f/{number(aperture)} · {lamp}"), *maps, cls="card")
-    auto = settings.filter(AUTO).to_dicts()
-    if auto:
-        yield tag(
-            "article", tag("h3", f"automatic · {lamp}"), tag("p", estimate(auto[0], f"n = {count(auto[0]['n'])}")), cls="card"
-        )
+    for auto in settings.filter(AUTO).to_dicts():
+        interval = f"95 %: {between(percent(auto['low']), percent(auto['high']))}, n = {count(auto['n'])}"
+        told = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval))
+        yield tag("article", tag("h3", f"automatic · {lamp}"), told, cls="card")
 
 
 def grids(settings: pl.DataFrame) -> list[pl.DataFrame]:
