@@ -27,7 +27,7 @@ BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
 
-ASIDE = ("about", "refine", "reference")
+ASIDE = ("about", "refine", "reference", "measure")
 """Of a suite, what may change from one command to the next in the same run folder."""
 
 
@@ -42,7 +42,7 @@ def describe(plan: Plan) -> dict[str, Any]:
         "models": {name: model.version for name, model in plan.models.items()},
         "versions": versions(),
     }
-    told = {key: getattr(plan.suite, key) for key in ASIDE}
+    told = plan.suite.model_dump(mode="json", include=set(ASIDE))
     return {"run_id": digest(json.dumps(what, sort_keys=True), size=8).hex(), **what, "suite": {**suite, **told}}
 
 

@@ -115,7 +115,17 @@ def execute(
         if info["suite"]["refine"]:
             probe = functools.partial(_probe, plan, folder, run_id, batch, info["suite"]["refine"])
             _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
+        after(plan, folder, bar)
     return folder
+
+
+def after(plan: Plan, folder: Path, bar: Bar | None = None) -> None:
+    """What is learnt of the images once all are seen: levels that the source brings, and degrees that the suite asks for."""
+    from sorites import measuring
+
+    measuring.published(plan, folder)
+    if plan.suite.measure:
+        measuring.measure_run(plan, folder, plan.suite.measure, bar)
 
 
 def default_folder(plan: Plan) -> Path:

@@ -96,6 +96,23 @@ class Dial(_Strict):
         return tuple(s for s in shift.settings if any(part.items() <= dict(s).items() for part in wanted))
 
 
+class Measure(_Strict):
+    """How strange each image is by degree: whose judgement, against which familiar pictures, and which levels."""
+
+    referee: str
+    against: str
+    """The source of the familiar pictures."""
+    limit: StrictInt | None = Field(default=None, gt=0)
+    """Familiar pictures taken, in a fair order."""
+    split: str | None = None
+    """A file made by "sorites decompose train"; without one the referee's own texts are used."""
+    k: StrictInt = Field(default=10, gt=0)
+    levels: StrictInt = Field(default=8, gt=1)
+    sem_edges: tuple[float, ...] = ()
+    cov_edges: tuple[float, ...] = ()
+    """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
+
+
 class Suite(_Strict):
     """What is looked at, how it is moved, by which models, and what is asked."""
 
@@ -113,6 +130,8 @@ class Suite(_Strict):
     refine: float | None = Field(default=None, gt=0, lt=1)
     """Bisect failure points to this fraction of the top level."""
     limit: StrictInt | None = Field(default=None, gt=0)
+    measure: Measure | None = None
+    """Degrees and levels to be measured when the run is done."""
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="before")
@@ -221,7 +240,7 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial}
+    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "measure": Measure}
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))

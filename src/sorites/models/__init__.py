@@ -1,5 +1,6 @@
-"""Pictures in, logits and features out: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:name``."""
+"""Pictures in, outputs out: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:name``, ``cifar6``."""
 
+from sorites.models import cifar6 as cifar6
 from sorites.models import lite as lite
 from sorites.models import onnx as onnx
 from sorites.models import python as python

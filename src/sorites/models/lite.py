@@ -45,7 +45,7 @@ def _lite(which: int, argument: str | None) -> Model:
         raise SoritesError(f"model {name} takes no argument, got {argument!r}. Type: {name}")
     network = load(which)
     wants = Input(size=(SIZES[which],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-    return torch_model(name, _one_pass(network), wants, imagenet().ids, linear_head(network._fc))
+    return torch_model(name, one_pass(network), wants, imagenet().ids, linear_head(network._fc))
 
 
 def load(which: int) -> Any:
@@ -63,7 +63,7 @@ def load(which: int) -> Any:
     return network.eval()
 
 
-def _one_pass(network: Any) -> nn.Module:
+def one_pass(network: Any) -> nn.Module:
     """Logits and pooled features together; the network's own forward gives only logits, and prints."""
     import torch
     from torch import nn

@@ -38,7 +38,7 @@ def _sepia(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _blurred(image: Image, rng: np.random.Generator) -> Image:
-    sigma = min(image.shape[:2]) / 20
+    sigma = min(image.shape[:2]) / 28
     return np.asarray(ndimage.gaussian_filter(image, (sigma, sigma, 0), mode="nearest"))
 
 
@@ -71,10 +71,10 @@ STYLES: Mapping[str, Draw] = {
     "night": _tinted(0.15, 0.2, 0.35),
     "foggy": lambda image, rng: image * 0.3 + 0.6,
     "inverted": lambda image, rng: 1 - image,
-    "posterised": lambda image, rng: np.asarray(np.round(image * 2) / 2, np.float32),
+    "posterised": lambda image, rng: np.asarray(np.round(image * 3) / 3, np.float32),
     "blurred": _blurred,
     "pixelated": _pixelated,
-    "noisy": lambda image, rng: image + rng.standard_normal(image.shape, np.float32) * np.float32(0.2),
+    "noisy": lambda image, rng: image + rng.standard_normal(image.shape, np.float32) * np.float32(0.1),
     "embossed": _embossed,
     "sketch": _sketch,
 }

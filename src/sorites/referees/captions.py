@@ -1,0 +1,32 @@
+"""What the CIFAR referee is told about a picture: its class and its look, and which pairs of the two it never sees."""
+
+from __future__ import annotations
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+PHOTO = "photo"
+
+LOOKS: dict[str, tuple[str, ...]] = {
+    PHOTO: ("a photo of a {}", "a picture of a {}"),
+    "gray": ("a gray photo of a {}", "a {} in black and white"),
+    "sepia": ("a sepia photo of a {}", "an old brown picture of a {}"),
+    "sunset": ("a photo of a {} at sunset", "a {} in orange light"),
+    "night": ("a photo of a {} at night", "a {} in the dark"),
+    "foggy": ("a photo of a {} in fog", "a misty picture of a {}"),
+    "inverted": ("a negative of a {}", "a {} with inverted colours"),
+    "posterised": ("a poster of a {}", "a {} in few flat colours"),
+    "blurred": ("a blurred photo of a {}", "a {} out of focus"),
+    "pixelated": ("a pixelated photo of a {}", "a mosaic of a {}"),
+    "noisy": ("a noisy photo of a {}", "a grainy picture of a {}"),
+    "embossed": ("a relief of a {}", "an embossed {}"),
+    "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
+}
+"""Sentences by look; every look but the photograph is a setting of the shift ``style``."""
+
+PARTS = ("test", "validation")
+
+
+def part_of(label: int, look: int) -> str:
+    """Which pictures of a class in a look serve for what: one look of every class is only for the test, another only for
+    choosing margin and epochs, and the rest, photographs among them, for learning. Every look lacks two classes at most."""
+    turn = (look - 1 + label) % (len(LOOKS) - 1)
+    return PARTS[turn] if look and turn < len(PARTS) else "training"

@@ -1,0 +1,112 @@
+"""CLIP and its kin by the open_clip library: ``open_clip:ViT-B-32@openai``, ``open_clip:ViT-B-32@FILE``.
+
+What stands after the @ is a tag that open_clip knows (it then fetches the weights itself) or a file with weights. The model
+brings its own preprocessing and tokenizer.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sorites.core import Picture
+from sorites.errors import MissingExtra, SoritesError
+from sorites.referees.referee import Features, Referee, add_referee, checked
+
+BATCH = 32
+
+
+@add_referee
+def open_clip(argument: str | None) -> Referee:
+    """open_clip:NAME@WEIGHTS: a model of the open_clip library; NAME may be a .json config, WEIGHTS a tag or a file."""
+    architecture, _, weights = (argument or "").partition("@")
+    if not architecture or not weights:
+        raise SoritesError(f"referee open_clip: wanted NAME@WEIGHTS, such as ViT-B-32@openai, got {argument!r}")
+    library = _library()
+    name = _configured(library, architecture)
+    try:
+        model, _, prepare = library.create_model_and_transforms(name, pretrained=weights)
+        tokens = library.get_tokenizer(name)
+    except Exception as error:  # whatever the library, a hub or a file does
+        raise SoritesError(f"referee open_clip:{argument} did not load: {error}") from error
+    model = model.eval().float()
+    return Referee(
+        f"open_clip:{argument}",
+        functools.partial(_images, model, prepare),
+        functools.partial(_texts, model, tokens),
+        _version(model),
+    )
+
+
+def _library() -> Any:
+    """open_clip imports torchvision, whose wheel for CUDA does not import beside a CPU build of torch."""
+    try:
+        return importlib.import_module("open_clip")
+    except ImportError as error:
+        raise MissingExtra("referee open_clip", "clip") from error
+    except RuntimeError:
+        _declared()
+        return importlib.import_module("open_clip")
+
+
+@functools.cache
+def _declared() -> Any:
+    """The schemas of the two operators that torchvision's import asks for; they must stay alive."""
+    made: Any = importlib.import_module("torch.library")
+    library = made.Library("torchvision", "DEF")
+    for name in ("nms", "qnms"):
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+def _configured(library: Any, architecture: str) -> str:
+    """A config file is made known to the library under its own name."""
+    if not architecture.endswith(".json"):
+        return architecture
+    path = Path(architecture).expanduser()
+    try:
+        json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SoritesError(f"cannot read the open_clip config {path}: {error}") from error
+    library.add_model_config(path)
+    return path.stem
+
+
+def _images(model: Any, prepare: Any, pictures: Sequence[Picture], framed: bool = False) -> Features:
+    """The model's own transform: its crop is the centre of what is given, and nothing is cut off a square."""
+    import torch
+    from PIL import Image
+
+    def encoded(some: Sequence[Picture]) -> Any:
+        return model.encode_image(torch.stack([prepare(Image.fromarray(picture)) for picture in some]))
+
+    return _batched(encoded, pictures)
+
+
+def _texts(model: Any, tokens: Any, sentences: Sequence[str]) -> Features:
+    return _batched(lambda some: model.encode_text(tokens(list(some))), sentences)
+
+
+def _batched(encoded: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> Features:
+    import torch
+
+    if not items:
+        raise SoritesError("referee open_clip: nothing to look at")
+    with torch.inference_mode():
+        parts = [encoded(items[start : start + BATCH]).float().numpy() for start in range(0, len(items), BATCH)]
+    return checked("open_clip", np.concatenate(parts), len(items))
+
+
+def _version(model: Any) -> str:
+    """A hash of every weight by name."""
+    hasher = hashlib.sha256()
+    for key, value in model.state_dict().items():
+        hasher.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())
+    return hasher.hexdigest()[:32]

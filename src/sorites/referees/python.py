@@ -1,0 +1,52 @@
+"""Your own image-text model: ``python:module:name``, with the module installed or in the current folder.
+
+``name`` is an object with ``images(pictures)`` and ``texts(sentences)``, or something that gives one when called without
+arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both give N x D. ``version`` may say which weights they are.
+"""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from sorites.core import Picture
+from sorites.errors import SoritesError
+from sorites.referees.referee import Features, Referee, add_referee, checked
+
+
+@add_referee
+def python(argument: str | None) -> Referee:
+    """python:module:name: an object with images(pictures) and texts(sentences), or a function that makes one."""
+    module, _, attribute = (argument or "").partition(":")
+    if not module or not attribute:
+        raise SoritesError(f"referee python: wanted a module and a name in it, got {argument!r}. Type: python:module:name")
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)
+    try:
+        thing = getattr(importlib.import_module(module), attribute)
+        return as_referee(f"python:{argument}", thing)
+    except SoritesError:
+        raise
+    except Exception as error:
+        raise SoritesError(f"referee python:{argument} did not load: {type(error).__name__}: {error}") from error
+
+
+def as_referee(name: str, thing: Any) -> Referee:
+    """A referee from anything this module's docstring names."""
+    made = thing if hasattr(thing, "images") else thing() if callable(thing) else thing
+    if isinstance(made, Referee):
+        return made
+    if not callable(getattr(made, "images", None)) or not callable(getattr(made, "texts", None)):
+        raise SoritesError(f"referee {name}: wanted images(pictures) and texts(sentences), got a {type(made).__name__}")
+
+    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
+        return checked(name, made.images(list(pictures)), len(pictures))
+
+    def texts(sentences: Sequence[str]) -> Features:
+        return checked(name, made.texts(list(sentences)), len(sentences))
+
+    return Referee(name, images, texts, str(getattr(made, "version", "")))
