@@ -41,13 +41,20 @@ def world() -> pl.DataFrame:
     rows: list[Row] = []
     for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
         for i in range(40):
-            who: Row = {"model": model, "label": i % 4}
+            who: Row = {"model": model, "label": i % 4, "attrs": settings(i)}
             rows.append(row(f"p{i}", "clean", 0.0, _verdict(rng, ability, 0), conf=rng.uniform(0.3, 1), **who))
             for shift, severity in itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)):
                 rows.append(row(f"p{i}", shift, severity, _verdict(rng, ability, severity / 4), conf=rng.uniform(0, 1), **who))
             rows.append(row(f"p{i}", "blur", 2.5, _verdict(rng, ability, 0.6), probe=True, **who))
             rows.append(row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who))
     return frame(rows + _passed_over() + _scored(np.random.default_rng(8)))
+
+
+def settings(i: int) -> list[Row]:
+    """A class, a time and one or two places, some of them uncommon."""
+    places = (("location", "grass", True), ("location", "snow", i % 4 == 2))
+    told = [("class", "ABCD"[i % 4], None), ("time", "night" if i % 5 == 0 else "day", i % 5 != 0), *places[: 1 + i % 2 + i % 3]]
+    return [dict(zip(("key", "value", "common"), one, strict=True)) for one in told]
 
 
 def _scored(rng: np.random.Generator) -> list[Row]:
@@ -58,7 +65,8 @@ def _scored(rng: np.random.Generator) -> list[Row]:
         for i, (shift, severity) in itertools.product(range(40), (("clean", 0.0), ("blur", 2.0), ("blur", 3.0), ("noise", 2.0))):
             right = _verdict(rng, 1.5, severity / 4)
             score = rng.normal(0 if right else 1)
-            rows.append(row(f"p{i}", shift, severity, right, score=score, split="val" if i % 4 else "test", **who))
+            more: Row = {"score": score, "split": "val" if i % 4 else "test", "attrs": settings(i)}
+            rows.append(row(f"p{i}", shift, severity, right, **more, **who))
         for i in range(96):
             known: Row = {"known": False, "label": None, "split": "val" if i % 3 else "test"}
             level: Row = {"sem_level": i % 4, "cov_level": i // 4 % 2, "score": rng.normal(0.5 * (i % 4))}

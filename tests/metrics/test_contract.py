@@ -15,7 +15,8 @@ NAMES = METRICS.names()
 
 
 def options(ask: Metric) -> dict[str, Any]:
-    needed = {"reference": "weak", "split": "val"}
+    facts = {name: {"parameters": size} for name, size in (("weak", 1e6), ("mid", 5e6), ("strong", 9e6))}
+    needed = {"reference": "weak", "split": "val", "facts": facts}
     return {name: value for name, value in needed.items() if name in inspect.signature(ask).parameters}
 
 

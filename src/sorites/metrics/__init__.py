@@ -6,20 +6,26 @@ Intervals are two-sided 95 % throughout; shares and drops are fractions, not per
 from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.agreement import rank_agreement
+from sorites.metrics.attributes import attribute_accuracy, attribute_gap, partition_accuracy
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
+from sorites.metrics.dial import dial_accuracy, dial_drop
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
+from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
 from sorites.metrics.rows import with_clean
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
+from sorites.metrics.strange_settings import strange_share
 from sorites.metrics.threshold import f1
 
 __all__ = [
     "accuracy",
     "accuracy_drop",
+    "attribute_accuracy",
+    "attribute_gap",
     "aupr_in",
     "aupr_in_trapz",
     "aupr_out",
@@ -30,6 +36,8 @@ __all__ = [
     "camera_control",
     "correlation",
     "corruption_error",
+    "dial_accuracy",
+    "dial_drop",
     "f1",
     "failure_histogram",
     "failure_point",
@@ -37,9 +45,13 @@ __all__ = [
     "fpr95_ood_pos",
     "level_curve",
     "level_map",
+    "line_gain",
     "mean_accuracy",
     "mean_score",
+    "on_the_line",
     "ood",
+    "partial_correlation",
+    "partition_accuracy",
     "rank",
     "rank_agreement",
     "relative_corruption_error",
@@ -51,6 +63,7 @@ __all__ = [
     "setting_accuracy",
     "setting_share",
     "setting_table",
+    "strange_share",
     "survival",
     "trajectories",
     "with_clean",

@@ -1,0 +1,41 @@
+"""What is known of models beyond the table: parameters, family, pre-training, accuracy elsewhere. The user supplies it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import polars as pl
+
+from sorites.errors import SoritesError, UnknownName
+
+Facts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
+"""A CSV file with a column ``model`` and one for each fact, the same as a frame, or model to its facts."""
+
+
+def model_facts(facts: Facts, *wanted: str) -> pl.DataFrame:
+    """One row a model: ``model`` and the ``wanted`` facts as numbers."""
+    frame = _read(facts)
+    for name in ("model", *wanted):
+        if name not in frame.columns:
+            raise UnknownName("fact", name, frame.columns, f"The facts are {', '.join(frame.columns)}.")
+    if frame["model"].is_duplicated().any():
+        twice = frame.filter(pl.col("model").is_duplicated())["model"][0]
+        raise SoritesError(f"facts: the model {twice!r} stands twice")
+    numbers = frame.select("model", *(pl.col(name).cast(pl.Float64, strict=False) for name in wanted))
+    for name in wanted:
+        lost = frame.filter(frame[name].is_not_null() & numbers[name].is_null())
+        if lost.height:
+            raise SoritesError(f"facts: wanted a number for {name} of {lost['model'][0]!r}, got {lost[name][0]!r}")
+    return numbers
+
+
+def _read(facts: Facts) -> pl.DataFrame:
+    if isinstance(facts, pl.DataFrame):
+        return facts
+    if isinstance(facts, Mapping):
+        return pl.DataFrame([{"model": model, **known} for model, known in facts.items()])
+    try:
+        return pl.read_csv(facts)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SoritesError(f"facts: wanted a CSV file with the column model, got {facts}: {error}") from error

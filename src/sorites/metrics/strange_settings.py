@@ -1,0 +1,56 @@
+"""Are uncommon settings strange? The share of images, by class and attribute, that a scorer finds stranger than the familiar."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from sorites.core import add_metric
+from sorites.errors import SoritesError, UnknownName
+from sorites.metrics.attributes import CLASS
+from sorites.metrics.intervals import wilson
+from sorites.metrics.rows import ON_GRID, answer, ask
+from sorites.table import Table
+
+TPR = 0.95
+"""The share of familiar images that the threshold lets pass."""
+
+
+@add_metric
+def strange_share(
+    table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
+) -> pl.DataFrame:
+    """Share of images scored above the threshold that 95 % of the familiar ones pass, by ``class`` and ``attribute`` of a kind.
+
+    FOCUS, table 2, there with Gram-matrix deviations and ImageNet's validation set; here with any scorer of the run. ``split``
+    names the familiar images. ``common`` is what the source says of the setting; Wilson interval.
+    """
+    rows, keys = ask(table, by, output="ood")
+    for needed in ("model", "scorer"):
+        if needed not in keys:
+            raise SoritesError(f"scores of different models and scorers have no common threshold: by needs {needed}")
+    scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
+    familiar = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
+    limits = familiar.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
+    cells = _cells(scored, keys, kind).collect(engine="streaming")
+    if cells.height and not limits.height:
+        splits = scored.select(pl.col("split").unique().sort()).collect()["split"].to_list()
+        raise UnknownName(
+            "split", str(split), [s for s in splits if s], f"Name the familiar images: split=NAME, one of {splits}."
+        )
+    then = ("attribute", "class")
+    above = cells.join(limits, on=keys, nulls_equal=True).with_columns(strange=pl.col("score") > pl.col("limit"))
+    shares = above.group_by(*keys, *then).agg(
+        value=pl.col("strange").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
+    )
+    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
+    return answer(counted, keys, "value", "n", "low", "high", "common", then=then)
+
+
+def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:
+    told = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
+    named = pl.coalesce(told.struct.field("value"), pl.col("label").cast(pl.String)).alias("class")
+    long = scored.select(*keys, "score", named, "attrs").explode("attrs").unnest("attrs")
+    kept = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
+    return kept.rename({"value": "attribute"})
