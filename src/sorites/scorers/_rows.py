@@ -66,6 +66,13 @@ class Fitted:
             raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
         self.fitted = {"pictures": count}
 
+    def inside(self, outputs: Outputs) -> NDArray[np.float32]:
+        """What ``look`` saw in the model, N rows."""
+        seen = outputs.inside.get(self.name)
+        if seen is None:
+            raise SoritesError(f"scorer {self.name}: wanted outputs.inside[{self.name!r}], what its look(model, pictures) gives")
+        return _finite(seen, self.name, "numbers from inside the model", 1, None)
+
     def head(self, head: Head | None) -> tuple[Wide, Wide]:
         """Weights C x D and bias C in float64."""
         if head is None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
 import numpy as np
 
-from sorites.core import Outputs, add_scorer
-from sorites.scorers._rows import Score, Wide, above, features_of, logits_of, logsumexp, scored
+from sorites.core import Model, Outputs, Picture, add_scorer
+from sorites.scorers import _network
+from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, logsumexp, scored
+from sorites.scorers.logits import odds
 
 
 @add_scorer
@@ -22,3 +27,33 @@ def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
         return np.asarray(-np.abs(rows).sum(axis=1) * uneven / temperature)
 
     return scored(rule, features_of(outputs, "gradnorm"), logits_of(outputs, "gradnorm"))
+
+
+@add_scorer
+class odin(Fitted):
+    """The odds against the top class at a high ``temperature``, after a step of ``eps`` (of 1 = full scale) of every pixel
+    towards a surer answer (Liang, Li and Srikant 2018)."""
+
+    needs: ClassVar = frozenset({"gradient"})
+
+    def __init__(self, temperature: float = 1000, eps: float = 0.0014) -> None:
+        self.temperature = above(temperature, 0, "odin", "temperature")
+        self.eps = above(eps, -1e-300, "odin", "eps")
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
+        return _network.rows(model, pictures, framed, self.name, self._one)
+
+    def _one(self, module: Any, batch: Any) -> Wide:
+        import torch
+
+        with torch.enable_grad():
+            batch.requires_grad_()
+            heated = _network.logits(module, batch) / self.temperature
+            loss = torch.nn.functional.cross_entropy(heated, heated.argmax(dim=1))
+            (slope,) = torch.autograd.grad(loss, batch)
+        with torch.no_grad():
+            stepped = _network.logits(module, batch - 255 * self.eps * slope.sign())
+        return odds(stepped.double().cpu().numpy() / self.temperature)
+
+    def __call__(self, outputs: Outputs) -> Score:
+        return self.inside(outputs)[:, 0]

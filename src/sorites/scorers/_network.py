@@ -1,0 +1,146 @@
+"""Inside a torch model: its pass, its gradient, and the maps at the end of each of its stages.
+
+Pictures go through one at a time and on one thread, so that a picture's score does not depend on its neighbours in a batch.
+Torch is used without naming it at import, and nothing of the model is changed: what is registered for a pass is removed after
+it, and answers only to the thread that asked.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core import Model, Picture
+from sorites.errors import SoritesError
+
+Spot = tuple[str, int]
+"""A submodule by name, and which of its calls in a pass."""
+
+_known: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
+_counting = threading.Lock()
+_inside = {"threads": 0, "before": 1}
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch on one thread while anybody is in here."""
+    import torch
+
+    with _counting:
+        if not _inside["threads"]:
+            _inside["before"] = torch.get_num_threads()
+            torch.set_num_threads(1)
+        _inside["threads"] += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _inside["threads"] -= 1
+            if not _inside["threads"]:
+                torch.set_num_threads(_inside["before"])
+
+
+def rows(
+    model: Model, pictures: Sequence[Picture], framed: bool, who: str, one: Callable[[Any, Any], NDArray[Any]]
+) -> NDArray[np.float32]:
+    """``one(module, batch of one picture)`` for each picture, as float32 rows."""
+    import torch
+
+    if model.module is None:
+        raise SoritesError(f"scorer {who} looks inside a torch model, and {model.name} does not show its inside")
+    device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
+    with one_thread(), torch.inference_mode(False):
+        made = [
+            one(model.module, torch.from_numpy(np.array(model.prepare(picture, framed))[None]).to(device).float())
+            for picture in pictures
+        ]
+    return np.stack(made).astype(np.float32)
+
+
+def logits(module: Any, batch: Any) -> Any:
+    """The logits of a batch, a tensor."""
+    given = module(batch)
+    return given[0] if isinstance(given, tuple | list) else given
+
+
+@contextmanager
+def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) -> Iterator[None]:
+    """During one pass of this thread, ``tap(spot, output)`` at each spot; what it returns, if anything, goes on instead."""
+    here, calls, places = threading.get_ident(), dict[str, int](), dict(module.named_modules())
+
+    def hook(name: str) -> Callable[[Any, Any, Any], Any]:
+        def called(_: Any, __: Any, output: Any) -> Any:
+            if threading.get_ident() != here:
+                return None
+            calls[name] = calls.get(name, -1) + 1
+            return tap((name, calls[name]), output) if (name, calls[name]) in wanted else None
+
+        return called
+
+    wanted = set(spots)
+    handles = [places[name].register_forward_hook(hook(name)) for name in {name for name, _ in spots}]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def stages(module: Any, batch: Any, who: str) -> list[Spot]:
+    """Where each resolution of a convolutional network ends: the last 4-D output of each height and width above 1 x 1.
+
+    Padding layers are passed over: what they give is not a stage. Found once a module.
+    """
+    if module not in _known:
+        _known[module] = _ends(module, batch)
+    if not _known[module]:
+        raise SoritesError(f"scorer {who} needs feature maps (N x C x H x W), and this model makes none")
+    return _known[module]
+
+
+def _ends(module: Any, batch: Any) -> list[Spot]:
+    import torch
+
+    ends: dict[tuple[int, int], Spot] = {}
+    here, calls = threading.get_ident(), dict[str, int]()
+
+    def hook(name: str, counts: bool) -> Callable[[Any, Any, Any], None]:
+        def called(_: Any, __: Any, output: Any) -> None:
+            if threading.get_ident() != here:
+                return
+            calls[name] = calls.get(name, -1) + 1
+            if counts and isinstance(output, torch.Tensor) and output.ndim == 4 and output.shape[2] * output.shape[3] > 1:
+                size = (int(output.shape[2]), int(output.shape[3]))
+                ends.pop(size, None)
+                ends[size] = (name, calls[name])
+
+        return called
+
+    handles = [part.register_forward_hook(hook(name, not _pads(part))) for name, part in module.named_modules()]
+    try:
+        with torch.no_grad():
+            module(batch)
+    finally:
+        for handle in handles:
+            handle.remove()
+    return list(ends.values())
+
+
+def _pads(part: Any) -> bool:
+    return type(part).__module__ == "torch.nn.modules.padding"
+
+
+def named(module: Any, layers: Sequence[str], who: str) -> list[Spot]:
+    """Submodules by name, or by its end: ``layer4`` finds ``module.network.layer4``; what its first call gives counts."""
+    known = [name for name, _ in module.named_modules()]
+    found = [next((name for name in known if f".{name}".endswith(f".{layer}")), None) for layer in layers]
+    missing = [layer for layer, name in zip(layers, found, strict=True) if name is None]
+    if missing:
+        raise SoritesError(f"scorer {who}: this model has no layer {missing[0]!r}; it has {', '.join(known[1:9])}, ...")
+    return [(name, 0) for name in found if name is not None]

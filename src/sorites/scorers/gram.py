@@ -1,0 +1,150 @@
+"""Strangeness from Gram matrices: do a network's channels go together as they do for training pictures of the predicted class?"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core import Model, Outputs, Picture, add_scorer
+from sorites.errors import SoritesError
+from sorites.rng import digest
+from sorites.scorers import _network
+from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, logits_of, whole
+
+Bounds = dict[int, NDArray[np.float64]]
+"""Predicted class to the least and the largest of each value: 2 x K."""
+HELD = 1000
+"""Training pictures held out, at most, to learn how far each layer usually strays."""
+
+
+@add_scorer
+class gram(Fitted):
+    """How far the row sums of Gram matrices of powers 1 to ``powers`` leave the range they have on training pictures of the
+    predicted class, layer by layer, each over its usual deviation (Sastry and Oore 2020).
+
+    Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that of a ``held`` share of the
+    training pictures, chosen by a hash of their ids, from the range of the others; the range itself is of all.
+    """
+
+    needs: ClassVar = frozenset({"training", "layers"})
+
+    def __init__(self, powers: int = 5, layers: Sequence[str] = (), held: float = 0.1) -> None:
+        self.powers, self.layers = whole(powers, "gram", "powers"), tuple(layers)
+        if not 0 <= held < 1:
+            raise SoritesError(f"scorer gram: wanted held as a share of 0 or more and below 1, got {held!r}")
+        self.held = held
+        self._bounds: Bounds | None = None
+        self._sizes: tuple[int, ...] = ()
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
+        """Rows that say their own layout: how many layers, how many channels each, then the values layer by layer."""
+        return _network.rows(model, pictures, framed, self.name, self._one)
+
+    def _one(self, module: Any, batch: Any) -> Wide:
+        import torch
+
+        seen: dict[_network.Spot, Any] = {}
+        given = _network.named(module, self.layers, self.name) if self.layers else None
+        spots = given or _network.stages(module, batch, self.name)
+        with torch.no_grad(), _network.tapped(module, spots, lambda spot, maps: seen.update({spot: maps.clone()})):
+            module(batch)
+        maps = [seen[spot][0].double().flatten(1).cpu().numpy() for spot in spots]
+        values = [row_sums(m, power) for m in maps for power in range(1, self.powers + 1)]
+        return np.concatenate([[len(maps)], [len(m) for m in maps], *values])
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        every, others, held, count = Bounds(), Bounds(), list[Held](), 0
+        self._bounds, self._sizes = None, ()
+        for outputs, _ in batches:
+            best, rows = self._read(outputs)
+            count += len(rows)
+            for i, (label, row) in enumerate(zip(best, rows, strict=True)):
+                widen(every, label, row)
+                self._hold_out(held, others, Held(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row))
+        if not count:
+            raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
+        self.fitted = {"pictures": count, "classes": len(every), "held": len(held)}
+        self._usual = self._deviation(held, others)
+        self._bounds = every
+        return self
+
+    def _hold_out(self, held: list[Held], others: Bounds, one: Held) -> None:
+        """Into ``held`` if its hash is small, and the largest of those out again when they are too many: no order shows."""
+        if -one.key < self.held * 2**64:
+            heapq.heappush(held, one)
+            if len(held) <= HELD:
+                return
+            one = heapq.heappop(held)
+        widen(others, one.label, one.row)
+
+    def _deviation(self, held: Sequence[Held], others: Bounds) -> Wide:
+        """Mean deviation of each layer on the pictures held out; 1 where none strayed or none was held out."""
+        strayed = [self._by_layer(stray(one.row, others[one.label])) for one in sorted(held) if one.label in others]
+        mean = np.mean(strayed, axis=0) if strayed else np.ones(len(self._sizes))
+        return np.where(mean > 0, mean, 1.0)
+
+    def _read(self, outputs: Outputs) -> tuple[list[int], Wide]:
+        """Predicted classes, and the values after the layout, which must be that of the pictures it was fitted on."""
+        rows = self.inside(outputs).astype(np.float64)
+        best = logits_of(outputs, self.name).argmax(axis=1).tolist()
+        if not len(rows):
+            return best, rows
+        layers = int(rows[0, 0])
+        sizes = tuple(int(n) * self.powers for n in rows[0, 1 : 1 + layers])
+        if sizes != (self._sizes or sizes) or sum(sizes) + layers + 1 != rows.shape[1]:
+            raise SoritesError(f"scorer {self.name}: wanted layers of {self._sizes} values, as it was fitted, got {sizes}")
+        if self._bounds is None:
+            self._sizes = sizes
+        return best, rows[:, 1 + layers :]
+
+    def _by_layer(self, strayed: Wide) -> Wide:
+        return np.add.reduceat(strayed, np.cumsum((0, *self._sizes[:-1])))
+
+    def __call__(self, outputs: Outputs) -> Score:
+        bounds = self.ready(self._bounds)
+        best, rows = self._read(outputs)
+        strange = sorted(set(best) - bounds.keys())
+        if strange:
+            raise SoritesError(f"scorer {self.name}: no training picture was predicted as class {strange[0]}")
+        made = [(self._by_layer(stray(row, bounds[c])) / self._usual).sum() for c, row in zip(best, rows, strict=True)]
+        return np.array(made, np.float32)
+
+
+@dataclass(order=True)
+class Held:
+    """A training picture held out, ordered so that the largest hash comes first."""
+
+    key: int
+    label: int
+    row: Wide = field(compare=False)
+
+
+def _hash(name: object) -> int:
+    return int.from_bytes(digest("held", name, size=8), "little")
+
+
+def row_sums(maps: Wide, power: int) -> Wide:
+    """The row sums of the Gram matrix of ``maps ** power`` (C x HW), to the power's root with their sign.
+
+    A row sum is a channel against the sum of all channels: the C x C matrix is not needed.
+    """
+    raised = maps**power
+    sums = raised @ raised.sum(axis=0)
+    return np.asarray(np.sign(sums) * np.abs(sums) ** (1 / power))
+
+
+def widen(bounds: Bounds, label: int, row: Wide) -> None:
+    held = bounds.get(label)
+    bounds[label] = np.stack([row, row]) if held is None else np.stack([np.minimum(held[0], row), np.maximum(held[1], row)])
+
+
+def stray(row: Wide, bounds: Wide) -> Wide:
+    """How far outside its range each value is, relative to the end it passed."""
+    least, most = bounds
+    below = np.maximum(least - row, 0) / np.abs(least + 1e-6)
+    return np.asarray(below + np.maximum(row - most, 0) / np.abs(most + 1e-6))
