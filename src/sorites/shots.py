@@ -56,7 +56,7 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
         image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
         for moved in shift.sweep(image, stops, rng):
             stop, shot = left[0]
-            if not np.isfinite(moved).all():
+            if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
             told = {} if shift.told is None else dict(shift.told(image, stop, copy.deepcopy(rng)))
             shot = replace(shot, picture=core.to_picture(moved), told=told)
