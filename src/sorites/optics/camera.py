@@ -1,9 +1,6 @@
-"""A camera from light to raw numbers: luminance in cd/m2, time in s, electrons a pixel, digital numbers (DN).
+"""A camera in units: luminance in cd/m2, time in s, lengths in um, electrons a pixel, digital numbers (DN).
 
-Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw saturates at H = 78 / ISO. The sensor
-counts photons (Poisson) and adds read noise, part of it before the ISO gain and part after, which is why a dark picture is
-cleaner at high ISO than pushed later. A picture smaller than its patch of the sensor is the mean of ``area`` pixels, and its
-noise variance falls by that number.
+Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw saturates at H = 78 / ISO.
 """
 
 from __future__ import annotations
@@ -20,8 +17,6 @@ from sorites.optics.convolve import Kernel
 from sorites.optics.psf import psf
 
 Light = NDArray[np.float32]
-FEW = 30.0
-"""Electrons below which counts follow Poisson's law itself, above a normal law of the same mean and variance."""
 WAVELENGTHS_UM = (0.60, 0.54, 0.46)
 """Where the red, green and blue filters of a sensor pass most."""
 
@@ -98,95 +93,6 @@ class Body:
             if not (isinstance(value, int | float) and low <= value <= high):
                 raise SoritesError(f"camera {self.name}: {name} goes from {low:g} to {high:g}{unit}, got {value!r}")
         return exposure
-
-
-@dataclass(frozen=True)
-class Draw:
-    """The chance in one shot, drawn before the camera is set: where each value stands among its possible photon counts, and its
-    read noise. The same draw under two settings is the same luck, so that only the setting differs."""
-
-    photons: NDArray[np.uint16]
-    read: Light
-
-    @functools.cached_property
-    def normal(self) -> Light:
-        """The photons' place as a normal deviate, for counts large enough."""
-        return _normal()[self.photons]
-
-    @classmethod
-    def of(cls, shape: tuple[int, ...], rng: np.random.Generator) -> Draw:
-        photons = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
-        return cls(photons, rng.standard_normal(shape, dtype=np.float32))
-
-    def again(self, shot: int) -> Draw:
-        """The chance in another shot of the same scene."""
-        step = 7919 * shot
-        return Draw(np.roll(self.photons, step), np.roll(self.read, step)) if shot else self
-
-
-def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0) -> Light:
-    """Digital numbers from the mean electrons a pixel, each the mean of ``area`` pixels; a single pixel gives a whole number.
-
-    Never above ``white_dn``, never below 0; no light is ``black_dn`` plus read noise.
-    """
-    counts = electrons * np.float32(area)
-    rounding = 0.0 if area == 1 else 1 / (12 * body.dn_per_e(iso) ** 2)
-    read = np.float32(math.sqrt((body.noise_e(iso) ** 2 + rounding) * area))
-    few = counts < FEW
-    if not few.any():
-        noisy = _many(counts, draw.normal, read)
-    elif few.all():
-        noisy = _poisson(counts, draw.photons) + draw.read * read
-    else:
-        noisy = _many(counts, draw.normal, read)
-        noisy[few] = _poisson(counts[few], draw.photons[few]) + draw.read[few] * read
-    noisy *= np.float32(body.dn_per_e(iso) / area)
-    noisy += np.float32(body.black_dn)
-    if area == 1:
-        np.rint(noisy, out=noisy)
-    return np.clip(noisy, 0, body.white_dn, out=noisy)
-
-
-def _many(counts: Light, normal: Light, read: np.float32) -> Light:
-    noisy: Light = np.sqrt(counts + read * read)
-    noisy *= normal
-    noisy += counts
-    return noisy
-
-
-@functools.cache
-def _normal() -> Light:
-    """Normal quantiles of the 65536 places a draw can take."""
-    from scipy.special import ndtri
-
-    return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), np.float32)
-
-
-STEPS = 48
-"""Rows of the Poisson table per unit of the square root of the rate."""
-
-
-def _poisson(rates: Light, place: NDArray[np.uint16]) -> Light:
-    """Poisson counts by inversion: the law of the nearest rate in the table, the mean made exact."""
-    row = (np.sqrt(rates) * np.float32(STEPS) + np.float32(0.5)).astype(np.int32)
-    nearest = row.astype(np.float32) * np.float32(1 / STEPS)
-    row <<= 12
-    row += place >> 4
-    counts = np.take(_poisson_table(), row, mode="clip").astype(np.float32)
-    counts += rates
-    counts -= nearest * nearest
-    return counts
-
-
-@functools.cache
-def _poisson_table() -> NDArray[np.uint8]:
-    """Quantiles of 4096 slices of probability for each rate (k / STEPS)^2 up to ``FEW``, flat."""
-    from scipy.special import pdtr
-
-    rates = (np.arange(int(math.sqrt(FEW) * STEPS) + 2) / STEPS) ** 2
-    slices = (np.arange(4096) + 0.5) / 4096
-    below = pdtr(np.arange(80)[:, None], rates).T
-    return np.concatenate([np.searchsorted(row, slices) for row in below]).astype(np.uint8)
 
 
 def blur_size(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> int:

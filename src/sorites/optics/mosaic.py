@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from sorites.optics.camera import Body, Draw, Light, raw
+from sorites.optics.camera import Body, Light
+from sorites.optics.sensor import Draw, raw
 
 COLOUR = np.array([[0, 1], [1, 2]])
 """Which channel each pixel of a 2 x 2 block sees: red, green, green, blue."""

@@ -18,10 +18,11 @@ from sorites import es_grid
 from sorites.core import Image
 from sorites.errors import SoritesError
 from sorites.optics import convolve
-from sorites.optics.camera import Body, Draw, Exposure, Light, blur, blur_size, raw
+from sorites.optics.camera import Body, Exposure, Light, blur, blur_size
 from sorites.optics.develop import develop, jpeg
 from sorites.optics.metering import program
 from sorites.optics.mosaic import through_mosaic
+from sorites.optics.sensor import Draw, raw
 
 SMALLEST = 16
 """Pixels a side below which a picture has nothing to photograph."""
@@ -113,11 +114,12 @@ class Scene:
     def shoot(self, lamp: str, exposure: Exposure, light: Light, shot: int = 0) -> Image:
         """One picture, 0..1; ``light`` is what ``through`` gave for the aperture."""
         collected = self.body.electrons(exposure) / np.array(self.body.balance)
-        electrons = light * (self.studio.white[lamp] * collected).astype(np.float32)
-        electrons += (np.array(self.studio.veil[lamp]) * collected).astype(np.float32)
+        row = light.shape[1]  # whole rows at a time: a loop over three channels costs more than the sums
+        electrons = light.reshape(len(light), -1) * np.tile(self.studio.white[lamp] * collected, row).astype(np.float32)
+        electrons += np.tile(np.array(self.studio.veil[lamp]) * collected, row).astype(np.float32)
         area = self.area * self.body.averaged(exposure.iso)
         take = through_mosaic if self.mosaic else raw
-        numbers = take(electrons, exposure.iso, self.draw.again(shot), self.body, area)
+        numbers = take(electrons.reshape(light.shape), exposure.iso, self.draw.again(shot), self.body, area)
         return jpeg(develop(numbers, self.body, exposure.iso, area), self.studio.quality)
 
 
