@@ -1,0 +1,29 @@
+"""The published grids, against the paper's numbering."""
+
+from __future__ import annotations
+
+import pytest
+
+from sorites import es_grid
+
+
+@pytest.mark.parametrize(
+    ("split", "number", "wanted"),
+    [
+        ("test", 1, (250, 1 / 4, 5.0)),
+        ("test", 14, (2000, 1 / 60, 9.0)),
+        ("test", 27, (16000, 1 / 1000, 16.0)),
+        ("val", 1, (200, 0.4, 5.0)),
+        ("val", 22, (800, 1 / 20, 8.0)),
+        ("val", 64, (12800, 1 / 1250, 20.0)),
+    ],
+)
+def test_numbers_stand_for_the_published_settings(split: str, number: int, wanted: tuple[float, float, float]) -> None:
+    params = es_grid.manual(split, "on")[number - 1]
+    assert (params["iso"], params["shutter"], params["aperture"]) == wanted
+
+
+def test_every_setting_is_there_once() -> None:
+    whole = es_grid.grid("val", "test")
+    assert len(whole) == 2 * (64 + 27 + 5)
+    assert len({str(sorted(params.items())) for params in whole}) == len(whole)
