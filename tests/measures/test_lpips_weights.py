@@ -1,0 +1,33 @@
+"""Weights read as arrays and nothing else."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+
+from sorites.errors import SoritesError
+from sorites.measures.lpips_weights import ArraysOnly, alexnet
+
+
+class Trap:
+    def __reduce__(self) -> tuple[object, tuple[str]]:
+        return print, ("opened",)
+
+
+def test_a_pickle_that_calls_anything_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SoritesError, match=r"hold builtins.print, which is not an array"):
+        ArraysOnly(io.BytesIO(pickle.dumps({"a": Trap()}, protocol=4))).load()
+    assert capsys.readouterr().out == ""
+
+
+def test_alexnets_layers_have_their_published_shapes() -> None:
+    layers = alexnet()
+    assert [kernel.shape for kernel, _, _ in layers] == [
+        (64, 3, 11, 11), (192, 64, 5, 5), (384, 192, 3, 3), (256, 384, 3, 3), (256, 256, 3, 3),
+    ]  # fmt: skip
+    assert all(bias.shape == head.shape == (len(kernel),) for kernel, bias, head in layers)
+    assert all((head >= 0).all() for _, _, head in layers)
+    assert all(kernel.dtype == np.float32 for kernel, _, _ in layers)
