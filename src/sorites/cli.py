@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sorites.kernels_cli import app as kernels_app
+from sorites.measure_cli import decompose_app, measure
 
 if TYPE_CHECKING:
     from sorites.suite import Suite
@@ -250,6 +251,8 @@ def check(
 
 
 app.add_typer(kernels_app, name="kernels")
+app.add_typer(decompose_app, name="decompose")
+app.command()(measure)
 
 
 @app.callback(invoke_without_command=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,12 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites import core, splits
+from sorites import plan as plans
 from sorites.core import Picture, Sample, Source
 from sorites.errors import SoritesError
+from sorites.folder import read_info
 from sorites.labels import Labels
+from sorites.labels import labels as labels_of
 from sorites.measures.decompose import Split
 from sorites.measures.levels import level_of, uniform
 from sorites.measures.neighbours import kth_distance
@@ -29,8 +32,8 @@ from sorites.referees.referee import Features, Referee, features
 from sorites.referees.referee import referee as named
 from sorites.rng import digest
 from sorites.shots import shots
-from sorites.suite import Measure
-from sorites.table import write_bytes, write_facts
+from sorites.suite import Measure, parse
+from sorites.table import write, write_bytes, write_facts
 
 HALVES = ("semantic", "covariate")
 COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
@@ -69,6 +72,28 @@ def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[
     for item in items:
         yield item
         tick(1)
+
+
+def asked(sem_edges: str = "", cov_edges: str = "", **plain: Any) -> Measure:
+    """From words of the command line."""
+    try:
+        edges = [tuple(float(part) for part in text.split(",") if part) for text in (sem_edges, cov_edges)]
+    except ValueError as error:
+        raise SoritesError(f"edges are numbers with commas between, such as 0.1,0.2: {error}") from error
+    return Measure(**plain, sem_edges=edges[0], cov_edges=edges[1])
+
+
+def measure(
+    what: str, how: Measure, labels: str | None = None, out: str | Path = "degrees.parquet", bar: Bar | None = None
+) -> Measured:
+    """A run folder, whose images get facts beside its table; or a source by name, whose degrees are written to ``out``."""
+    if (Path(what) / "run.json").exists():
+        info = read_info(what)
+        return measure_run(plans.make(parse({**info["suite"], "models": ()}, "run.json")), Path(what), how, bar)
+    space = labels_of(labels or named(how.referee).labels or "imagenet")
+    found = measure_source(core.source(what, space), how, space, bar)
+    write(found.rows, Path(out))
+    return replace(found, told={**found.told, "path": str(out)})
 
 
 def measure_source(source: Source, how: Measure, labels: Labels | None = None, bar: Bar | None = None) -> Measured:
@@ -111,23 +136,30 @@ def _measured(key: str, keys: Sequence[str], degrees: dict[str, NDArray[np.float
     return Measured(rows, told)
 
 
-def measure_run(plan: Plan, folder: Path, how: Measure, bar: Bar | None = None) -> Path:
+def measure_run(plan: Plan, folder: Path, how: Measure, bar: Bar | None = None) -> Measured:
     """Every image of a run: degrees and levels as facts beside its table, and the edges beside those.
 
     Pictures are made again, not stored. What was measured in the same way already is not measured again.
     """
-    record = folder / "facts" / "degrees.json"
-    if record.exists() and json.loads(record.read_text(encoding="utf-8"))["asked"] == how.model_dump(mode="json"):
-        return folder / "facts" / "degrees.parquet"
-    held = ruler(how, plan.labels, bar)
+    if held := _held(folder, how):
+        return held
+    judge = ruler(how, plan.labels, bar)
     keys: list[str] = []
     tick = bar("measuring", plan.images()) if bar else lambda n: None
-    found = features(held.referee, ticked(_images(plan, keys), tick))
-    measured = _measured("image_id", keys, held.degrees(found), how, held)
+    found = features(judge.referee, ticked(_images(plan, keys), tick))
+    measured = _measured("image_id", keys, judge.degrees(found), how, judge)
     path = write_facts(folder, "degrees", as_facts(measured.rows))
-    told = {"asked": how.model_dump(mode="json"), "told": measured.told}
-    write_bytes(json.dumps(told, indent=1).encode(), record)
-    return path
+    told = {**measured.told, "asked": how.model_dump(mode="json"), "path": str(path)}
+    write_bytes(json.dumps(told, indent=1).encode(), folder / "facts" / "degrees.json")
+    return replace(measured, told=told)
+
+
+def _held(folder: Path, how: Measure) -> Measured | None:
+    record, facts = folder / "facts" / "degrees.json", folder / "facts" / "degrees.parquet"
+    if not record.exists() or not facts.exists():
+        return None
+    told = json.loads(record.read_text(encoding="utf-8"))
+    return Measured(pl.read_parquet(facts), told) if told["asked"] == how.model_dump(mode="json") else None
 
 
 def as_facts(rows: pl.DataFrame) -> pl.DataFrame:

@@ -6,15 +6,16 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sorites import core
 from sorites.cache import cache
 from sorites.core import Source
 from sorites.errors import SoritesError
+from sorites.labels import labels as labels_of
 from sorites.measures.decompose import Split, Training, decompose
 from sorites.measures.texts import LOOKS, Looks, triplets
 from sorites.measures.zero_shot import accuracies
@@ -121,5 +122,13 @@ def examples_of(referee: Referee, source: Source) -> Examples:
     return Examples(found, labels, np.full(len(held), -1, np.int64))
 
 
-def told(made: Recipe, split: Split) -> dict[str, Any]:
-    return {**asdict(made.training), "labels": len(made.labels), "looks": len(made.looks), "orthogonality": split.error}
+def report(referee: Referee, split: Split, made: Recipe, check: str | None, limit: int | None) -> pl.DataFrame | None:
+    """``judged`` on the pictures of a source, else on those the referee holds out: first to choose by, then to test by."""
+    if check is not None:
+        source = core.source(check, labels_of(made.labels))
+        fair = sorted(source, key=lambda sample: digest(sample.id))[:limit]
+        return judged(referee, split, made, examples_of(referee, Source(source.name, fair)))
+    if referee.examples is None or made.labels != referee.labels or made.looks != referee.looks:
+        return None
+    parts = {part: judged(referee, split, made, referee.examples(part)) for part in ("validation", "test")}
+    return pl.concat([frame.select(pl.lit(part).alias("pictures"), "*") for part, frame in parts.items()])

@@ -26,7 +26,10 @@ PARTS = ("test", "validation")
 
 
 def part_of(label: int, look: int) -> str:
-    """Which pictures of a class in a look serve for what: one look of every class is only for the test, another only for
-    choosing margin and epochs, and the rest, photographs among them, for learning. Every look lacks two classes at most."""
-    turn = (look - 1 + label) % (len(LOOKS) - 1)
-    return PARTS[turn] if look and turn < len(PARTS) else "training"
+    """Which pictures of a class in a look serve for what: learning, the test alone, or choosing margin and epochs alone.
+
+    Four looks are kept from half of the classes for the test and four others for the choosing, so that a look by itself tells
+    no more than one class of five. Photographs and the other four looks are learnt with every class.
+    """
+    turn = look % 3 - 1
+    return PARTS[turn] if look and turn >= 0 and (label + look // 3) % 2 == 0 else "training"

@@ -1,8 +1,8 @@
 """The referee of the embedded case, made here: EfficientNet-lite0's frozen features and a small tower of words.
 
 It is taught on CIFAR-10's training photographs, drawn in thirteen looks by the shift ``style``, with captions that name class and
-look. It knows all ten classes, also the four that the classifiers it judges never saw. One look of every class is held out to
-choose by, and one to test by: on those its alignment is measured. Taught once, in about a minute; then kept in the user's cache.
+look. It knows all ten classes, also the four that the classifiers it judges never saw. Some pairs of class and look it is
+never shown: on those its alignment is measured. Taught once, in about a minute; then kept in the user's cache.
 """
 
 from __future__ import annotations
@@ -140,4 +140,5 @@ def _teach(backbone: Model, count: int) -> Towers:
     place = {pair: i for i, pair in enumerate(pairs)}
     captions = [[way.replace("{}", CLASSES[label]) for way in list(LOOKS.values())[look]] for label, look in pairs]
     caption = np.array([place[one.label, one.look] for one in some], np.int64)
-    return teach(Lesson(_seen(backbone, some), caption, captions))
+    of_class, of_look = np.array(pairs, np.int64).T.copy()
+    return teach(Lesson(_seen(backbone, some), caption, captions, (of_class, of_look)))

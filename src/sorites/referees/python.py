@@ -1,7 +1,8 @@
 """Your own image-text model: ``python:module:name``, with the module installed or in the current folder.
 
 ``name`` is an object with ``images(pictures)`` and ``texts(sentences)``, or something that gives one when called without
-arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both give N x D. ``version`` may say which weights they are.
+arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both give N x D. ``version`` may say which weights they are,
+``labels`` and ``looks`` (templates by look) which texts its space is to be split by.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def python(argument: str | None) -> Referee:
 
 def as_referee(name: str, thing: Any) -> Referee:
     """A referee from anything this module's docstring names."""
-    made = thing if hasattr(thing, "images") else thing() if callable(thing) else thing
+    ready = hasattr(thing, "images") and not isinstance(thing, type)
+    made = thing() if not ready and callable(thing) else thing
     if isinstance(made, Referee):
         return made
     if not callable(getattr(made, "images", None)) or not callable(getattr(made, "texts", None)):
@@ -49,4 +51,5 @@ def as_referee(name: str, thing: Any) -> Referee:
     def texts(sentences: Sequence[str]) -> Features:
         return checked(name, made.texts(list(sentences)), len(sentences))
 
-    return Referee(name, images, texts, str(getattr(made, "version", "")))
+    own = getattr(made, "labels", ()), getattr(made, "looks", ())
+    return Referee(name, images, texts, str(getattr(made, "version", "")), tuple(own[0]), tuple(map(tuple, own[1])))
