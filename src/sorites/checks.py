@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from sorites import core, table
-from sorites.core import MODELS, SCORERS, SHIFTS, SOURCES, split_spec
+from sorites.core import MODELS, SHIFTS, SOURCES, split_spec
 from sorites.errors import SoritesError
 from sorites.folder import read_info, read_manifest, slug
 from sorites.labels import labels
@@ -34,7 +34,7 @@ def check_suite(spec: str) -> str:
     for model in suite.models:
         MODELS.get(split_spec(model)[0])
     for scorer in suite.scorers:
-        SCORERS.get(scorer)
+        core.scorer(scorer)
     source = core.source(suite.source, names)
     held = {sample.shift for sample in source}
     stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}

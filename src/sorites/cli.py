@@ -102,7 +102,11 @@ def run(
     padding: Padding = None,
     option: Options = None,
     scorer: Annotated[
-        list[str] | None, typer.Option("--scorer", metavar="NAME", help="Also keep this strangeness score; may be repeated.")
+        list[str] | None,
+        typer.Option("--scorer", metavar="NAME", help="Also keep this strangeness: energy, knn, 'knn(k=10)'; may be repeated."),
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option("--fit", metavar="SOURCE", help="Training pictures for scorers that remember some.")
     ] = None,
     labels: LabelFile = None,
     limit: Limit = None,
@@ -126,6 +130,7 @@ def run(
         "source": source,
         "models": tuple(model or ()),
         "scorers": tuple(scorer or ()),
+        "fit": None if fit is None else {"source": fit},
         "labels": labels,
         "limit": limit,
         "seed": seed,
@@ -134,9 +139,23 @@ def run(
     plan = plans.make(_overridden(suite, shift, level, severity, _options(kernels, padding, option), **plain))
     if keep_features:
         typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
+    elif plan.fit:
+        typer.echo(f"outputs of {len(plan.fit)} training pictures will take {runner.training_bytes(plan) / 1e6:.1f} MB", err=True)
     with bars() as bar:
         folder = runner.execute(plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
     said(folder)
+
+
+@app.command()
+def score(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made with --keep-features.")],
+    scorer: Annotated[list[str], typer.Option("--scorer", metavar="NAME", help="The scorer to add; may be repeated.")],
+) -> None:
+    """Add a scorer's rows to a finished run from its kept features; no model looks again."""
+    from sorites.score import score as add
+
+    for name, rows in add(run, scorer).items():
+        typer.echo(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")
 
 
 @app.command()

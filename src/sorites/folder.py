@@ -33,9 +33,11 @@ ASIDE = ("about", "refine", "reference", "measure")
 
 def describe(plan: Plan) -> dict[str, Any]:
     """What the run's numbers follow from; its hash is the run's id. Batch and workers change no row, ``ASIDE`` no grid row."""
-    suite = plan.suite.model_dump(mode="json", exclude=set(ASIDE))
+    suite = plan.suite.model_dump(mode="json", exclude={*ASIDE, *(() if plan.suite.fit else ("fit",))})
+    training = {"fit": digest(*(f"{s.id} {s.label}" for s in plan.fit), size=8).hex()} if plan.suite.fit else {}
     what = {
         "suite": suite,
+        **training,
         "labels": digest(*plan.labels.ids, size=8).hex(),
         "stops": {name: list(stops) for name, stops in plan.stops.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
@@ -86,6 +88,13 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise SoritesError(f"cannot make the run folder {folder}: {error.strerror}") from error
+    with locked(folder):
+        yield _claim(folder, plan)
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Nobody else writes into the run folder meanwhile."""
     lock = filelock.FileLock(folder / "run.lock", timeout=0)
     try:
         lock.acquire()
@@ -94,7 +103,7 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
     except OSError as error:
         raise SoritesError(f"cannot make the run folder {folder}: {error}") from error
     try:
-        yield _claim(folder, plan)
+        yield
     finally:
         lock.release()
 
@@ -106,6 +115,7 @@ def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
     if (folder / "run.json").exists():
         held = read_info(folder)
         _same(folder, held, info)
+        info |= {"scored": held["scored"]} if "scored" in held else {}
         for key in ASIDE:
             info["suite"][key] = info["suite"][key] or held["suite"].get(key)
         if not read_manifest(folder).equals(manifest):
@@ -175,3 +185,16 @@ def shard(folder: Path, unit: Unit, model: str) -> Path:
 
 def features(folder: Path, unit: Unit, model: str) -> Path:
     return folder / "features" / f"{_named(unit, model)}.safetensors"
+
+
+def scores(folder: Path, stem: str, scorer: str) -> Path:
+    """The rows of a scorer added later, beside the shard called ``stem``."""
+    return folder / "predictions" / f"{stem}--{slug(scorer)}.parquet"
+
+
+def fits(folder: Path, unit: Unit, model: str) -> Path:
+    return folder / "fits" / f"{_named(unit, model)}.safetensors"
+
+
+def head(folder: Path, model: str) -> Path:
+    return folder / "heads" / f"{slug(model)}.safetensors"

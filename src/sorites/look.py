@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -16,6 +16,7 @@ from sorites.core import Box, Model, Outputs, Picture, Scorer
 from sorites.errors import SoritesError
 from sorites.plan import Plan
 from sorites.shots import Shot, reason
+from sorites.strange import Scored, looked, needs, own, refuse, scored
 
 Record = dict[str, object]
 T = TypeVar("T")
@@ -35,14 +36,14 @@ def look(
 ) -> dict[str, Seen]:
     """Show the images to the models, a batch at a time; a batch is the most that is held in memory."""
     seen = {name: Seen() for name in models or plan.models}
-    for some in _batches(images, batch):
+    for some in batches(images, batch):
         for name, kept in seen.items():
             _look(plan, plan.models[name], some, kept)
         tick(len(some) * len(seen))
     return seen
 
 
-def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
+def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
     source = iter(items)
     while some := list(islice(source, size)):
         yield some
@@ -51,22 +52,26 @@ def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def _look(plan: Plan, model: Model, some: Sequence[Shot], kept: Seen) -> None:
     ids = [plan.image_id(shot.sample, shot.shift, shot.setting) for shot in some]
     found = [shot.error or "no picture" if shot.picture is None else None for shot in some]
-    verdicts = _verdicts(plan, model, some, found)
-    for shot, image_id, (one, error) in zip(some, ids, verdicts, strict=True):
+    given = verdicts(plan, model, some, found)
+    scores = _scores(plan, model, some, [one for one, _ in given])
+    for i, (shot, image_id, (one, error)) in enumerate(zip(some, ids, given, strict=True)):
         base = {"image_id": image_id, **_about(plan, shot, model)}
-        kept.records += _error_rows(plan, base, error) if one is None else _judged(plan, model, shot, one, base)
+        mine = {name: column[i] for name, column in scores.items()}
+        kept.records += _error_rows(plan, base, error) if one is None else _judged(plan, model, shot, one, base, mine)
         if one is not None:
             kept.outputs.append(one)
             kept.image_ids.append(image_id)
 
 
-def _verdicts(plan: Plan, model: Model, some: Sequence[Shot], errors: Sequence[str | None]) -> list[tuple[Outputs | None, str]]:
+def is_framed(plan: Plan, shot: Shot) -> bool:
+    return shot.sample.framed or plan.suite.frame is not None
+
+
+def verdicts(plan: Plan, model: Model, some: Sequence[Shot], errors: Sequence[str | None]) -> list[tuple[Outputs | None, str]]:
     """For each shot its outputs, or none and why."""
     found: list[tuple[Outputs | None, str]] = [(None, error or "") for error in errors]
     for framed in (True, False):
-        places = [
-            i for i, s in enumerate(some) if s.picture is not None and (s.sample.framed or plan.suite.frame is not None) is framed
-        ]
+        places = [i for i, s in enumerate(some) if s.picture is not None and is_framed(plan, s) is framed]
         pictures = [picture for i in places if (picture := some[i].picture) is not None]
         for place, verdict in zip(places, outputs_of(model, pictures, framed), strict=True):
             found[place] = verdict
@@ -127,28 +132,41 @@ def _box(box: Box) -> Record:
 
 def _error_rows(plan: Plan, base: Record, error: str) -> list[Record]:
     rows: list[Record] = [{"output": "label"}]
-    rows += [{"output": "ood", "scorer": name} for name in plan.suite.scorers]
+    rows += [{"output": "ood", "scorer": name} for name in plan.scorers]
     return [{**base, **row, "error": error} for row in rows]
 
 
-def _judged(plan: Plan, model: Model, shot: Shot, one: Outputs, base: Record) -> list[Record]:
+def _judged(plan: Plan, model: Model, shot: Shot, one: Outputs, base: Record, scores: Mapping[str, Scored]) -> list[Record]:
     """The label row, and one more a scorer; ``correct`` stands on all of them."""
     verdict = _verdict(plan, model, shot, one)
     records = [{**base, "output": "label", **verdict}]
-    for name, score_of in plan.scorers.items():
-        score, error = _score(name, score_of, one)
+    for name, (score, error) in scores.items():
         bad = {} if error is None else {"correct": None, "error": error}
         records.append({**base, "output": "ood", "scorer": name, **verdict, "score": score, **bad})
     return records
 
 
-def _score(name: str, score_of: Scorer, one: Outputs) -> tuple[float | None, str | None]:
-    """The strangeness of one picture, or none and why."""
-    try:
-        score = float(score_of(one)[0])
-    except Exception as error:
-        return None, reason(error, f"scorer {name}")
-    return (score, None) if np.isfinite(score) else (None, f"scorer {name} gave {score}")
+def _scores(plan: Plan, model: Model, some: Sequence[Shot], ones: Sequence[Outputs | None]) -> dict[str, list[Scored]]:
+    """Scorer to one entry a shot; those that the model could not see have none."""
+    return {name: _score(plan, model, name, scorer, some, ones) for name, scorer in plan.scorers_of(model.name).items()}
+
+
+def _score(
+    plan: Plan, model: Model, name: str, scorer: Scorer, some: Sequence[Shot], ones: Sequence[Outputs | None]
+) -> list[Scored]:
+    found: list[Scored] = [(None, None)] * len(some)
+    seen: dict[int, Outputs] = {}
+    for i, (shot, one) in enumerate(zip(some, ones, strict=True)):
+        if one is None or shot.picture is None:
+            continue
+        inside, error = looked(scorer, name, model, one, shot.picture, is_framed(plan, shot))
+        if inside is None:
+            found[i] = (None, error)
+        else:
+            seen[i] = inside
+    for i, score in zip(seen, scored(name, scorer, list(seen.values())), strict=True):
+        found[i] = score
+    return found
 
 
 def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
@@ -179,8 +197,17 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
         if wide != wanted:
             raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
         for scorer, score_of in plan.scorers.items():
-            failed = _score(scorer, score_of, one)[1]
-            if failed:
-                raise SoritesError(f"{scorer} cannot score what {name} gives for a plain grey picture: {failed}")
+            _try_scorer(scorer, score_of, model, one, grey)
         tried[name] = one
     return tried
+
+
+def _try_scorer(name: str, scorer: Scorer, model: Model, one: Outputs, grey: Picture) -> None:
+    """What it needs must be there; one that is to be fitted is not asked for a score before it is."""
+    refuse(name, scorer, model, one)
+    mine = own(scorer, model)
+    inside, failed = looked(mine, name, model, one, grey, False)
+    if inside is not None and "training" not in needs(scorer):
+        failed = scored(name, mine, [inside])[0][1] or ""
+    if failed:
+        raise SoritesError(f"{name} cannot score what {model.name} gives for a plain grey picture: {failed}")

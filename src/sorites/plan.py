@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.rng import digest
-from sorites.suite import Dial, Frame, Suite
+from sorites.suite import Dial, Fit, Frame, Suite
 
 SLICE = 16
 """Samples in a unit: small enough to resume and to share out, large enough to batch."""
@@ -61,8 +61,16 @@ class Plan:
     """Where each of those goes."""
     columns: Mapping[str, Columns]
     scorers: Mapping[str, Scorer]
+    """As the suite names them, not yet fitted."""
     framed: Callable[[str], Picture]
     """The clean picture of a sample by its id, framed; the last few slices are kept."""
+    fit: Sequence[Sample] = ()
+    """The training pictures of scorers, in order."""
+    fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
+    """Model to its own scorers, ready to be called."""
+
+    def scorers_of(self, model: str) -> Mapping[str, Scorer]:
+        return self.fitted.get(model, self.scorers)
 
     def units(self) -> list[Unit]:
         """Slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
@@ -106,7 +114,9 @@ def frame_of(frame: Frame | None, sample: Sample) -> Picture:
     return picture if frame is None or sample.framed else frame(picture)
 
 
-def make(suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None) -> Plan:
+def make(
+    suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None, fit: Source | None = None
+) -> Plan:
     """Resolve every name in the suite; the first that is wrong is an error before any work is done."""
     labels = labels_of(suite.labels)
     read = core.source(suite.source, labels) if source is None else source
@@ -120,7 +130,20 @@ def make(suite: Suite, source: Source | None = None, models: Mapping[str, Model]
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in suite.scorers}
     framed = _framed(suite.frame, groups[CLEAN])
-    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed)
+    training = _training(suite.fit, labels, fit) if suite.fit else ()
+    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training)
+
+
+def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
+    read = core.source(fit.source, labels) if source is None else source
+    clean = [sample for sample in _in_order(read) if sample.shift == CLEAN]
+    _unique(clean)
+    held = [sample for sample in clean if fit.split is None or sample.split == fit.split]
+    if not held:
+        splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
+        of = "" if fit.split is None else f" of the split {fit.split!r}; its splits are {splits}"
+        raise SoritesError(f"fit: the source {fit.source} holds no clean pictures{of}")
+    return held[: fit.limit]
 
 
 def _columns(model: Model, labels: Labels) -> Columns:

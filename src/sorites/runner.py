@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from sorites import fitting
 from sorites import folder as folders
 from sorites import plan as plans
 from sorites.core import Model, Source
@@ -42,6 +43,7 @@ def run(
     levels: Sequence[int] = (),
     severities: Sequence[float] = (),
     scorers: Sequence[str] = (),
+    fit: str | Source | None = None,
     options: Mapping[str, Any] | None = None,
     labels: str | Sequence[str] | None = None,
     limit: int | None = None,
@@ -65,13 +67,18 @@ def run(
         severities=severities,
         options=options,
         scorers=tuple(scorers),
+        fit=None if fit is None else {"source": fit.name if isinstance(fit, Source) else fit},
         labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
         limit=limit,
         seed=seed,
         refine=refine,
     )
-    plan = plans.make(recipe, source if isinstance(source, Source) else None, objects)
+    plan = plans.make(recipe, _as_source(source), objects, _as_source(fit))
     return read(execute(plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar))
+
+
+def _as_source(thing: str | Source | None) -> Source | None:
+    return thing if isinstance(thing, Source) else None
 
 
 def _as_model(thing: Model | Callable[..., Any]) -> Model:
@@ -100,6 +107,7 @@ def execute(
     if not plan.models:
         raise SoritesError(f'suite {plan.suite.name} names no model: add --model NAME. See "sorites list models".')
     start = ENGINES.get(engine)
+    fitting.refuse_unfitted(plan)
     try_models(plan)
     run_id = folders.describe(plan)["run_id"]
     folder = Path(out) if out is not None else default_folder(plan)
@@ -110,6 +118,8 @@ def execute(
         def job(units: Sequence[Unit], work: Callable[[Unit], None]) -> Iterator[Unit]:
             return start(units, work, workers or os.cpu_count() or 1)
 
+        if _unfinished(plan, folder, keep_features, bool(info["suite"]["refine"])):
+            plan = fitting.fitted(plan, folder, batch, job, keep_features, bar)
         grid = functools.partial(_grid, plan, folder, run_id, batch, keep_features)
         _stage(plan, folder, plan.units(), grid, job, keep_features, "evaluating", bar)
         if info["suite"]["refine"]:
@@ -117,6 +127,12 @@ def execute(
             _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
         after(plan, folder, bar)
     return folder
+
+
+def _unfinished(plan: Plan, folder: Path, keep_features: bool, refine: bool) -> bool:
+    return any(_missing(plan, folder, unit, keep_features) for unit in plan.units()) or (
+        refine and any(_missing(plan, folder, unit, False) for unit in plan.probes())
+    )
 
 
 def after(plan: Plan, folder: Path, bar: Bar | None = None) -> None:
@@ -134,9 +150,19 @@ def default_folder(plan: Plan) -> Path:
 
 
 def feature_bytes(plan: Plan) -> int:
-    """What ``keep_features`` will take on disk."""
-    wide = [sum(0 if part is None else part.nbytes for part in (o.features, o.logits)) for o in try_models(plan).values()]
-    return plan.images() * sum(wide)
+    """What ``keep_features`` will take on disk, training pictures and last layers with it."""
+    heads = sum(sum(part.nbytes for part in model.head) for model in plan.models.values() if model.head)
+    return (plan.images() + len(plan.fit)) * _wide(plan) + heads
+
+
+def training_bytes(plan: Plan) -> int:
+    """What the outputs of training pictures will take on disk; what scorers see inside a model comes on top."""
+    return len(plan.fit) * _wide(plan)
+
+
+def _wide(plan: Plan) -> int:
+    """Bytes of one picture's outputs, all models together."""
+    return sum(sum(part.nbytes for part in (one.features, one.logits) if part is not None) for one in try_models(plan).values())
 
 
 def _stage(

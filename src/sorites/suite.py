@@ -113,6 +113,14 @@ class Measure(_Strict):
     """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
 
 
+class Fit(_Strict):
+    """Where scorers that remember training pictures get them: the clean pictures of a source, in a fair order."""
+
+    source: str
+    split: str | None = None
+    limit: StrictInt | None = Field(default=None, gt=0)
+
+
 class Suite(_Strict):
     """What is looked at, how it is moved, by which models, and what is asked."""
 
@@ -125,6 +133,9 @@ class Suite(_Strict):
     shifts: tuple[Dial, ...] = ()
     """Empty: whatever the source holds, as captured."""
     scorers: tuple[str, ...] = ()
+    """Names, with the parameters that are not the default: ``"knn"``, ``"knn(k=10)"``; a table ``{name = "knn", k = 10}`` is
+    turned into that."""
+    fit: Fit | None = None
     reference: str | None = None
     """The model that corruption errors are relative to."""
     refine: float | None = Field(default=None, gt=0, lt=1)
@@ -139,6 +150,8 @@ class Suite(_Strict):
     def _plain_names(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
             data = {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
+        if isinstance(data, dict) and isinstance(data.get("scorers"), (list, tuple)):
+            data = {**data, "scorers": [_scorer_name(s) for s in data["scorers"]]}
         return data
 
     @field_validator("labels", mode="before")
@@ -183,6 +196,15 @@ class Suite(_Strict):
         dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
         return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+
+
+def _scorer_name(given: Any) -> Any:
+    """A scorer with parameters as the table calls it; a plain name stays as it is."""
+    if isinstance(given, str):
+        return core.scorer_name(given) if "(" in given else given
+    if not isinstance(given, Mapping) or not isinstance(given.get("name"), str):
+        raise ValueError(f'a scorer is a name or a table with one, such as {{name = "knn", k = 10}}, got {given!r}')
+    return core.scorer_name(given["name"], {key: value for key, value in given.items() if key != "name"})
 
 
 def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dial]:
@@ -240,7 +262,7 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "measure": Measure}
+    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "measure": Measure, "fit": Fit}
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))
