@@ -11,6 +11,7 @@ import typer
 
 from sorites.kernels_cli import app as kernels_app
 from sorites.measure_cli import decompose_app, measure
+from sorites.score_cli import score
 
 if TYPE_CHECKING:
     from sorites.suite import Suite
@@ -147,18 +148,6 @@ def run(
 
 
 @app.command()
-def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made with --keep-features.")],
-    scorer: Annotated[list[str], typer.Option("--scorer", metavar="NAME", help="The scorer to add; may be repeated.")],
-) -> None:
-    """Add a scorer's rows to a finished run from its kept features; no model looks again."""
-    from sorites.score import score as add
-
-    for name, rows in add(run, scorer).items():
-        typer.echo(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")
-
-
-@app.command()
 def metrics(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help='See "sorites list metrics".')],
@@ -272,6 +261,7 @@ def check(
 app.add_typer(kernels_app, name="kernels")
 app.add_typer(decompose_app, name="decompose")
 app.command()(measure)
+app.command()(score)
 
 
 @app.callback(invoke_without_command=True)
