@@ -240,7 +240,7 @@ def build(
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|suites]")] = None,
+    kind: Annotated[str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|referees|suites]")] = None,
 ) -> None:
     """List what can be named."""
     from sorites.summary import listed

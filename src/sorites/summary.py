@@ -15,6 +15,7 @@ import polars as pl
 from sorites.core import CLEAN, METRICS, MODELS, SCORERS, SHIFTS, SOURCES
 from sorites.errors import SoritesError, UnknownName
 from sorites.folder import read_info
+from sorites.referees.referee import REFEREES
 from sorites.registry import Registry
 from sorites.suite import builtin_suites, load
 from sorites.table import read
@@ -154,6 +155,7 @@ KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "sources": lambda: _listed_plain(SOURCES),
     "metrics": lambda: _listed_plain(METRICS),
     "scorers": lambda: _listed_plain(SCORERS),
+    "referees": lambda: _listed_plain(REFEREES),
     "suites": lambda: [(name, load(name).about) for name in builtin_suites()],
 }
 
