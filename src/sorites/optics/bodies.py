@@ -17,8 +17,8 @@ EOS_RP = Body(
     shutter=(1 / 4000, 30),
     aperture=(4.0, 22),
     shoulder=1.5,
-    contrast=0.5,
-    denoise_iso=4000,
+    contrast=0.62,
+    denoise_iso=6000,
 )
 """A full-frame body of the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and pixel pitch are from the data
 sheet; full well, read noise and white balance are typical of such a sensor; the developing curve is a plain one."""
