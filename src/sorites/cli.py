@@ -238,6 +238,22 @@ def build(
     typer.echo(f"next: sorites run {suite} --source folder:{out}{same}")
 
 
+@app.command()
+def context(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder.")],
+    source: Annotated[str, typer.Option("--source", metavar="NAME[:PATH]", help="Cut-outs: pictures with a mask.")] = "stamps",
+    limit: Limit = None,
+    seed: Annotated[int, typer.Option("--seed", metavar="N", help="Seed of every draw.")] = 0,
+    drawn: Annotated[bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs.")] = False,
+) -> None:
+    """Stand cut-outs in common and uncommon times, weathers and places."""
+    from sorites.context import build_context
+
+    things, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn)
+    typer.echo(f"wrote {pictures} pictures of {things} things to {out}")
+    typer.echo(f"next: sorites run context --source context:{out}")
+
+
 @app.command(name="list")
 def list_(
     kind: Annotated[str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|referees|suites]")] = None,

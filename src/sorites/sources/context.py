@@ -1,0 +1,35 @@
+"""Composites made by ``sorites context``: a dataset folder whose sidecar says the settings, and a file with the boxes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import polars as pl
+
+from sorites.core import Box, Sample, add_source
+from sorites.errors import SoritesError
+from sorites.labels import Labels
+from sorites.sources import sidecar
+
+TRUTH = "truth.parquet"
+"""Image id to the boxes of what it shows."""
+
+
+@add_source
+def context(path: str | None, labels: Labels) -> list[Sample]:
+    """Things in common and uncommon settings, from a folder made by ``sorites context``, with their boxes as truth."""
+    if path is None:
+        raise SoritesError("composites are made first. Type: sorites context --out DIR, and then --source context:DIR")
+    root = Path(path).expanduser()
+    if not (root / sidecar.NAME).is_file():
+        raise SoritesError(f"{root} holds no composites. Make them with: sorites context --out {root}")
+    try:
+        held = dict(pl.read_parquet(root / TRUTH).select("image_id", "truth").iter_rows())
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SoritesError(f"cannot read {root / TRUTH}: {error}. Make the composites again.") from error
+    return [replace(s, truth=tuple(_box(box) for box in held.get(s.image_id, ()))) for s in sidecar.read(root, labels)]
+
+
+def _box(box: dict[str, float]) -> Box:
+    return Box((box["x0"], box["y0"], box["x1"], box["y1"]), int(box["label"]))
