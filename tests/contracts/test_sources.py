@@ -14,10 +14,11 @@ from PIL import Image as Pillow
 from sorites import core, plan
 from sorites.core import SOURCES, Source
 from sorites.errors import SoritesError
-from sorites.labels import imagenet
+from sorites.labels import imagenet, labels
 from sorites.suite import Suite
 
-SLOW = {"stamps"}
+SLOW = {"stamps", "cifar"}
+LABELS = {"cifar": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")}
 
 
 def _tar(folder: Path) -> str:
@@ -37,13 +38,14 @@ def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callab
     name = request.param
     given = {"folder": lambda: f"folder:{photos}", "webdataset": lambda: _tar(tmp_path)}
     spec = given[name]() if name in given else name
+    space = labels(LABELS.get(name, "imagenet"))
     try:
-        core.source(spec)
+        core.source(spec, space)
     except SoritesError as error:
         if "Type:" not in str(error):
             raise
         pytest.skip(str(error))
-    return lambda: core.source(spec)
+    return lambda: core.source(spec, space)
 
 
 def test_every_sample_decodes_to_a_picture(read: Callable[[], Source]) -> None:
