@@ -11,6 +11,8 @@ from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.dial import dial_accuracy, dial_drop
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
+from sorites.metrics.filtered import filtered_accuracy
+from sorites.metrics.lenses import lens_accuracy, lens_correlation, lens_field, with_lenses
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
 from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
@@ -41,8 +43,12 @@ __all__ = [
     "f1",
     "failure_histogram",
     "failure_point",
+    "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
+    "lens_accuracy",
+    "lens_correlation",
+    "lens_field",
     "level_curve",
     "level_map",
     "line_gain",
@@ -67,5 +73,6 @@ __all__ = [
     "survival",
     "trajectories",
     "with_clean",
+    "with_lenses",
     "with_settings",
 ]
