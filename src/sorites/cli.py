@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sorites.cli_options import shift_options
 from sorites.kernels_cli import app as kernels_app
+from sorites.lens_cli import app as lens_app
 from sorites.measure_cli import decompose_app, measure
 from sorites.score_cli import score
 
@@ -49,6 +51,7 @@ Kernels = Annotated[
 Padding = Annotated[
     str | None, typer.Option("--padding", metavar="zeros|reflect", help="What the lens aberrations see beyond the border.")
 ]
+Lenses = Annotated[Path | None, typer.Option("--lenses", metavar="DIR", help="Traced lenses of your own for the shift lens.")]
 Options = Annotated[
     list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the suite's shifts; may be repeated.")
 ]
@@ -68,24 +71,6 @@ def _overridden(
     return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **plain)
 
 
-def _options(kernels: Path | None, padding: str | None, others: list[str] | None) -> dict[str, Any]:
-    """Options for the shifts: a value is read as TOML where it is that (3, true, 0.5), else as text."""
-    import tomllib
-
-    from sorites.errors import SoritesError
-
-    found: dict[str, Any] = {"kernels": None if kernels is None else str(kernels), "padding": padding}
-    for text in others or ():
-        key, equals, value = text.partition("=")
-        if not equals:
-            raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")
-        try:
-            found[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
-            found[key] = value
-    return found
-
-
 @app.command()
 def run(
     suite: SuiteName,
@@ -101,6 +86,7 @@ def run(
     severity: Severities = None,
     kernels: Kernels = None,
     padding: Padding = None,
+    lenses: Lenses = None,
     option: Options = None,
     scorer: Annotated[
         list[str] | None,
@@ -137,7 +123,11 @@ def run(
         "seed": seed,
         "refine": refine,
     }
-    plan = plans.make(_overridden(suite, shift, level, severity, _options(kernels, padding, option), **plain))
+    plan = plans.make(
+        _overridden(
+            suite, shift, level, severity, shift_options(option, kernels=kernels, padding=padding, lenses=lenses), **plain
+        )
+    )
     if keep_features:
         typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
     elif plan.fit:
@@ -214,6 +204,7 @@ def build(
     severity: Severities = None,
     kernels: Kernels = None,
     padding: Padding = None,
+    lenses: Lenses = None,
     option: Options = None,
     labels: LabelFile = None,
     limit: Limit = None,
@@ -227,7 +218,7 @@ def build(
     from sorites.dataset import build as write_dataset
     from sorites.progress import bars
 
-    given = _options(kernels, padding, option)
+    given = shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
     recipe = _overridden(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
@@ -275,6 +266,7 @@ def check(
 
 
 app.add_typer(kernels_app, name="kernels")
+app.add_typer(lens_app, name="lens")
 app.add_typer(decompose_app, name="decompose")
 app.command()(measure)
 app.command()(score)

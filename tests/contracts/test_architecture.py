@@ -96,7 +96,7 @@ def test_plug_in_rooms_know_neither_each_other_nor_what_runs_them(path: Path) ->
 def test_optics_is_physics_alone(path: Path) -> None:
     """NumPy and SciPy, apart from the ray tracer behind a lens file and the JPEG codec inside a camera."""
     allowed = {"numpy", "scipy", "sorites", *sys.stdlib_module_names}
-    allowed |= {"lens.py": {"optiland", "finufft"}, "develop.py": {"PIL"}}.get(path.name, set())
+    allowed |= {"lens.py": {"optiland"}, "lens_psf.py": {"finufft"}, "develop.py": {"PIL"}}.get(path.name, set())
     names = set(imports(parsed(path), path))
     assert {name.split(".")[0] for name in names} <= allowed
     inside = {name for name in names if name.startswith("sorites.")}

@@ -1,0 +1,78 @@
+"""``sorites lens``: prescriptions traced into a set of lenses, the set ranked, thinned out and looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(help="Real lenses from their prescriptions: trace, rank, choose, look.", no_args_is_help=True)
+Folder = Annotated[
+    Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; default the built-in ones.")
+]
+Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")]
+
+
+@app.command(name="import")
+def import_(
+    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Zemax .zmx files, or names of optiland's objectives.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of traced lenses.")],
+    focus: Annotated[str, typer.Option("--focus", metavar="best|file", help="Where the sensor stands.")] = "best",
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Lenses at a time.")] = 1,
+    format: Format = "table",
+) -> None:
+    """Trace each prescription and keep its blurs; what is refused is named with its reason."""
+    from sorites.lenses import trace_all
+    from sorites.summary import printed
+
+    table = trace_all(files, out, focus, workers)
+    typer.echo(printed(table, format), nl=False)
+    kept = int(table["accepted"].sum())
+    typer.echo(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
+
+
+@app.command(name="list")
+def list_(folder: Folder = None, format: Format = "table") -> None:
+    """Rank the lenses by quality: the mean over the field of the MTF50 of their kernels, in cycles/pixel."""
+    from sorites.lenses import builtin, ranked
+    from sorites.summary import printed
+
+    typer.echo(printed(ranked(folder or builtin()), format), nl=False)
+
+
+@app.command()
+def select(
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many lenses.")] = 100,
+    folder: Folder = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")] = None,
+) -> None:
+    """Choose a subset spread evenly over quality, worst first."""
+    import shutil
+
+    from sorites.lenses import SUFFIX, builtin, load, names, selected
+
+    held = folder or builtin()
+    chosen = selected({name: load(held, name).quality for name in names(held)}, n)
+    typer.echo("\n".join(chosen))
+    if out is not None:
+        out.mkdir(parents=True, exist_ok=True)
+        for name in chosen:
+            shutil.copyfile(held / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
+        typer.echo(f"next: sorites run lens_corruptions --lenses {out}", err=True)
+
+
+@app.command()
+def show(
+    lens: Annotated[str, typer.Argument(metavar="LENS", help="A name from sorites lens list.")],
+    folder: Folder = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The picture; default LENS.png here.")] = None,
+) -> None:
+    """Draw a lens as one picture: its kernels over the field, MTF curves and Zernike content."""
+    from sorites.lens_sheet import sheet
+    from sorites.lenses import builtin, load
+    from sorites.strip import save
+
+    path = out or Path(f"{lens}.png")
+    save(sheet(load(folder or builtin(), lens)), path)
+    typer.echo(f"wrote {path}")

@@ -1,0 +1,226 @@
+"""The set of lenses: traced once, one safetensors file a lens, ranked by quality, and a subset spread evenly over it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import SoritesError, UnknownName
+from sorites.rng import digest
+from sorites.table import write_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sorites.optics.lens import Lens
+
+SUFFIX = ".safetensors"
+VERSION = 1
+"""Changes whenever a tap of the built-in lenses does."""
+
+
+@dataclass(frozen=True, eq=False)
+class Entry:
+    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and what is known of it as ``about``."""
+
+    name: str
+    arrays: Mapping[str, NDArray[np.float32]]
+    about: Mapping[str, Any]
+
+    @property
+    def quality(self) -> float:
+        return float(self.about["quality"])
+
+
+def builtin() -> Path:
+    """The folder of the lenses that come with us: optiland's photographic objectives, traced."""
+    return Path(str(files("sorites.shifts").joinpath("objectives")))
+
+
+def names(folder: Path) -> list[str]:
+    """The lenses in a folder, by name; none is an error that says how to get some."""
+    found = sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+    if not found:
+        raise SoritesError(f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".')
+    return found
+
+
+def load(folder: Path, name: str) -> Entry:
+    """One lens of a folder."""
+    from safetensors import SafetensorError, safe_open
+
+    path = folder / f"{name}{SUFFIX}"
+    if not path.is_file():
+        raise UnknownName("lens", name, names(folder), f'See "sorites lens list --lenses {folder}".')
+    try:
+        with safe_open(str(path), framework="numpy") as held:
+            arrays = {key: np.asarray(held.get_tensor(key), np.float32) for key in held.keys()}  # noqa: SIM118
+            about = json.loads((held.metadata() or {})["about"])
+    except (SafetensorError, KeyError, OSError, ValueError) as error:
+        raise SoritesError(f"cannot read the lens {path}: {error}") from error
+    kernels = arrays["kernels"]
+    arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
+    return Entry(name, arrays, about)
+
+
+def version(folder: Path) -> str:
+    """A word that changes with any of the folder's lenses."""
+    if folder == builtin():
+        return f"{VERSION}"
+    return digest(*(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
+
+
+def made(lens: Lens, focus: str = "best") -> Entry:
+    """Trace a lens into an entry."""
+    from sorites.optics.lens_blur import blur
+
+    seen = blur(lens, focus)
+    about = {
+        "efl_mm": lens.paraxial.efl_mm,
+        "bfl_mm": lens.paraxial.bfl_mm,
+        "f_number": lens.f_number,
+        "fov_deg": 2 * lens.field_deg,
+        "pitch_um": seen.pitch_um,
+        "mtf50": list(seen.mtf50),
+        "quality": seen.quality,
+        "focus": focus,
+        "focus_mm": seen.focus_mm,
+        "window_um": seen.window_um,
+        "caught": list(seen.caught),
+        "kept": seen.kept,
+        "lens": lens_digest(lens),
+        "layout": layout(lens),
+    }
+    arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
+    return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
+
+
+def layout(lens: Lens) -> dict[str, Any]:
+    """For a drawing, in mm: each surface as (vertex z, radius of curvature or 0, glass behind), and rays at two fields."""
+    from sorites.optics.lens import D_LINE_UM
+    from sorites.optics.lens_rays import beams, paths
+
+    angles = [0.0, 0.7 * lens.field_deg]
+    boxes = beams(lens, angles, 90.0, D_LINE_UM)
+    rays = [[_rounded(path) for path in paths(lens, a, box, D_LINE_UM)] for a, box in zip(angles, boxes, strict=True)]
+    inner = [
+        [round(float(np.squeeze(s.geometry.cs.z)), 5), _radius(s), bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001)]
+        for s in lens.surfaces[1:]
+    ]
+    return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
+
+
+def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
+    return [[round(z, 5), round(y, 5)] for z, y in path]
+
+
+def _radius(surface: Any) -> float:
+    radius = float(surface.geometry.radius)
+    return round(radius, 5) if np.isfinite(radius) else 0.0
+
+
+def lens_digest(lens: Lens) -> str:
+    """The same for two files that describe one lens, whatever they are called."""
+    shapes = [(round(float(s.geometry.radius), 6), round(float(s.thickness), 6)) for s in lens.surfaces[1:-1]]
+    return digest(shapes, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
+
+
+def save(entry: Entry, folder: Path, small: bool = False) -> Path:
+    """Write an entry; ``small`` keeps its kernels in half precision (they are normalised again on reading)."""
+    from safetensors.numpy import save as packed
+
+    kind = np.float16 if small else np.float32
+    arrays = {key: np.ascontiguousarray(value, kind) for key, value in entry.arrays.items()}
+    path = folder / f"{entry.name}{SUFFIX}"
+    write_bytes(packed(arrays, {"about": json.dumps(entry.about)}), path)
+    return path
+
+
+def trace_file(path: str, folder: str, focus: str = "best") -> dict[str, Any]:
+    """One prescription (a .zmx, or the name of a built-in objective) into the folder; a row of the batch's table."""
+    from sorites.optics.lens import OBJECTIVES, build, objective
+    from sorites.optics.lens_file import Refused, read
+
+    name = Path(path).stem if path not in OBJECTIVES else path
+    try:
+        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)))
+        entry = made(lens, focus)
+    except Refused as error:
+        return {"lens": name, "accepted": False, "reason": str(error), "digest": None}
+    save(entry, Path(folder))
+    return {"lens": name, "accepted": True, "reason": "", "digest": entry.about["lens"]}
+
+
+def trace_all(paths: Iterable[str], folder: Path, focus: str = "best", workers: int = 1) -> pl.DataFrame:
+    """A batch, one lens a process at a time; it goes on past what is refused, and a lens that came before is set aside."""
+    import polars as pl
+
+    work = functools.partial(trace_file, folder=str(folder), focus=focus)
+    given = list(paths)
+    if workers == 1:
+        rows = list(map(work, given))
+    else:
+        with ProcessPoolExecutor(workers) as pool:
+            rows = list(pool.map(work, given))
+    first: dict[str, str] = {}
+    for row in rows:
+        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
+        if twin != row["lens"]:
+            (folder / f"{row['lens']}{SUFFIX}").unlink()
+            row.update(accepted=False, reason=f"it is the same lens as {twin}")
+    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
+    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
+    refused = table.filter(~pl.col("accepted"))
+    if refused.height:
+        write_bytes(refused.write_csv().encode(), folder / "refused.csv")
+    return table
+
+
+def ranked(folder: Path) -> pl.DataFrame:
+    """The lenses of a folder by falling quality, and behind them those that were refused, with the reason."""
+    import polars as pl
+
+    rows = []
+    for name in names(folder):
+        about = load(folder, name).about
+        plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
+        fields = {f"mtf50_{round(100 * f):02d}": float(v) for f, v in zip((0, 0.3, 0.5, 0.7, 0.9), about["mtf50"], strict=True)}
+        rows.append({"lens": name, **plain, **fields, "quality": float(about["quality"]), "refused": None})
+    table = pl.DataFrame(rows, schema_overrides={"refused": pl.String}).sort("quality", "lens", descending=[True, False])
+    sheet = folder / "refused.csv"
+    if not sheet.is_file():
+        return table
+    reasons = pl.read_csv(sheet, schema_overrides={"lens": pl.String}).select("lens", refused="reason")
+    return pl.concat([table, reasons], how="diagonal")
+
+
+def selected(qualities: Mapping[str, float], n: int) -> list[str]:
+    """``n`` lenses nearest to places spread evenly from the least quality to the greatest, each lens once."""
+    if not 1 <= n <= len(qualities):
+        raise SoritesError(f"select: wanted 1 to {len(qualities)} lenses, got {n}")
+    left = dict(sorted(qualities.items(), key=lambda item: (item[1], item[0])))
+    low, high = min(left.values()), max(left.values())
+    chosen: list[str] = []
+    for place in np.linspace(low, high, n) if n > 1 else [(low + high) / 2]:
+        nearest = min(left, key=lambda name: (abs(left[name] - place), name))
+        chosen.append(nearest)
+        del left[nearest]
+    return chosen
+
+
+def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:
+    """Where a lens stands among defocus with spherical aberration, astigmatism and coma (a unit vector), and the vector's length
+    in waves, at one of the five fields: the colours' mean, and of each pair of coefficients the larger."""
+    mean = np.abs(zernike[field].mean(0))
+    pairs = np.array([max(mean[i - 1], mean[j - 1]) for i, j in ((4, 9), (5, 6), (7, 8))])
+    size = float(np.linalg.norm(pairs))
+    return (pairs / size if size else pairs).tolist(), size

@@ -1,0 +1,57 @@
+"""What a distant point leaves on the sensor: each ray is a plane wave there, and the waves are summed on a fine grid.
+
+A type-1 non-uniform FFT does the sum (Barnett, Magland and af Klinteberg 2019), so a PSF costs as much as its rays and its
+pixels, not their product. Rays must lie close enough that the sum does not repeat itself within the window:
+``rays_across`` says how close.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import MissingExtra
+from sorites.optics.lens_rays import Rays
+
+Array = NDArray[np.float64]
+WINDOW = 256
+"""Points across at 1 um."""
+FINEST = 1200
+"""Rays across beyond which a beam is too fast or too blurred for its window."""
+
+
+def rays_across(rays: Rays, line_um: float, window: int = WINDOW) -> int:
+    """Rays needed across the beam, from a coarse trace of it: the sum repeats after wavelength / (step in direction), and that
+    must be further than from one end of the light to the other end of the window."""
+    widest = max(float(np.ptp(rays.L)), float(np.ptp(rays.M)))
+    reach = max(float(np.abs(v - v.mean()).max()) for v in (rays.x, rays.y)) * 1000
+    return min(FINEST, 2 * math.ceil(1.15 * (window / 2 + max(reach, window / 2)) * widest / line_um / 2) + 8)
+
+
+def psf(
+    rays: Rays, line_um: float, window: int = WINDOW, step_um: float = 1.0, centre: tuple[float, float] | None = None
+) -> Array:
+    """Light at ``window`` x ``window`` points (rows y, columns x) ``step_um`` apart.
+
+    Point ``window // 2`` is at ``centre`` (mm), the rays' own mean unless given. The scale is arbitrary: divide by the sum.
+    """
+    try:
+        import finufft
+    except ImportError:
+        raise MissingExtra("summing the waves of a lens", "lens") from None
+    x, y = centre if centre is not None else (float(rays.x.mean()), float(rays.y.mean()))
+    waves = 2 * np.pi / (line_um / 1000)
+    late = rays.path + rays.L * (x - rays.x) + rays.M * (y - rays.y)
+    strength = np.exp(1j * waves * (late - late.mean()))
+    across, down = (waves * step_um / 1000 * (part - part.mean()) for part in (rays.L, rays.M))
+    field = finufft.nufft2d1(down, across, strength, (window, window), eps=1e-6, isign=1, nthreads=1)
+    return np.asarray(np.abs(field) ** 2)
+
+
+def inside(rays: Rays, window: int = WINDOW, step_um: float = 1.0) -> float:
+    """The share of the rays that land in the window around their mean."""
+    half = window * step_um / 2000
+    near = (np.abs(rays.x - rays.x.mean()) <= half) & (np.abs(rays.y - rays.y.mean()) <= half)
+    return float(near.mean())

@@ -1,0 +1,126 @@
+"""Lenses: accuracy against the lens's sharpness with its trend, against the distance from the middle, and the field map."""
+
+from __future__ import annotations
+
+import numpy as np
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics.lenses import with_lenses
+from sorites.reports.charts import PERCENT_AXIS, figure, legend, pen, plot
+from sorites.reports.markup import DASH, EMPTY, Html, grid, join, percent, safe, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+
+@add_section(order=36)
+def lenses(view: View) -> Section | None:
+    """A scatter over lenses, a curve over fields, the correlations, and a map of rings. Absent without lenses."""
+    each = view.ask(metrics.lens_accuracy).drop_nulls(["value", "quality"])
+    if each.is_empty():
+        return None
+    lead = (
+        "Each point is a lens: its quality is the mean MTF50 of its blur over the field, its bar the standard error over the "
+        "field; the curve is a third-order fit. Further from the middle a lens is less sharp."
+    )
+    cards = [
+        tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),
+        tag("article", tag("h3", "Against distance from the middle"), _fields(view), cls="card"),
+    ]
+    tables = [tag("article", part, cls="card") for part in (_related(view), _rings(view)) if part]
+    body = join(
+        [legend(view), tag("div", *cards, cls="cards two"), tag("div", tag("div", *tables, cls="cards two"), cls="below")]
+    )
+    return Section("How good must the lens be?", body, "Lenses", lead)
+
+
+def _scatter(view: View, each: pl.DataFrame) -> Html:
+    fig = figure(view, "lens quality (MTF50, cycles/px)", "right", yaxis=PERCENT_AXIS)
+    for model in view.models:
+        own = each.filter(pl.col("model") == model).sort("quality")
+        if own.is_empty():
+            continue
+        drawn, quality, value = pen(view, model), own["quality"].to_numpy(), own["value"].to_numpy()
+        shared = {"legendgroup": model, "name": safe(model), "type": "scatter", "x": quality.tolist()}
+        fig.add_trace(
+            {
+                **shared,
+                "y": value.tolist(),
+                "error_y": {"array": own["error"].fill_null(0.0).to_list(), "thickness": 1, "width": 0},
+                "mode": "markers",
+                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "customdata": [safe(name) for name in own["lens"]],
+                "hovertemplate": "<b>%{customdata}</b><br>MTF50 %{x:.3f}<br>right %{y:.1%}<extra></extra>",
+            }
+        )
+        if (trend := fit(quality, value)) is not None:
+            line = {"color": drawn.colour, "dash": drawn.dash, "width": 1.5}
+            fig.add_trace(
+                {**shared, "y": trend.tolist(), "mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
+            )
+    return plot(fig, "Accuracy against lens quality")
+
+
+def fit(quality: np.ndarray, value: np.ndarray) -> np.ndarray | None:
+    """The third-order least-squares curve at each quality; none with fewer than five lenses of different quality."""
+    if len(np.unique(quality)) < 5:
+        return None
+    return np.asarray(np.polynomial.Polynomial.fit(quality, value, 3)(quality))
+
+
+def _fields(view: View) -> Html:
+    fig = figure(view, "distance from the middle (% of the half field)", "right", yaxis=PERCENT_AXIS)
+    rows = view.ask(metrics.lens_field)
+    for model in view.models:
+        own = rows.filter(pl.col("model") == model).sort("lens_field")
+        drawn = pen(view, model)
+        low, high = (own[end].to_numpy() for end in ("low", "high"))
+        value = own["value"].to_numpy()
+        fig.add_trace(
+            {
+                "type": "scatter",
+                "legendgroup": model,
+                "name": safe(model),
+                "x": (100 * own["lens_field"]).to_list(),
+                "y": value.tolist(),
+                "error_y": {"array": (high - value).tolist(), "arrayminus": (value - low).tolist(), "thickness": 1, "width": 3},
+                "mode": "lines+markers",
+                "line": {"color": drawn.colour, "dash": drawn.dash, "width": 2.2},
+                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "hovertemplate": "<b>%{fullData.name}</b><br>%{x:.0f} % of the field<br>right %{y:.1%}<extra></extra>",
+            }
+        )
+    return plot(fig, "Accuracy against distance from the middle of the picture")
+
+
+def _related(view: View) -> Html:
+    rows = view.ask(metrics.lens_correlation).to_dicts()
+    said = [[r["model"], _number(r["value"]), _number(r["tau"]), _number(r["p"]), str(r["n"])] for r in rows]
+    caption = "Lens quality and accuracy: Pearson's correlation, Kendall's tau, the chance of the former without a relation"
+    return grid(["", "Pearson", "Kendall", "p", "lenses"], said, caption=caption) if said else EMPTY
+
+
+def _number(value: float | None) -> str:
+    return DASH if value is None else f"{value:.2g}"
+
+
+def _rings(view: View) -> Html:
+    """The field map: a line a distance, mean sharpness and accuracy of each model, darker where more is right."""
+    sharp = with_lenses(view.table).group_by("lens_field").agg(pl.col("mtf50").mean()).sort("lens_field").collect()
+    held = {(r["model"], r["lens_field"]): r["value"] for r in view.ask(metrics.lens_field).to_dicts()}
+    head = [tag("th", text, scope="col") for text in ("from the middle", "MTF50", *view.models)]
+    body = [
+        tag("tr", tag("th", f"{100 * field:.0f} %", scope="row"), tag("td", f"{mtf50:.3f}"), *_cells(view, held, field))
+        for field, mtf50 in sharp.iter_rows()
+    ]
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls="heat")
+    return join([tag("h3", "Field map"), tag("div", table, cls="scroll", tabindex="0")]) if body else EMPTY
+
+
+def _cells(view: View, held: dict[tuple[str, float], float], field: float) -> list[Html]:
+    values = [held.get((model, field)) for model in view.models]
+    return [tag("td", cls="none") if v is None else tag("td", percent(v), style=_shade(v)) for v in values]
+
+
+def _shade(value: float) -> str:
+    return f"background:color-mix(in srgb,#0072b2 {round(62 * value)}%,var(--card))"
