@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from bench import _realism
 from bench.shifts import scene
 from sorites import core, es_grid
 from sorites.core import to_picture
@@ -42,10 +44,12 @@ def run() -> list[tuple[str, float, str]]:
     whole, one = seconds(manual), seconds(manual[:1])
     kinds = {"bright (19)": 19, "dark (25)": 25, "dim at high ISO (27)": 27}
     alone = {name: seconds([manual[number - 1]] * 20) for name, number in kinds.items()}
+    photos = os.environ.get("SORITES_PHOTOS")
     return [
         ("pictures a second on one core, sweep of 54 settings", 1 / whole, "aim 150"),
         *((f"pictures a second, {name}", 1 / spent, "") for name, spent in alone.items()),
         ("pictures a second, Bayer mosaic", 1 / seconds(manual, mosaic=True), ""),
         ("single shots against the sweep", one / whole, "x the time"),
         ("a picture of the sweep against lite0's pass", whole / model_pass(), "aim under 0.33"),
+        *(_realism.rows(photos) if photos else []),
     ]
