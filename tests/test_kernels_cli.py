@@ -14,6 +14,7 @@ from sorites.shifts.kernel_table import camera, packed
 from sorites.shifts.kernels import LEVELS, WAVES, default, load
 
 
+@pytest.mark.slow
 def test_the_sheet_is_drawn_and_the_numbers_are_printed(tmp_path: Path) -> None:
     done = CliRunner().invoke(app, ["kernels", "--out", str(tmp_path / "k.png"), "--format", "json"], catch_exceptions=False)
     assert done.exit_code == 0
@@ -23,6 +24,7 @@ def test_the_sheet_is_drawn_and_the_numbers_are_printed(tmp_path: Path) -> None:
         assert picture.width > 800
 
 
+@pytest.mark.slow
 def test_matching_says_how_well_by_every_criterion() -> None:
     done = CliRunner().invoke(
         app, ["kernels", "match", "--mode", "4", "--level", "1", "--format", "json"], catch_exceptions=False
