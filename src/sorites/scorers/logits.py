@@ -49,5 +49,8 @@ def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
 
 def odds(logits: Wide) -> Wide:
     """log((1 - p) / p) of the top class."""
-    ordered = np.partition(logits, -1, axis=1)
-    return logsumexp(ordered[:, :-1]) - ordered[:, -1]
+    every = np.arange(len(logits))
+    best = logits.argmax(axis=1)
+    others = logits.copy()
+    others[every, best] = -np.inf
+    return np.asarray(logsumexp(others) - logits[every, best])

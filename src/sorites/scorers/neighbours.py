@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Self
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,13 +12,13 @@ from numpy.typing import NDArray
 from sorites.core import Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Bank
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, scored, whole
+from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, whole
 
 Rows = NDArray[np.float32]
 CELLS = 1 << 23
 """Similarities held at a time: 32 MB, whatever the size of the bank."""
 BAND = 1e-5
-"""Neighbours whose float32 similarity is this near the k-th are compared again in float64; float32 errs by 1e-6 at most."""
+"""Neighbours whose float32 similarity is this near the k-th, of rows of length 1, are compared again in float64."""
 
 
 @add_scorer
@@ -61,14 +63,14 @@ class nnguide(Fitted):
 
     def __init__(self, k: int = 100, bank: int = 10_000) -> None:
         self.k, self.bank = whole(k, "nnguide", "k"), whole(bank, "nnguide", "bank")
-        self._bank: Wide | None = None
+        self._bank: Rows | None = None
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         bank = Bank(self.bank)
         for seen in self.training(batches):
             energy = logsumexp(seen.logits.astype(np.float64))
             bank.add((directions(seen.features) * energy[:, None]).astype(np.float32), seen.ids)
-        rows = bank.rows().astype(np.float64)
+        rows = bank.rows()
         self.fitted["bank"] = enough(len(rows), self.k, self.name)
         self._bank = rows
         return self
@@ -77,12 +79,12 @@ class nnguide(Fitted):
         bank = self.ready(self._bank)
         asked, logits = features_of(outputs, self.name, bank.shape[1]), logits_of(outputs, self.name)
 
-        def rule(rows: Wide, logits: Wide) -> Wide:
-            similar = directions(rows) @ bank.T
-            nearest = np.partition(similar, -self.k, axis=1)[:, -self.k :]
-            return np.asarray(-nearest.mean(axis=1) * logsumexp(logits))
-
-        return scored(rule, asked, logits, rows=max(1, CELLS // len(bank)))
+        some = max(1, CELLS // len(bank))
+        made = [
+            _nearest(directions(asked[i : i + some]), bank, self.k) * logsumexp(logits[i : i + some].astype(np.float64))
+            for i in range(0, len(asked), some)
+        ]
+        return -np.concatenate(made).astype(np.float32) if made else np.empty(0, np.float32)
 
 
 def enough(count: int, k: int, who: str) -> int:
@@ -101,23 +103,58 @@ def directions(rows: NDArray[np.floating]) -> NDArray[np.floating]:
     return np.asarray(rows / np.where(lengths == 0, 1, lengths)[:, None]).astype(rows.dtype)
 
 
+@dataclass(frozen=True)
+class Close:
+    """The rows of a bank most alike to each query, found in float32: those surely among the k most alike, as the ones of a
+    sparse matrix, and pairs of which float32 cannot say it."""
+
+    sure: Any
+    rows: NDArray[np.intp]
+    columns: NDArray[np.intp]
+
+    @property
+    def counts(self) -> NDArray[np.intp]:
+        return np.asarray(np.diff(self.sure.indptr), np.intp)
+
+
+def _close(similar: Rows, k: int, band: float) -> Close:
+    from scipy.sparse import csr_array
+
+    kth = np.partition(similar, -k, axis=1)[:, -k]
+    rows, columns = np.divmod(np.flatnonzero(similar >= kth[:, None] - band), similar.shape[1])
+    sure = similar[rows, columns] > kth[rows] + band
+    starts = np.concatenate([[0], np.cumsum(np.bincount(rows[sure], minlength=len(similar)))])
+    ones = csr_array((np.ones(sure.sum()), columns[sure], starts), shape=similar.shape)
+    return Close(ones, rows[~sure], columns[~sure])
+
+
 def _kth(asked: Rows, bank: Rows, k: int) -> Wide:
     """Distance to the k-th nearest row: found by a float32 matmul, settled among the close ones in float64."""
     similar = asked @ bank.T
     empty = ~bank.any(axis=1)
     if empty.any():
         similar[:, empty] += 0.5  # a zero row is 1 away, as a row of length 1 with this similarity is
-    kth = np.partition(similar, -k, axis=1)[:, -k, None]
-    sure = (similar > kth + BAND).sum(axis=1)
-    rows, columns = np.nonzero(np.abs(similar - kth) <= BAND)
-    exact = _distances(asked, bank, rows, columns)
-    order = np.lexsort((exact, rows))
-    return np.asarray(exact[order][np.searchsorted(rows, np.arange(len(asked))) + k - 1 - sure])
+    near = _close(similar, k, BAND)
+    exact = _pairs(asked, bank, near, lambda a, b: np.sqrt(np.einsum("nd,nd->n", a - b, a - b)))
+    order = np.lexsort((exact, near.rows))
+    return np.asarray(exact[order][np.searchsorted(near.rows, np.arange(len(asked))) + k - 1 - near.counts])
 
 
-def _distances(asked: Rows, bank: Rows, rows: NDArray[np.intp], columns: NDArray[np.intp]) -> Wide:
-    made, some = np.empty(len(rows)), max(1, CELLS // bank.shape[1])
-    for i in range(0, len(rows), some):
-        apart = asked[rows[i : i + some]].astype(np.float64) - bank[columns[i : i + some]]
-        made[i : i + some] = np.sqrt(np.einsum("nd,nd->n", apart, apart))
+def _nearest(asked: Rows, bank: Rows, k: int) -> Wide:
+    """Mean similarity of the k most alike rows: which they are by a float32 matmul, their sum in float64."""
+    near = _close(asked @ bank.T, k, BAND * float(np.linalg.norm(bank, axis=1).max()))
+    total = np.einsum("nd,nd->n", asked.astype(np.float64), near.sure @ bank.astype(np.float64))
+    exact = _pairs(asked, bank, near, lambda a, b: np.einsum("nd,nd->n", a, b))
+    order = np.lexsort((-exact, near.rows))
+    place = np.arange(len(order)) - np.searchsorted(near.rows, near.rows)
+    taken = place < (k - near.counts)[near.rows]
+    return np.asarray((total + np.bincount(near.rows[taken], exact[order][taken], len(asked))) / k)
+
+
+def _pairs(asked: Rows, bank: Rows, near: Close, rule: Callable[[Wide, Wide], Wide]) -> Wide:
+    """``rule`` of each pair that float32 left open, in float64."""
+    made, some = np.empty(len(near.rows)), max(1, CELLS // bank.shape[1])
+    for i in range(0, len(made), some):
+        here = slice(i, i + some)
+        made[here] = rule(asked[near.rows[here]].astype(np.float64), bank[near.columns[here]].astype(np.float64))
     return made
