@@ -63,3 +63,13 @@ def test_settings_too_far_by_lpips_are_set_aside_and_still_there(folder: Path) -
 def test_an_unknown_measure_is_named(folder: Path) -> None:
     with pytest.raises(SoritesError, match="Did you mean lpips"):
         degrees(folder, ("lpip",))
+
+
+def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 2, "lpips_below": 0.3}
+    suite = parse({**asked, "shifts": [{"name": "gaussian_noise", "severities": [0.01, 1.5]}]}, "far")
+    rows = run(suite, models=[tiny()], out=tmp_path / "run").filter(pl.col("shift") != "clean").collect()
+    assert rows.group_by("severity").agg(pl.col("valid").all()).sort("severity")["valid"].to_list() == [True, False]
+    when = (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns
+    run(suite, models=[tiny()], out=tmp_path / "run")
+    assert (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns == when

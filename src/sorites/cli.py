@@ -12,7 +12,7 @@ import typer
 from sorites.cli_options import shift_options
 from sorites.kernels_cli import app as kernels_app
 from sorites.lens_cli import app as lens_app
-from sorites.measure_cli import decompose_app, measure
+from sorites.measure_cli import decompose_app, degrees, measure
 from sorites.score_cli import score
 
 if TYPE_CHECKING:
@@ -171,7 +171,7 @@ def report(
     from sorites.views import report as write_report
 
     path = write_report(list(runs), out)
-    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB); open it in a browser")
+    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
 
 
 @app.command()
@@ -191,7 +191,7 @@ def show(
 
     dial, path = core.shift(shift), out or Path(f"{image.stem}-{shift}.png")
     save(strip(decode(image), dial, severity or (), seed), path)
-    typer.echo(f"wrote {path}")
+    typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}")
 
 
 @app.command()
@@ -268,6 +268,7 @@ def check(
 app.add_typer(kernels_app, name="kernels")
 app.add_typer(lens_app, name="lens")
 app.add_typer(decompose_app, name="decompose")
+app.command()(degrees)
 app.command()(measure)
 app.command()(score)
 

@@ -91,4 +91,5 @@ def labels(spec: str | Iterable[str]) -> Labels:
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:
         raise SoritesError("labels: wanted one or more different class names, one a line")
-    return Labels(ids, ids)
+    known = dict(zip(imagenet().ids, imagenet().names, strict=True))
+    return Labels(ids, tuple(known.get(id_, id_) for id_ in ids))

@@ -100,3 +100,23 @@ def _said(found: Measured, what: str, out: Path) -> None:
     for half, edges in found.told["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
     typer.echo(f"wrote {len(found.rows)} pictures to {found.told['path']}")
+
+
+def degrees(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
+    measure: Annotated[
+        list[str] | None,
+        typer.Option("--measure", metavar="NAME", help="psnr, ssim, lpips, exposure_error, clipped_share; may be repeated."),
+    ] = None,
+    lpips_below: Annotated[
+        float | None, typer.Option("--lpips-below", metavar="X", help="Set aside settings whose mean LPIPS is not below this.")
+    ] = None,
+) -> None:
+    """Measure how far every shifted picture of a run moved from its clean one."""
+    from sorites.degrees import DEFAULT
+    from sorites.degrees import degrees as measured
+    from sorites.progress import bars
+
+    with bars() as bar:
+        path = measured(run, measure or DEFAULT, lpips_below=lpips_below, bar=bar)
+    typer.echo(f"wrote {path}\nnext: sorites report {run}")

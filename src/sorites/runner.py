@@ -142,6 +142,10 @@ def after(plan: Plan, folder: Path, bar: Bar | None = None) -> None:
     measuring.published(plan, folder)
     if plan.suite.measure:
         measuring.measure_run(plan, folder, plan.suite.measure, bar)
+    if plan.suite.lpips_below is not None and not (folder / "facts" / "similarity.parquet").exists():
+        from sorites.degrees import degrees
+
+        degrees(folder, ["lpips"], lpips_below=plan.suite.lpips_below, bar=bar)
 
 
 def default_folder(plan: Plan) -> Path:

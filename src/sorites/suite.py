@@ -140,6 +140,8 @@ class Suite(_Strict):
     """The model that corruption errors are relative to."""
     refine: float | None = Field(default=None, gt=0, lt=1)
     """Bisect failure points to this fraction of the top level."""
+    lpips_below: float | None = Field(default=None, gt=0)
+    """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
     limit: StrictInt | None = Field(default=None, gt=0)
     measure: Measure | None = None
     """Degrees and levels to be measured when the run is done."""

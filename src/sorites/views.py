@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from sorites import plan as plans
-from sorites.core import Picture
+from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.folder import describe, read_info
 from sorites.labels import labels as labels_of
@@ -49,25 +49,29 @@ def _view(table: pl.LazyFrame, info: dict[str, Any]) -> RunView:
     return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(info))
 
 
-def _pictures(info: dict[str, Any]) -> Callable[[str, str, float], Picture]:
+def _pictures(info: dict[str, Any]) -> Callable[[str, str, Stop], Picture]:
     """Make any picture of a run again: the same source, frame, draw and rounding give the same pixels."""
     held: list[Plan] = []
 
-    def picture(sample_id: str, shift: str, severity: float) -> Picture:
+    def picture(sample_id: str, shift: str, stop: Stop) -> Picture:
         if not held:
             suite = parse({**info["suite"], "models": ()}, "run.json")
             held.append(known.get(info["run_id"]) or plans.make(suite))
-        return _again(held[0], sample_id, shift, severity)
+        return _again(held[0], sample_id, shift, stop)
 
     return picture
 
 
-def _again(plan: Plan, sample_id: str, shift: str, severity: float) -> Picture:
+def _again(plan: Plan, sample_id: str, shift: str, stop: Stop) -> Picture:
     for sample in plan.groups.get(shift, ()):
-        if sample.id != sample_id or (shift not in plan.shifts and sample.setting.severity != severity):
+        if sample.id != sample_id or (shift not in plan.shifts and not _stands_at(sample.setting, stop)):
             continue
-        shot = next(turned(plan, sample, shift, [severity])) if shift in plan.shifts else captured(plan, sample)
+        shot = next(turned(plan, sample, shift, [stop])) if shift in plan.shifts else captured(plan, sample)
         if shot.picture is not None:
             return shot.picture
         raise SoritesError(shot.error or f"no picture of {sample_id}")
     raise SoritesError(f"the source no longer holds {sample_id} under {shift}")
+
+
+def _stands_at(setting: Setting, stop: Stop) -> bool:
+    return dict(setting.params) == dict(stop) if isinstance(stop, Mapping) else setting.severity == stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import polars as pl
 
@@ -63,7 +63,7 @@ class Book:
     def uri(self, row: Row) -> str | None:
         if self.left <= 0:
             return None
-        stop = cast(float, asked(row["params"]))  # a stop of a grid is its params
+        stop = asked(row["params"])
         picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], stop)
         made = None if picture is None else data_uri(picture)
         self.left -= len(made or "")

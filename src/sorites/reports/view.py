@@ -10,14 +10,14 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift
+from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels
 from sorites.rng import digest
 from sorites.table import KEY
 
 UNTOUCHED = pl.col("shift") == CLEAN
-Remake = Callable[[str, str, float], Picture]
+Remake = Callable[[str, str, Stop], Picture]
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class RunView:
     info: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None
     picture: Remake | None = None
-    """(sample_id, shift, severity) to the picture as the model saw it; may raise SoritesError."""
+    """(sample_id, shift, severity or params) to the picture as the model saw it; may raise SoritesError."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
@@ -74,12 +74,12 @@ class View:
         named = next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None)
         return named.names[label] if named is not None and 0 <= label < len(named) else f"class {label}"
 
-    def picture(self, run_id: str, sample_id: str, shift: str, severity: float) -> Picture | None:
+    def picture(self, run_id: str, sample_id: str, shift: str, stop: Stop) -> Picture | None:
         """The picture as the model saw it, or None where no run behind ``run_id`` can make it again."""
         for run in self.owners.get(run_id, ()):
             if run.picture is not None:
                 try:
-                    return run.picture(sample_id, shift, severity)
+                    return run.picture(sample_id, shift, stop)
                 except SoritesError:
                     continue
         return None
