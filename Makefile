@@ -27,7 +27,7 @@ demo: $(VENV)/.demo
 	$(BIN)/sorites report runs/demo --out report.html
 
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -m "not slow"
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 slow: $(VENV)/.dev
 	$(BIN)/python -m pytest -m slow
