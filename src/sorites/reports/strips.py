@@ -103,11 +103,10 @@ def _frames(view: View) -> list[Row]:
 
 def _stops(row: Row, told: pl.DataFrame) -> Row | None:
     mine = (pl.col(name) == row[name] for name in ("run_id", "model", "sample_id"))
-    own = (
-        told.filter(*mine, pl.col("shift").is_in([CLEAN, row["shift"]]))
-        .sort("severity")
-        .unique("severity", keep="first", maintain_order=True)
-    )
+    own = told.filter(*mine, pl.col("shift").is_in([CLEAN, row["shift"]])).sort("severity")
+    if own.filter(pl.col("shift") == row["shift"])["severity"].is_duplicated().any():
+        return None  # several pictures at one stop are no strip
+    own = own.unique("severity", keep="first", maintain_order=True)
     wrong = own.filter(pl.col("severity") == row["failure"]).to_dicts()
     before = own.filter(pl.col("severity") < row["failure"]).to_dicts()
     if not wrong or not before or before[0]["severity"] != 0:
