@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy import ndimage
+
+from sorites import core, lenses
+from sorites.core import Image
+from sorites.errors import SoritesError
+from sorites.rng import rng_for
+from sorites.shifts.lens import AZIMUTHS, drawn, place
+
+
+def test_a_picture_is_correlated_with_the_kernel_of_its_place(photo: Image) -> None:
+    """Against SciPy, channel by channel, mirrored at the border."""
+    shift, params = core.shift("lens"), {"lens": "CookeTriplet", "field": 0.7}
+    rng = rng_for(0, "a", "lens")
+    made = shift(photo, params, rng)
+    assert shift.told is not None
+    azimuth = shift.told(photo, params, rng_for(0, "a", "lens"))["azimuth"]
+    kernel = lenses.load(lenses.builtin(), "CookeTriplet").arrays["kernels"][place(0.7, azimuth)]
+    wanted = np.stack([ndimage.correlate(photo[..., c], kernel[c], mode="mirror") for c in range(3)], axis=-1)
+    np.testing.assert_allclose(made, wanted, atol=2e-5)
+
+
+def test_every_place_has_its_kernel_once() -> None:
+    places = [place(field, azimuth) for field in (0.3, 0.5, 0.7, 0.9) for azimuth in AZIMUTHS]
+    assert places == list(range(1, 13))
+    assert {place(0.0, azimuth) for azimuth in AZIMUTHS} == {0}
+
+
+def test_the_azimuth_is_the_samples() -> None:
+    found = {drawn(rng_for(0, f"s{i}", "lens")) for i in range(40)}
+    assert found == set(AZIMUTHS)
+
+
+def test_the_table_is_told_how_sharp_the_lens_is(photo: Image) -> None:
+    shift, about = core.shift("lens"), lenses.load(lenses.builtin(), "TessarLens").about
+    assert shift.told is not None
+    told = shift.told(photo, {"lens": "TessarLens", "field": 0.9}, rng_for(0, "a", "lens"))
+    assert told["mtf50"] == pytest.approx(about["mtf50"][4], abs=1e-5)
+    assert told["quality"] == pytest.approx(about["quality"], abs=1e-5)
+
+
+def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
+    shutil.copy(lenses.builtin() / "HeliarLens.safetensors", tmp_path / "mine.safetensors")
+    shift = core.shift("lens", lenses=str(tmp_path))
+    assert [dict(one)["lens"] for one in shift.settings] == ["mine"] * 5
+    assert shift.version != core.shift("lens").version
+
+
+def test_what_is_no_setting_is_named(photo: Image) -> None:
+    with pytest.raises(SoritesError, match="a setting names one of 15 lenses and a field"):
+        core.shift("lens")(photo, {"lens": "CookeTriplet", "field": 0.4}, rng_for(0, "a", "lens"))
+    with pytest.raises(SoritesError, match="wanted padding zeros or reflect, got 'wrap'"):
+        core.shift("lens", padding="wrap")

@@ -1,0 +1,40 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from sorites.cli import app
+
+runner = CliRunner()
+
+
+def test_the_ranking_is_printed() -> None:
+    done = runner.invoke(app, ["lens", "list", "--format", "csv"])
+    lines = done.stdout.splitlines()
+    assert lines[0].startswith("lens,efl_mm,f_number,fov_deg,pitch_um,mtf50_00")
+    assert len(lines) == 16
+
+
+def test_a_subset_is_chosen_and_copied(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["lens", "select", "--n", "4", "--out", str(tmp_path / "few")])
+    assert done.exit_code == 0
+    assert len(list((tmp_path / "few").glob("*.safetensors"))) == 4
+    listed = runner.invoke(app, ["lens", "list", "--lenses", str(tmp_path / "few"), "--format", "csv"])
+    assert len(listed.stdout.splitlines()) == 5
+
+
+def test_a_lens_is_drawn(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["lens", "show", "CookeTriplet", "--out", str(tmp_path / "cooke.png")])
+    assert done.exit_code == 0
+    with Pillow.open(tmp_path / "cooke.png") as drawn:
+        assert drawn.size == (920, 1000)
+
+
+def test_importing_a_refused_file_says_why(tmp_path: Path) -> None:
+    bad = tmp_path / "zoom.zmx"
+    bad.write_text("MODE NSC\n")
+    done = runner.invoke(app, ["lens", "import", str(bad), "--out", str(tmp_path / "out"), "--format", "csv"])
+    assert "not sequential" in done.stdout
+    assert "0 of 1 lenses" in done.stderr
