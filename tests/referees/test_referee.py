@@ -88,6 +88,8 @@ def test_features_keep_the_order_of_mixed_pictures() -> None:
     mixed = [(picture(i), i > 40) for i in range(90)]
     np.testing.assert_array_equal(features(judge, iter(mixed)), [[i, i > 40] for i in range(90)])
     assert asked == [(32, False), (9, False), (32, True), (17, True)]
+    with pytest.raises(SoritesError, match="there are no pictures for referee own"):
+        features(judge, iter(()))
 
 
 def test_open_clip_by_config_and_file(tmp_path: Path) -> None:

@@ -77,7 +77,10 @@ def checked(name: str, given: object, n: int) -> Features:
 
 def features(referee: Referee, pictures: Iterable[tuple[Picture, bool]]) -> Features:
     """One row a picture, in their order; each comes with whether it is framed. A batch is the most that is held in memory."""
-    return np.concatenate([referee.images(some, framed) for some, framed in _batches(pictures)])
+    found = [referee.images(some, framed) for some, framed in _batches(pictures)]
+    if not found:
+        raise SoritesError(f"there are no pictures for referee {referee.name} to look at")
+    return np.concatenate(found)
 
 
 def _batches(pictures: Iterable[tuple[Picture, bool]]) -> Iterator[tuple[list[Picture], bool]]:
