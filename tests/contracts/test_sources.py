@@ -33,10 +33,30 @@ def _tar(folder: Path) -> str:
     return f"webdataset:{folder / 'a-000.tar'}"
 
 
+def _trajectory(folder: Path) -> str:
+    (folder / "heavy_snow" / "022_bald eagle").mkdir(parents=True)
+    for scale in (0, 500, 1000):
+        Pillow.new("RGB", (20, 20), (scale // 5, 90, 90)).save(
+            folder / f"heavy_snow/022_bald eagle/seed_0001_scale_{scale:04d}.jpg"
+        )
+    return f"cns_bench:{folder}"
+
+
+def _annotated(folder: Path) -> str:
+    Pillow.new("RGB", (20, 20), (90, 90, 90)).save(folder / "1.png")
+    (folder / "a.csv").write_text('file_name,category,time,weather,locations\n/1.png,cat,night,none,"grass, snow"\n')
+    return f"focus:{folder / 'a.csv'}"
+
+
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
 def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callable[[], Source]:
     name = request.param
-    given = {"folder": lambda: f"folder:{photos}", "webdataset": lambda: _tar(tmp_path)}
+    given = {
+        "folder": lambda: f"folder:{photos}",
+        "webdataset": lambda: _tar(tmp_path),
+        "cns_bench": lambda: _trajectory(tmp_path),
+        "focus": lambda: _annotated(tmp_path),
+    }
     spec = given[name]() if name in given else name
     space = labels(LABELS.get(name, "imagenet"))
     try:
