@@ -141,8 +141,8 @@ def test_a_negative_lens_is_refused() -> None:
 
 def test_a_blur_beyond_the_window_is_refused() -> None:
     far = build(singlet(f_number=2.0))
-    far.focus_mm = 3.0
-    with pytest.raises(Refused, match="of its light falls within 512 um"):
+    far.focus_mm = 6.0
+    with pytest.raises(Refused, match="of its light falls within 1024 um"):
         blur(far, focus="file")
 
 

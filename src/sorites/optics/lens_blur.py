@@ -29,6 +29,8 @@ AZIMUTHS = (0, 45, 90)
 """Degrees from x."""
 POSITIONS = tuple((field, azimuth) for field in FIELDS for azimuth in AZIMUTHS if field or azimuth == 90)
 """The thirteen places of a lens, in the order of its kernels; on the axis all azimuths are one."""
+WINDOWS = (WINDOW, 2 * WINDOW, 4 * WINDOW)
+"""Micrometres across; the first that holds the light at every field is taken."""
 ENOUGH = 0.95
 """The share of the rays that must land in the window at every field."""
 
@@ -67,10 +69,10 @@ def blur(lens: Lens, focus: str = "best") -> Blur:
     first = [[trace(lens, a, line, COARSE, box) for line in LINES_UM] for a, box in zip(angles, boxes, strict=True)]
     lens.focus_mm += best_focus(first, lens.f_number) if focus == "best" else 0.0
     first = [[trace(lens, a, line, COARSE, box) for line in LINES_UM] for a, box in zip(angles, boxes, strict=True)]
-    window = next((size for size in (WINDOW, 2 * WINDOW) if min(_shares(first, size)) >= ENOUGH), 0)
+    window = next((size for size in WINDOWS if min(_shares(first, size)) >= ENOUGH), 0)
     if not window:
-        least = min(_shares(first, 2 * WINDOW))
-        raise Refused(f"at some field only {least:.0%} of its light falls within {2 * WINDOW} um; wanted {ENOUGH:.0%}")
+        least = min(_shares(first, WINDOWS[-1]))
+        raise Refused(f"at some field only {least:.0%} of its light falls within {WINDOWS[-1]} um; wanted {ENOUGH:.0%}")
     return _matched(lens, angles, boxes, first, window)
 
 

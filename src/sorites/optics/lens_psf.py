@@ -13,21 +13,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import MissingExtra
+from sorites.optics.lens_file import Refused
 from sorites.optics.lens_rays import Rays
 
 Array = NDArray[np.float64]
 WINDOW = 256
 """Points across at 1 um."""
-FINEST = 1200
+FINEST = 1700
 """Rays across beyond which a beam is too fast or too blurred for its window."""
 
 
 def rays_across(rays: Rays, line_um: float, window: int = WINDOW) -> int:
     """Rays needed across the beam, from a coarse trace of it: the sum repeats after wavelength / (step in direction), and that
-    must be further than from one end of the light to the other end of the window."""
+    must be further than from one end of the light (99 % of it) to the other end of the window."""
     widest = max(float(np.ptp(rays.L)), float(np.ptp(rays.M)))
-    reach = max(float(np.abs(v - v.mean()).max()) for v in (rays.x, rays.y)) * 1000
-    return min(FINEST, 2 * math.ceil(1.15 * (window / 2 + max(reach, window / 2)) * widest / line_um / 2) + 8)
+    reach = max(float(np.quantile(np.abs(v - v.mean()), 0.99)) for v in (rays.x, rays.y)) * 1000
+    needed = 2 * math.ceil(1.15 * (window / 2 + max(reach, window / 2)) * widest / line_um / 2) + 8
+    if needed > FINEST:
+        raise Refused(f"its light needs {needed} rays across for a window of {window} um; wanted {FINEST} at most")
+    return needed
 
 
 def psf(
