@@ -250,3 +250,20 @@ def test_sizes_are_known_beforehand(asked: Source, familiar: Source, tmp_path: P
     runner.execute(made, tmp_path / "run", keep_features=True)
     kept = sum(path.stat().st_size for part in ("features", "fits", "heads") for path in (tmp_path / "run" / part).rglob("*.s*"))
     assert kept == pytest.approx(runner.feature_bytes(made), rel=0.5)
+
+
+def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: Run) -> None:
+    torch = pytest.importorskip("torch")
+    torch.manual_seed(1)
+    layers = [torch.nn.Conv2d(3, 4, 3, 2, 1), torch.nn.ReLU(), torch.nn.Conv2d(4, 6, 3, 2, 1), torch.nn.ReLU()]
+    network = torch.nn.Sequential(*layers, torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(6, 4))
+    network.sorites = {"size": (32, 32), "labels": ["a", "b", "c", "d"]}
+    network.__name__ = "network"
+    scorers = ["odin", "rankfeat", "rankfeat(blocks=1)", "gram(powers=2)"]
+    held = settled(run(models=[network], scorers=scorers))
+    scored = held.filter(pl.col("output") == "ood")
+    assert scored["scorer"].unique().sort().to_list() == sorted(scorers)
+    assert scored.filter(~pl.col("scorer").str.starts_with("gram"))["score"].null_count() == 0
+    said = scored["error"].drop_nulls().unique().to_list()
+    assert all("no training picture was predicted as class" in error for error in said)
+    assert settled(run(out="again", models=[network], scorers=scorers, batch=3, workers=1)).equals(held)

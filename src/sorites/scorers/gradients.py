@@ -9,7 +9,7 @@ import numpy as np
 
 from sorites.core import Model, Outputs, Picture, add_scorer
 from sorites.scorers import _network
-from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, logsumexp, scored
+from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, scored
 from sorites.scorers.logits import odds
 
 
@@ -22,8 +22,9 @@ def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
     above(temperature, 0, "gradnorm", "temperature")
 
     def rule(rows: Wide, logits: Wide) -> Wide:
-        likely = np.exp(logits / temperature - logsumexp(logits / temperature)[:, None])
-        uneven = np.abs(likely - 1 / logits.shape[1]).sum(axis=1)
+        raised = np.exp((logits - logits.max(axis=1)[:, None]) / temperature)
+        total = raised.sum(axis=1)
+        uneven = np.abs(raised - total[:, None] / logits.shape[1]).sum(axis=1) / total
         return np.asarray(-np.abs(rows).sum(axis=1) * uneven / temperature)
 
     return scored(rule, features_of(outputs, "gradnorm"), logits_of(outputs, "gradnorm"))

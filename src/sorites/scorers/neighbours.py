@@ -15,8 +15,8 @@ from sorites.scorers._memory import Bank
 from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, whole
 
 Rows = NDArray[np.float32]
-CELLS = 1 << 23
-"""Similarities held at a time: 32 MB, whatever the size of the bank."""
+CELLS = 1 << 22
+"""Similarities held at a time: 16 MB, whatever the size of the bank."""
 BAND = 1e-5
 """Neighbours whose float32 similarity is this near the k-th, of rows of length 1, are compared again in float64."""
 
@@ -135,7 +135,7 @@ def _kth(asked: Rows, bank: Rows, k: int) -> Wide:
     if empty.any():
         similar[:, empty] += 0.5  # a zero row is 1 away, as a row of length 1 with this similarity is
     near = _close(similar, k, BAND)
-    exact = _pairs(asked, bank, near, lambda a, b: np.sqrt(np.einsum("nd,nd->n", a - b, a - b)))
+    exact = _pairs(asked, bank, near, lambda a, b: np.linalg.norm(a - b, axis=1))
     order = np.lexsort((exact, near.rows))
     return np.asarray(exact[order][np.searchsorted(near.rows, np.arange(len(asked))) + k - 1 - near.counts])
 
