@@ -114,7 +114,7 @@ def test_the_same_command_finds_its_own_folder(say: Callable[..., Said], home: P
 def test_show_draws_a_strip(say: Callable[..., Said], home: Path, photos: Path) -> None:
     picture = next(photos.rglob("*.png"))
     code, out, _ = say("show", "jpeg", picture)
-    assert (code, out) == (0, f"wrote {picture.stem}-jpeg.png\n")
+    assert (code, out) == (0, f"wrote {picture.stem}-jpeg.png\nnext: sorites run demo --shift jpeg\n")
     with Pillow.open(home / f"{picture.stem}-jpeg.png") as strip:
         assert strip.width > 6 * 224
     assert say("show", "jpeg", picture, "--severity", "40", "--out", "s.jpg")[0] == 0
