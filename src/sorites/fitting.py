@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sorites import folder as folders
 from sorites.core import CLEAN, Model, Outputs, Sample, Scorer
 from sorites.errors import SoritesError
-from sorites.look import batches, is_framed, verdicts
+from sorites.look import GREY, batches, is_framed, verdicts
 from sorites.plan import Plan, Unit, frame_of
 from sorites.progress import Bar
 from sorites.shots import Shot, reason
@@ -51,6 +51,12 @@ def refuse_unfitted(plan: Plan) -> None:
 
 def units(plan: Plan) -> list[Unit]:
     return [Unit(NAME, start, min(start + SLICE, len(plan.fit))) for start in range(0, len(plan.fit), SLICE)]
+
+
+def inside_bytes(plan: Plan) -> int:
+    """Of one training picture, what scorers keep that look inside the models."""
+    looking: list[Any] = [s for s in plan.scorers.values() if hasattr(s, "look") and "training" in needs(s)]
+    return sum(scorer.look(model, [GREY]).nbytes for scorer in looking for model in plan.models.values())
 
 
 def fitted(plan: Plan, folder: Path, batch: int, job: Job, keep: bool, bar: Bar | None = None) -> Plan:

@@ -19,6 +19,8 @@ from sorites.shots import Shot, reason
 from sorites.strange import Scored, looked, needs, own, refuse, scored
 
 Record = dict[str, object]
+GREY: Picture = np.full((96, 128, 3), 128, dtype=np.uint8)
+"""What every model and scorer is tried on before any work is done."""
 T = TypeVar("T")
 
 
@@ -186,10 +188,9 @@ def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
 
 def try_models(plan: Plan) -> dict[str, Outputs]:
     """One plain grey picture through every model and scorer: a broken one is an error before any work is done."""
-    grey = np.full((96, 128, 3), 128, dtype=np.uint8)
     tried: dict[str, Outputs] = {}
     for name, model in plan.models.items():
-        one, error = outputs_of(model, [grey], False)[0]
+        one, error = outputs_of(model, [GREY], False)[0]
         if one is None:
             raise SoritesError(f"{name} fails on a plain grey picture: {error}")
         wide = 0 if one.logits is None else one.logits.shape[1]
@@ -197,16 +198,16 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
         if wide != wanted:
             raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
         for scorer, score_of in plan.scorers.items():
-            _try_scorer(scorer, score_of, model, one, grey)
+            _try_scorer(scorer, score_of, model, one)
         tried[name] = one
     return tried
 
 
-def _try_scorer(name: str, scorer: Scorer, model: Model, one: Outputs, grey: Picture) -> None:
+def _try_scorer(name: str, scorer: Scorer, model: Model, one: Outputs) -> None:
     """What it needs must be there; one that is to be fitted is not asked for a score before it is."""
     refuse(name, scorer, model, one)
     mine = own(scorer, model)
-    inside, failed = looked(mine, name, model, one, grey, False)
+    inside, failed = looked(mine, name, model, one, GREY, False)
     if inside is not None and "training" not in needs(scorer):
         failed = scored(name, mine, [inside])[0][1] or ""
     if failed:

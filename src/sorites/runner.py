@@ -156,12 +156,12 @@ def default_folder(plan: Plan) -> Path:
 def feature_bytes(plan: Plan) -> int:
     """What ``keep_features`` will take on disk, training pictures and last layers with it."""
     heads = sum(sum(part.nbytes for part in model.head) for model in plan.models.values() if model.head)
-    return (plan.images() + len(plan.fit)) * _wide(plan) + heads
+    return plan.images() * _wide(plan) + training_bytes(plan) + heads
 
 
 def training_bytes(plan: Plan) -> int:
-    """What the outputs of training pictures will take on disk; what scorers see inside a model comes on top."""
-    return len(plan.fit) * _wide(plan)
+    """What the outputs of training pictures will take on disk, with what scorers see inside the models."""
+    return len(plan.fit) * (_wide(plan) + fitting.inside_bytes(plan)) if plan.fit else 0
 
 
 def _wide(plan: Plan) -> int:
