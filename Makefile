@@ -30,7 +30,7 @@ test: $(VENV)/.dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist worksteal
 
 slow: $(VENV)/.dev
-	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m slow
 
 check: $(VENV)/.dev
 	$(BIN)/ruff check .
