@@ -35,7 +35,7 @@ def _psfs() -> tuple[float, float]:
 
 def _lenses() -> list[float]:
     """CPU seconds of whole lenses: 13 positions x 3 colours, focus, MTF, matching and fits."""
-    from sorites.lenses import made
+    from sorites.lens_import import made
     from sorites.optics.lens import objective
 
     taken = []

@@ -38,3 +38,9 @@ def test_importing_a_refused_file_says_why(tmp_path: Path) -> None:
     done = runner.invoke(app, ["lens", "import", str(bad), "--out", str(tmp_path / "out"), "--format", "csv"])
     assert "not sequential" in done.stdout
     assert "0 of 1 lenses" in done.stderr
+
+
+def test_asking_for_more_lenses_than_there_are_gives_all() -> None:
+    done = runner.invoke(app, ["lens", "select", "--n", "100"])
+    assert len(done.stdout.splitlines()) == 15
+    assert "there are 15 lenses" in done.stderr

@@ -88,10 +88,3 @@ def test_coefficient_space_names_the_larger_of_each_pair() -> None:
     place, size = lenses.coefficient_space(waves)
     assert size == pytest.approx(5)
     assert place == pytest.approx([0, 0.6, 0.8])
-
-
-def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path) -> None:
-    bad = tmp_path / "mirror.zmx"
-    bad.write_text("MODE SEQ\nUNIT MM X\nENPD 5\nSURF 0\n DISZ INFINITY\nSURF 1\n TYPE DGRATING\nSURF 2\nSURF 3\n")
-    table = lenses.trace_all([str(bad)], tmp_path / "out")
-    assert table.row(0) == ("mirror", False, "surface 1 is of type DGRATING; only STANDARD and EVENASPH can be traced")

@@ -20,13 +20,21 @@ def import_(
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of traced lenses.")],
     focus: Annotated[str, typer.Option("--focus", metavar="best|file", help="Where the sensor stands.")] = "best",
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Lenses at a time.")] = 1,
+    glass: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--glass", metavar="NAME=ND,VD", help="A glass no catalogue here has: index and Abbe number; may be repeated."
+        ),
+    ] = None,
     format: Format = "table",
 ) -> None:
     """Trace each prescription and keep its blurs; what is refused is named with its reason."""
-    from sorites.lenses import trace_all
+    from sorites.lens_import import read_glasses, trace_all
+    from sorites.progress import bars
     from sorites.summary import printed
 
-    table = trace_all(files, out, focus, workers)
+    with bars() as bar:
+        table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
     typer.echo(printed(table, format), nl=False)
     kept = int(table["accepted"].sum())
     typer.echo(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
@@ -53,7 +61,10 @@ def select(
     from sorites.lenses import SUFFIX, builtin, load, names, selected
 
     held = folder or builtin()
-    chosen = selected({name: load(held, name).quality for name in names(held)}, n)
+    known = {name: load(held, name).quality for name in names(held)}
+    if n > len(known):
+        typer.echo(f"there are {len(known)} lenses: all of them", err=True)
+    chosen = selected(known, min(n, len(known)))
     typer.echo("\n".join(chosen))
     if out is not None:
         out.mkdir(parents=True, exist_ok=True)

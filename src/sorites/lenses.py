@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
@@ -21,7 +19,6 @@ from sorites.table import write_bytes
 if TYPE_CHECKING:
     import polars as pl
 
-    from sorites.optics.lens import Lens
 
 SUFFIX = ".safetensors"
 VERSION = 1
@@ -46,9 +43,14 @@ def builtin() -> Path:
     return Path(str(files("sorites.shifts").joinpath("objectives")))
 
 
+def held(folder: Path) -> list[str]:
+    """The lenses in a folder, by name."""
+    return sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+
+
 def names(folder: Path) -> list[str]:
     """The lenses in a folder, by name; none is an error that says how to get some."""
-    found = sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+    found = held(folder)
     if not found:
         raise SoritesError(f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".')
     return found
@@ -62,9 +64,9 @@ def load(folder: Path, name: str) -> Entry:
     if not path.is_file():
         raise UnknownName("lens", name, names(folder), f'See "sorites lens list --lenses {folder}".')
     try:
-        with safe_open(str(path), framework="numpy") as held:
-            arrays = {key: np.asarray(held.get_tensor(key), np.float32) for key in held.keys()}  # noqa: SIM118
-            about = json.loads((held.metadata() or {})["about"])
+        with safe_open(str(path), framework="numpy") as file:
+            arrays = {key: np.asarray(file.get_tensor(key), np.float32) for key in file.keys()}  # noqa: SIM118
+            about = json.loads((file.metadata() or {})["about"])
     except (SafetensorError, KeyError, OSError, ValueError) as error:
         raise SoritesError(f"cannot read the lens {path}: {error}") from error
     kernels = arrays["kernels"]
@@ -79,61 +81,6 @@ def version(folder: Path) -> str:
     return digest(*(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
 
 
-def made(lens: Lens, focus: str = "best") -> Entry:
-    """Trace a lens into an entry."""
-    from sorites.optics.lens_blur import blur
-
-    seen = blur(lens, focus)
-    about = {
-        "efl_mm": lens.paraxial.efl_mm,
-        "bfl_mm": lens.paraxial.bfl_mm,
-        "f_number": lens.f_number,
-        "fov_deg": 2 * lens.field_deg,
-        "pitch_um": seen.pitch_um,
-        "mtf50": list(seen.mtf50),
-        "quality": seen.quality,
-        "focus": focus,
-        "focus_mm": seen.focus_mm,
-        "window_um": seen.window_um,
-        "caught": list(seen.caught),
-        "kept": seen.kept,
-        "lens": lens_digest(lens),
-        "layout": layout(lens),
-    }
-    arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
-    return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
-
-
-def layout(lens: Lens) -> dict[str, Any]:
-    """For a drawing, in mm: each surface as (vertex z, radius of curvature or 0, glass behind), and rays at two fields."""
-    from sorites.optics.lens import D_LINE_UM
-    from sorites.optics.lens_rays import beams, paths
-
-    angles = [0.0, 0.7 * lens.field_deg]
-    boxes = beams(lens, angles, 90.0, D_LINE_UM)
-    rays = [[_rounded(path) for path in paths(lens, a, box, D_LINE_UM)] for a, box in zip(angles, boxes, strict=True)]
-    inner = [
-        [round(float(np.squeeze(s.geometry.cs.z)), 5), _radius(s), bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001)]
-        for s in lens.surfaces[1:]
-    ]
-    return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
-
-
-def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
-    return [[round(z, 5), round(y, 5)] for z, y in path]
-
-
-def _radius(surface: Any) -> float:
-    radius = float(surface.geometry.radius)
-    return round(radius, 5) if np.isfinite(radius) else 0.0
-
-
-def lens_digest(lens: Lens) -> str:
-    """The same for two files that describe one lens, whatever they are called."""
-    shapes = [(round(float(s.geometry.radius), 6), round(float(s.thickness), 6)) for s in lens.surfaces[1:-1]]
-    return digest(shapes, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
-
-
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:
     """Write an entry; ``small`` keeps its kernels in half precision (they are normalised again on reading)."""
     from safetensors.numpy import save as packed
@@ -143,46 +90,6 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
     path = folder / f"{entry.name}{SUFFIX}"
     write_bytes(packed(arrays, {"about": json.dumps(entry.about)}), path)
     return path
-
-
-def trace_file(path: str, folder: str, focus: str = "best") -> dict[str, Any]:
-    """One prescription (a .zmx, or the name of a built-in objective) into the folder; a row of the batch's table."""
-    from sorites.optics.lens import OBJECTIVES, build, objective
-    from sorites.optics.lens_file import Refused, read
-
-    name = Path(path).stem if path not in OBJECTIVES else path
-    try:
-        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)))
-        entry = made(lens, focus)
-    except Refused as error:
-        return {"lens": name, "accepted": False, "reason": str(error), "digest": None}
-    save(entry, Path(folder))
-    return {"lens": name, "accepted": True, "reason": "", "digest": entry.about["lens"]}
-
-
-def trace_all(paths: Iterable[str], folder: Path, focus: str = "best", workers: int = 1) -> pl.DataFrame:
-    """A batch, one lens a process at a time; it goes on past what is refused, and a lens that came before is set aside."""
-    import polars as pl
-
-    work = functools.partial(trace_file, folder=str(folder), focus=focus)
-    given = list(paths)
-    if workers == 1:
-        rows = list(map(work, given))
-    else:
-        with ProcessPoolExecutor(workers) as pool:
-            rows = list(pool.map(work, given))
-    first: dict[str, str] = {}
-    for row in rows:
-        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
-        if twin != row["lens"]:
-            (folder / f"{row['lens']}{SUFFIX}").unlink()
-            row.update(accepted=False, reason=f"it is the same lens as {twin}")
-    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
-    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
-    refused = table.filter(~pl.col("accepted"))
-    if refused.height:
-        write_bytes(refused.write_csv().encode(), folder / "refused.csv")
-    return table
 
 
 def ranked(folder: Path) -> pl.DataFrame:

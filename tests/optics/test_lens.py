@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import j1
 
-from sorites.lenses import builtin, load, made
+from sorites.lens_import import made
+from sorites.lenses import builtin, load
 from sorites.optics.aberrated import LINES_UM
 from sorites.optics.lens import D_LINE_UM, OBJECTIVES, build, material, objective, paraxial
 from sorites.optics.lens_blur import best_focus, blur, fitted

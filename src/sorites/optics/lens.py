@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import math
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,7 +20,7 @@ from scipy.optimize import brentq
 
 from sorites.errors import MissingExtra
 from sorites.optics.aberrated import LINES_UM
-from sorites.optics.lens_file import WIDEST_DEG, Glass, Prescription, Refused
+from sorites.optics.lens_file import WIDEST_DEG, Cut, Glass, Prescription, Refused
 from sorites.optics.lens_paraxial import FirstOrder, first_order
 
 Array = NDArray[np.float64]
@@ -74,6 +75,8 @@ class Lens:
     """What the file says of its aperture."""
     focus_mm: float = 0.0
     """How far behind the stated image plane the sensor stands."""
+    cuts: tuple[Cut, ...] = ()
+    """What its file cuts off the pupil away from the axis."""
 
     @property
     def f_number(self) -> float:
@@ -99,8 +102,8 @@ def objective(name: str) -> Lens:
     return _finished(name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {})
 
 
-def build(made: Prescription) -> Lens:
-    """A prescription as a lens; an unknown glass is refused by its name."""
+def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
+    """A prescription as a lens; a glass that is neither in its catalogues nor among ``glasses`` is refused by its name."""
     library = tracer()
     optic = library.optic.Optic()
     for i, one in enumerate(made.surfaces):
@@ -110,11 +113,13 @@ def build(made: Prescription) -> Lens:
             terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
             bent |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
         last = i == len(made.surfaces) - 1
-        glass = "air" if one.glass is None else material(one.glass, made.catalogues)
+        named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
+        glass = "air" if named is None else material(named, made.catalogues)
         bent |= {} if last else {"thickness": one.thickness, "material": glass}
         optic.surfaces.add(index=i, is_stop=i == made.stop, **bent)
     rims = {i: one.rim_mm for i, one in enumerate(made.surfaces) if one.rim_mm}
-    return _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
+    lens = _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
+    return replace(lens, cuts=made.cuts)
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
@@ -129,7 +134,10 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 return library.materials.Material(glass.name, catalog=catalogue.lower(), match_policy="strict")
-    raise Refused(f"its glass {glass.name} is in none of the catalogues it states ({', '.join(catalogues) or 'none'})")
+    stated = ", ".join(catalogues) or "none"
+    raise Refused(
+        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass {glass.name}=ND,VD gives it"
+    )
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """A Zemax prescription (.zmx) as plain numbers in millimetres, or a refusal that says why it is not a photographic lens.
 
 UTF-16 and 8-bit files. What is read: surfaces (sphere, conic, even asphere), glasses by name or by (nd, vd), the stop, the
-aperture, the largest field and hard rims. What changes the light and is not understood is refused by its name.
+aperture, the fields with their vignetting and hard rims. What changes the light and is not understood is refused by its name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from sorites.errors import SoritesError
 UNITS_MM = {"MM": 1.0, "CM": 10.0, "IN": 25.4, "METER": 1000.0, "M": 1000.0}
 SHAPES = ("STANDARD", "EVENASPH")
 FIELDS = {0: "angle", 1: "object height", 2: "paraxial image height", 3: "real image height"}
+PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN")
 APERTURES = {"ENPD": "entrance pupil", "FNUM": "F-number", "FLOA": "stop"}
 WIDEST_DEG = 89.0
 """A distant point beyond this half angle is behind the first surface."""
@@ -47,6 +48,17 @@ class Surface:
     shape: str = "STANDARD"
 
 
+@dataclass(frozen=True)
+class Cut:
+    """What a file leaves of the pupil at a part of the largest field: an ellipse whose middle is moved ``along`` the field and
+    whose half axes across and along it are ``narrower`` and ``shorter``, all in pupil radii (its vignetting factors)."""
+
+    part: float
+    along: float = 0.0
+    narrower: float = 0.0
+    shorter: float = 0.0
+
+
 @dataclass
 class Prescription:
     """A lens as its file states it. ``aperture`` is (entrance pupil | F-number | stop, value)."""
@@ -58,6 +70,7 @@ class Prescription:
     field_kind: str
     field: float
     catalogues: tuple[str, ...] = ()
+    cuts: tuple[Cut, ...] = ()
 
 
 def read(path: Path) -> Prescription:
@@ -84,7 +97,7 @@ def decode(raw: bytes) -> str:
 def parse(text: str, name: str) -> Prescription:
     """The numbers of a .zmx, scaled to millimetres."""
     made = Prescription(name, [], -1, ("", 0.0), "angle", 0.0)
-    heights: dict[str, list[float]] = {}
+    columns: dict[str, list[float]] = {}
     scale, count = 1.0, None
     for line in text.splitlines():
         word, *rest = line.split() or [""]
@@ -101,15 +114,15 @@ def parse(text: str, name: str) -> Prescription:
                 raise Refused("its aperture is stated at the object (OBNA): the object is near")
             elif word == "FTYP":
                 made.field_kind, count = FIELDS.get(int(rest[0]), f"type {rest[0]}"), int(rest[2]) if len(rest) > 2 else None
-            elif word in ("XFLN", "YFLN"):
-                heights[word] = [float(value) for value in rest]
+            elif word in PER_FIELD:
+                columns[word] = [float(value) for value in rest]
             elif word == "SURF":
                 made.surfaces.append(Surface())
             elif made.surfaces:
                 _surface(made, word, rest)
         except (ValueError, IndexError) as error:
             raise Refused(f"its line {line.strip()[:60]!r} cannot be read: {error}") from error
-    made.field = _largest(heights, count)
+    made.field, made.cuts = _fields(columns, count)
     return scaled(made, scale)
 
 
@@ -148,11 +161,19 @@ def _glass(rest: list[str]) -> Glass:
     return Glass("" if rest[0] == "___BLANK" else rest[0], nd, vd)
 
 
-def _largest(heights: dict[str, list[float]], count: int | None) -> float:
-    x, y = (heights.get(word, []) for word in ("XFLN", "YFLN"))
-    size = min(count or 99, max(len(x), len(y)))
-    both = [math.hypot(*(values[i] if i < len(values) else 0.0 for values in (x, y))) for i in range(size)]
-    return max(both, default=0.0)
+def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Cut, ...]]:
+    """The largest field, and what is cut off the pupil at each field that lies along x or y, by rising field."""
+    size = min(count or 99, max((len(values) for values in columns.values()), default=0))
+    rows = [[columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD] for i in range(size)]
+    largest = max((math.hypot(x, y) for x, y, *_ in rows), default=0.0)
+    cuts = {cut.part: cut for cut in (_cut(row, largest) for row in rows if largest and not (row[0] and row[1]))}
+    return largest, tuple(cuts[part] for part in sorted(cuts)) if any(row[2:] != [0.0] * 4 for row in rows) else ()
+
+
+def _cut(row: list[float], largest: float) -> Cut:
+    x, y, right, up, narrow, low = row
+    sign = -1.0 if x + y < 0 else 1.0
+    return Cut(abs(x + y) / largest, sign * right, low, narrow) if x else Cut(abs(x + y) / largest, sign * up, narrow, low)
 
 
 def scaled(made: Prescription, scale: float) -> Prescription:

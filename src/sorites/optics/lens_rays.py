@@ -87,12 +87,28 @@ def through(lens: Lens, starts: Array, direction: Array, line_um: float) -> Rays
                 crossing = x / lens.stop_mm, y / lens.stop_mm
             rim = lens.stop_mm * (1 + 1e-9) if i == lens.stop else lens.rims.get(i, math.inf)
             lost |= ~(np.hypot(x, y) <= rim) | ~np.isfinite(np.asarray(rays.L))
+            if i == lens.stop and lens.cuts:
+                lost |= ~_uncut(lens, direction, *crossing)
             _follow_one(rays, lost)
         held = Rays(rays.x, rays.y, rays.L, rays.M, rays.N, rays.opd + direction @ starts, *crossing)
         lost |= ~np.isfinite(held.path + held.x + held.y) | ~(np.asarray(rays.i) > 0)
         gone = np.where(lost, np.nan, 0.0)
         made = Rays(*(np.asarray(getattr(held, name)) + gone for name in held.__dataclass_fields__))
         return made.moved(lens.focus_mm) if lens.focus_mm else made
+
+
+def _uncut(lens: Lens, direction: Array, x: Array, y: Array) -> NDArray[np.bool_]:
+    """Within the ellipse that the lens's vignetting leaves at this field; between two stated fields it is between theirs."""
+    part = math.degrees(math.acos(min(1.0, float(direction[2])))) / lens.field_deg
+    known = [one.part for one in lens.cuts]
+    along, narrower, shorter = (
+        float(np.interp(part, known, [getattr(one, name) for one in lens.cuts])) for name in ("along", "narrower", "shorter")
+    )
+    sideways = math.hypot(direction[0], direction[1])
+    c, s = (direction[:2] / sideways) if sideways else (0.0, 1.0)
+    sign = math.copysign(1.0, lens.paraxial.at_stop)
+    u, v = sign * (s * x - c * y), sign * (c * x + s * y)
+    return np.asarray((u / (1 - narrower)) ** 2 + ((v - along) / (1 - shorter)) ** 2 <= 1 + 1e-9)
 
 
 def _follow_one(rays: Any, lost: NDArray[np.bool_]) -> None:

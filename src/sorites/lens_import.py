@@ -1,0 +1,221 @@
+"""Prescriptions into lenses of the set: traced one by one or side by side, what cannot be traced refused by name."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sorites.errors import SoritesError
+from sorites.lenses import SUFFIX, Entry, held, load, save
+from sorites.progress import Bar
+from sorites.rng import digest
+from sorites.table import write_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+    from sorites.optics.lens import Lens
+    from sorites.optics.lens_file import Glass
+
+Glasses = Mapping[str, tuple[float, float]]
+"""Index and Abbe number at the d line, for glasses that no catalogue here has."""
+TRACING = 2
+"""Changes whenever the same prescription gives another entry."""
+
+
+def made(lens: Lens, focus: str = "best") -> Entry:
+    """Trace a lens into an entry."""
+    from sorites.optics.lens_blur import blur
+
+    seen = blur(lens, focus)
+    about = {
+        "efl_mm": lens.paraxial.efl_mm,
+        "bfl_mm": lens.paraxial.bfl_mm,
+        "f_number": lens.f_number,
+        "fov_deg": 2 * lens.field_deg,
+        "pitch_um": seen.pitch_um,
+        "mtf50": list(seen.mtf50),
+        "quality": seen.quality,
+        "focus": focus,
+        "focus_mm": seen.focus_mm,
+        "window_um": seen.window_um,
+        "caught": list(seen.caught),
+        "kept": seen.kept,
+        "lens": lens_digest(lens),
+        "layout": layout(lens),
+    }
+    arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
+    return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
+
+
+def layout(lens: Lens) -> dict[str, Any]:
+    """For a drawing, in mm: each surface as (vertex z, radius of curvature or 0, glass behind), and rays at two fields."""
+    from sorites.optics.lens import D_LINE_UM
+    from sorites.optics.lens_rays import beams, paths
+
+    angles = [0.0, 0.7 * lens.field_deg]
+    boxes = beams(lens, angles, 90.0, D_LINE_UM)
+    rays = [[_rounded(path) for path in paths(lens, a, box, D_LINE_UM)] for a, box in zip(angles, boxes, strict=True)]
+    inner = [
+        [round(float(np.squeeze(s.geometry.cs.z)), 5), _radius(s), bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001)]
+        for s in lens.surfaces[1:]
+    ]
+    return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
+
+
+def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
+    return [[round(z, 5), round(y, 5)] for z, y in path]
+
+
+def _radius(surface: Any) -> float:
+    radius = float(surface.geometry.radius)
+    return round(radius, 5) if np.isfinite(radius) else 0.0
+
+
+def lens_digest(lens: Lens) -> str:
+    """The same for two files that describe one lens, whatever they are called."""
+    shapes = [_shape(one) for one in lens.surfaces[1:-1]]
+    return digest(shapes, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
+
+
+def _shape(surface: Any) -> tuple[Any, ...]:
+    """Radius, conic, even terms, distance to the next surface, and the index behind at the three lines."""
+    from sorites.optics.aberrated import LINES_UM
+
+    bent = surface.geometry
+    terms = [float(f"{float(one):.6g}") for one in getattr(bent, "coefficients", ()) or ()]
+    behind = [round(float(np.squeeze(surface.material_post.n(line))), 6) for line in LINES_UM]
+    return (
+        round(float(bent.radius), 6),
+        round(float(getattr(bent, "k", 0.0)), 6),
+        terms,
+        round(float(surface.thickness), 6),
+        behind,
+    )
+
+
+def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | None = None) -> dict[str, Any]:
+    """One prescription (a .zmx, or the name of a built-in objective) into the folder; a row of the batch's table.
+
+    A lens that the folder has from the same prescription and settings is not traced again.
+    """
+    from sorites.optics.lens import OBJECTIVES, build, objective
+    from sorites.optics.lens_file import Refused, read
+
+    name = _name(path)
+    try:
+        text = path if path in OBJECTIVES else Path(path).read_bytes().hex()
+    except OSError as error:
+        return _row(name, f"it cannot be read: {error.strerror}")
+    cause = digest(text, focus, sorted((glasses or {}).items()), TRACING).hex()
+    if (same := _traced(Path(folder), name, cause)) is not None:
+        return _row(name, "", same)
+    try:
+        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _given(glasses))
+        entry = made(lens, focus)
+    except Refused as error:
+        (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
+        return _row(name, str(error))
+    save(Entry(entry.name, entry.arrays, {**entry.about, "cause": cause}), Path(folder))
+    return _row(name, "", entry.about["lens"])
+
+
+def _name(path: str) -> str:
+    from sorites.optics.lens import OBJECTIVES
+
+    return path if path in OBJECTIVES else Path(path).stem
+
+
+def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
+    return {"lens": name, "accepted": not reason, "reason": reason, "digest": lens}
+
+
+def _traced(folder: Path, name: str, cause: str) -> str | None:
+    if not (folder / f"{name}{SUFFIX}").is_file():
+        return None
+    about = load(folder, name).about
+    return str(about["lens"]) if about.get("cause") == cause else None
+
+
+def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """``BK1=1.51009,63.46`` as a glass by name, index and Abbe number."""
+    found = {}
+    for text in texts:
+        name, _, numbers = text.partition("=")
+        try:
+            nd, vd = map(float, numbers.split(","))
+        except ValueError:
+            raise SoritesError(f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46, got {text!r}") from None
+        found[name] = nd, vd
+    return found
+
+
+def _given(glasses: Glasses | None) -> dict[str, Glass]:
+    from sorites.optics.lens_file import Glass
+
+    return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}
+
+
+def trace_all(
+    paths: Iterable[str],
+    folder: Path,
+    focus: str = "best",
+    workers: int = 1,
+    glasses: Glasses | None = None,
+    bar: Bar | None = None,
+) -> pl.DataFrame:
+    """A batch, ``workers`` lenses at a time; it goes on past what is refused, and a lens that came before is set aside."""
+    import polars as pl
+
+    given = list(dict.fromkeys(paths))
+    twice = [name for name, n in Counter(map(_name, given)).items() if n > 1]
+    if twice:
+        raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
+    work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
+    tick = bar("tracing", len(given)) if bar else lambda n: None
+    rows = []
+    for row in _each(work, given, workers):
+        rows.append(row)
+        tick(1)
+    _set_aside(rows, folder)
+    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
+    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
+    _keep_reasons(table, folder / "refused.csv")
+    return table
+
+
+def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
+    """What this batch refused, and what earlier ones did of other names."""
+    import polars as pl
+
+    refused = table.filter(~pl.col("accepted"))
+    if sheet.is_file():
+        earlier = pl.read_csv(sheet, schema_overrides={"lens": pl.String})
+        refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
+    write_bytes(refused.write_csv().encode(), sheet)
+
+
+def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    if workers == 1 or len(given) < 2:
+        yield from map(work, given)
+        return
+    with ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(work, given)
+
+
+def _set_aside(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Of lenses that are the same, the one that the folder had stays, or else the first of the batch."""
+    batch = {row["lens"] for row in rows}
+    first = {str(load(folder, name).about["lens"]): name for name in held(folder) if name not in batch}
+    for row in rows:
+        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
+        if twin != row["lens"]:
+            (folder / f"{row['lens']}{SUFFIX}").unlink()
+            row.update(accepted=False, reason=f"it is the same lens as {twin}")
