@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sorites.lens_pictures_cli import photo, space
+
 app = typer.Typer(help="Real lenses from their prescriptions: trace, rank, choose, look.", no_args_is_help=True)
 Folder = Annotated[
     Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; default the built-in ones.")
@@ -87,3 +89,7 @@ def show(
     path = out or Path(f"{lens}.png")
     save(sheet(load(folder or builtin(), lens)), path)
     typer.echo(f"wrote {path}")
+
+
+app.command()(photo)
+app.command()(space)

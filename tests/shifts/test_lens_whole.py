@@ -1,0 +1,50 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites import core, lenses
+from sorites.core import Image
+from sorites.errors import SoritesError
+from sorites.optics.lens_field import field_blur
+from sorites.rng import rng_for
+
+
+def test_every_lens_is_its_own_field_blur(photo: Image) -> None:
+    shift = core.shift("lens_whole")
+    stops = shift.settings[:4]
+    for params, made in zip(stops, shift.sweep(photo, stops, rng_for(0, "a", "lens_whole")), strict=True):
+        kernels = lenses.load(lenses.builtin(), params["lens"]).arrays["kernels"]
+        np.testing.assert_allclose(made, field_blur(photo, kernels), atol=1e-6)
+
+
+def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
+    """At a corner of nearly nothing the whole picture stands on the axis: the shift ``lens`` there, turned by half a turn."""
+    params = {"lens": "CookeTriplet"}
+    made = core.shift("lens_whole", corner=1e-6)(photo, params, rng_for(0, "a", "lens_whole"))
+    turned = core.shift("lens")(np.ascontiguousarray(photo[::-1, ::-1]), {**params, "field": 0.0}, rng_for(0, "a", "lens"))
+    np.testing.assert_allclose(made, turned[::-1, ::-1], atol=1e-5)
+
+
+def test_the_table_is_told_the_quality(photo: Image) -> None:
+    shift = core.shift("lens_whole")
+    assert shift.told is not None
+    told = shift.told(photo, {"lens": "TessarLens"}, rng_for(0, "a", "lens_whole"))
+    assert told == {"quality": pytest.approx(lenses.load(lenses.builtin(), "TessarLens").quality, abs=1e-5)}
+
+
+def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:
+    shutil.copy(lenses.builtin() / "HeliarLens.safetensors", tmp_path / "mine.safetensors")
+    shift = core.shift("lens_whole", lenses=str(tmp_path))
+    assert [dict(one) for one in shift.settings] == [{"lens": "mine"}]
+    assert shift.version != core.shift("lens_whole").version
+
+
+def test_what_is_no_setting_or_corner_is_named(photo: Image) -> None:
+    with pytest.raises(SoritesError, match="a setting names one of 15 lenses, got 'Nobody'"):
+        core.shift("lens_whole")(photo, {"lens": "Nobody"}, rng_for(0, "a", "lens_whole"))
+    with pytest.raises(SoritesError, match="wanted a corner above 0 and up to 1"):
+        core.shift("lens_whole", corner=0)

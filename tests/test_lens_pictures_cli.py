@@ -1,0 +1,39 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+from typer.testing import CliRunner
+
+from sorites.cli import app
+
+runner = CliRunner()
+
+
+def test_photographs_are_taken_through_a_lens(tmp_path: Path) -> None:
+    Pillow.fromarray(np.full((40, 50, 3), 90, np.uint8)).save(tmp_path / "a.jpg")
+    words = ["lens", "photo", "CookeTriplet", str(tmp_path / "a.jpg"), "--out", str(tmp_path / "out")]
+    done = runner.invoke(app, words)
+    assert done.exit_code == 0
+    assert "wrote 1 of 1 pictures" in done.stdout
+    with Pillow.open(tmp_path / "out" / "a.png") as made:
+        assert (made.format, made.size) == ("PNG", (50, 40))
+
+
+def test_a_bad_picture_is_an_error_line_and_an_exit_code(tmp_path: Path) -> None:
+    Pillow.fromarray(np.zeros((20, 20, 3), np.uint8)).save(tmp_path / "a.png")
+    (tmp_path / "bad.png").write_bytes(b"nothing")
+    pictures = [str(tmp_path / name) for name in ("bad.png", "a.png")]
+    done = runner.invoke(app, ["lens", "photo", "TessarLens", *pictures, "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "not written: " in done.stderr
+    assert "bad.png: not a picture" in done.stderr
+    assert (tmp_path / "out" / "a.png").is_file()
+
+
+def test_a_set_is_drawn_with_its_selection(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["lens", "space", "--n", "5", "--out", str(tmp_path / "space.png")])
+    assert done.exit_code == 0
+    with Pillow.open(tmp_path / "space.png") as drawn:
+        assert drawn.width > 1000

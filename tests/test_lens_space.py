@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from sorites import lenses
+from sorites.lens_space import aperture, projected, radius, space
+
+
+def test_the_three_base_vectors_stand_a_third_of_a_turn_apart() -> None:
+    up, left, right = (projected(vector) for vector in np.eye(3))
+    assert up == (0, 1)
+    assert left == (pytest.approx(-math.sqrt(3) / 2), pytest.approx(-0.5))
+    assert right == (pytest.approx(math.sqrt(3) / 2), pytest.approx(-0.5))
+    assert projected(np.full(3, 3**-0.5)) == pytest.approx((0, 0))
+
+
+def test_a_dot_grows_by_the_logarithm_and_with_the_aperture() -> None:
+    assert radius(10) - radius(1) == pytest.approx(radius(1) - radius(0.1))
+    assert radius(0) == radius(0.01) > 0
+    assert aperture(1.4) > aperture(2.8) > aperture(8) >= 2
+
+
+def test_chosen_lenses_are_orange_and_the_others_blue() -> None:
+    entries = [lenses.load(lenses.builtin(), name) for name in lenses.names(lenses.builtin())]
+    plain, some, every = (space(entries, chosen) for chosen in ([], ["CookeTriplet"], [entry.name for entry in entries]))
+    assert plain.size == some.size == every.size
+
+    def warmer(page: Pillow.Image) -> np.ndarray:
+        red, _, blue = np.moveaxis(np.asarray(page, np.int32), -1, 0)
+        return red - blue
+
+    blue, orange = ([int((sign * warmer(page) > 60).sum()) for page in (plain, some, every)] for sign in (-1, 1))
+    assert blue[0] > blue[1] > blue[2] == 0
+    assert orange[2] > orange[1] > orange[0] == 0
