@@ -9,10 +9,10 @@ import polars as pl
 import pytest
 
 from sorites import core, metrics
-from sorites.core import Model
+from sorites.core import Model, Picture
 from sorites.degrees import degrees
 from sorites.errors import SoritesError
-from sorites.measures.similarity import exposure_error
+from sorites.measures.similarity import MEASURES, exposure_error
 from sorites.runner import run
 from sorites.suite import Frame, parse
 from sorites.table import read
@@ -73,3 +73,68 @@ def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model]
     when = (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns
     run(suite, models=[tiny()], out=tmp_path / "run")
     assert (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns == when
+
+
+def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 3}
+    dial = {"name": "gaussian_noise", "severities": [0.01, 0.5]}
+    suite = parse({**asked, "degrees": ["ssim"], "shifts": [dial]}, "far")
+    out = tmp_path / "run"
+    rows = run(suite, models=[tiny()], out=out).filter(pl.col("shift") != "clean").collect()
+    entries = rows.explode("degrees").unnest("degrees")
+    assert entries["measure"].unique().to_list() == ["ssim"]
+    likeness = entries.group_by("severity").agg(pl.col("value").mean()).sort("severity")["value"]
+    assert likeness[0] > 0.9 > likeness[1]
+
+    path = out / "facts" / "similarity.parquet"
+    held, when = pl.read_parquet(path), path.stat().st_mtime_ns
+    run(suite, models=[tiny()], out=out)
+    assert path.stat().st_mtime_ns == when
+    held.head(4).write_parquet(path)
+    calls = []
+    whole = MEASURES["ssim"]
+    monkeypatch.setitem(MEASURES, "ssim", lambda a, b: calls.append(1) or whole(a, b))
+    steps: list[int] = []
+    run(suite, models=[tiny()], out=out, bar=lambda what, n: steps.append(n) or steps.append)  # type: ignore[func-returns-value]
+    assert len(calls) == 2
+    assert steps[0] == 2
+    assert pl.read_parquet(path).equals(held)
+
+
+def test_measures_add_up_and_a_filter_stays(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    dial = {"name": "gaussian_noise", "severities": [0.01, 1.5]}
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 2, "lpips_below": 0.3}
+    run(parse({**asked, "shifts": [dial]}, "far"), models=[tiny()], out=tmp_path / "run")
+    degrees(tmp_path / "run", ("ssim", "psnr"))
+    rows = read(tmp_path / "run").filter(pl.col("shift") != "clean").collect()
+    assert {one["measure"] for one in rows["degrees"][0]} == {"lpips", "ssim", "psnr"}
+    assert rows.group_by("severity").agg(pl.col("valid").all()).sort("severity")["valid"].to_list() == [True, False]
+
+
+def test_what_was_measured_before_a_stop_is_kept(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 4}
+    run(parse({**asked, "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far"), models=[tiny()], out=tmp_path / "run")
+    whole, calls = MEASURES["ssim"], []
+
+    def stopped(reference: Picture, moved: Picture) -> float:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(reference, moved)
+
+    monkeypatch.setitem(MEASURES, "ssim", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        degrees(tmp_path / "run", ("ssim",), workers=1)
+    assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 2
+    degrees(tmp_path / "run", ("ssim",), workers=1)
+    assert len(calls) == 5
+    assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 4
+
+
+def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
+    with pytest.raises(SoritesError, match="no measure of pictures named 'sim'. Did you mean ssim"):
+        parse({"name": "s", "degrees": ["sim"]}, "s")

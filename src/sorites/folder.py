@@ -27,7 +27,7 @@ BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
 
-ASIDE = ("about", "refine", "reference", "measure", "lpips_below")
+ASIDE = ("about", "refine", "reference", "measure", "lpips_below", "degrees")
 """Of a suite, what may change from one command to the next in the same run folder."""
 
 

@@ -125,7 +125,7 @@ def execute(
         if info["suite"]["refine"]:
             probe = functools.partial(_probe, plan, folder, run_id, batch, info["suite"]["refine"])
             _stage(plan, folder, plan.probes(), probe, job, False, "refining", bar)
-        after(plan, folder, bar)
+        after(plan, folder, workers, bar)
     return folder
 
 
@@ -135,17 +135,17 @@ def _unfinished(plan: Plan, folder: Path, keep_features: bool, refine: bool) -> 
     )
 
 
-def after(plan: Plan, folder: Path, bar: Bar | None = None) -> None:
+def after(plan: Plan, folder: Path, workers: int | None = None, bar: Bar | None = None) -> None:
     """What is learnt of the images once all are seen: levels that the source brings, and degrees that the suite asks for."""
     from sorites import measuring
 
     measuring.published(plan, folder)
     if plan.suite.measure:
         measuring.measure_run(plan, folder, plan.suite.measure, bar)
-    if plan.suite.lpips_below is not None and not (folder / "facts" / "similarity.parquet").exists():
+    if plan.suite.degrees or plan.suite.lpips_below is not None:
         from sorites.degrees import degrees
 
-        degrees(folder, ["lpips"], lpips_below=plan.suite.lpips_below, bar=bar)
+        degrees(folder, plan.suite.degrees, lpips_below=plan.suite.lpips_below, workers=workers, bar=bar)
 
 
 def default_folder(plan: Plan) -> Path:

@@ -142,6 +142,8 @@ class Suite(_Strict):
     """Bisect failure points to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)
     """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
+    degrees: tuple[str, ...] = ()
+    """Measures of every shifted picture against its clean one, taken when the run is done: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
     measure: Measure | None = None
     """Degrees and levels to be measured when the run is done."""
@@ -162,6 +164,13 @@ class Suite(_Strict):
         if not isinstance(labels, str | list | tuple):
             raise ValueError('wanted "imagenet", a text file or a list of class names')
         return labels
+
+    @field_validator("degrees")
+    @classmethod
+    def _measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        from sorites.measures.similarity import known
+
+        return known(names)
 
     @model_validator(mode="after")
     def _once_each(self) -> Suite:

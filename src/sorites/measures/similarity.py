@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Picture
-from sorites.errors import MissingExtra, SoritesError
+from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.measures.lpips_weights import alexnet
 
 Measure = Callable[[Picture, Picture], float]
@@ -125,3 +125,11 @@ MEASURES: dict[str, Measure] = {
     "exposure_error": exposure_error,
     "clipped_share": clipped_share,
 }
+
+
+def known(names: Sequence[str]) -> tuple[str, ...]:
+    """The names, each once; one that is no measure of pictures is an error."""
+    for name in names:
+        if name not in MEASURES:
+            raise UnknownName("measure of pictures", name, MEASURES, f"There are {', '.join(MEASURES)}.")
+    return tuple(dict.fromkeys(names))

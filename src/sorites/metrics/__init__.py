@@ -9,6 +9,7 @@ from sorites.metrics.agreement import rank_agreement
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, partition_accuracy
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
+from sorites.metrics.degrees import lens_degree, mean_degree
 from sorites.metrics.dial import dial_accuracy, dial_drop
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
 from sorites.metrics.filtered import filtered_accuracy
@@ -48,11 +49,13 @@ __all__ = [
     "fpr95_ood_pos",
     "lens_accuracy",
     "lens_correlation",
+    "lens_degree",
     "lens_field",
     "level_curve",
     "level_map",
     "line_gain",
     "mean_accuracy",
+    "mean_degree",
     "mean_score",
     "on_the_line",
     "ood",

@@ -1,0 +1,37 @@
+"""How far pictures moved on the whole: the mean of a measured degree, over the images of a sample and then over samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import polars as pl
+
+from sorites.core import add_metric
+from sorites.metrics.intervals import normal
+from sorites.metrics.lenses import with_lenses
+from sorites.metrics.rows import ON_GRID, SAMPLE, answer, ask
+from sorites.table import Table
+
+
+@add_metric
+def mean_degree(table: Table, by: Sequence[str] = ("shift", "severity"), measure: str = "ssim") -> pl.DataFrame:
+    """Mean degree of the shifted images by one ``measure``; ``n`` counts samples, and the interval is over them.
+
+    An image counts once however many models saw it; one that was not measured is missing.
+    """
+    rows, keys = ask(table, by, refuse=("degrees",))
+    of_image, of_sample = (list(dict.fromkeys([*keys, *SAMPLE, *more])) for more in (("image_id",), ()))
+    held = rows.filter(ON_GRID & pl.col("error").is_null()).select(*of_image, "degrees").unique(of_image)
+    entry = pl.col("degrees").struct
+    asked = held.explode("degrees").filter(entry.field("measure") == measure)
+    each = asked.group_by(of_sample).agg(value=entry.field("value").mean())
+    value, n = pl.col("value"), pl.len()
+    means = each.group_by(keys).agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
+    bounds = normal(pl.col("value"), pl.col("variance"))
+    return answer(means.with_columns(**bounds), keys, "value", "n", "low", "high")
+
+
+@add_metric
+def lens_degree(table: Table, by: Sequence[str] = ("lens_field",), measure: str = "ssim") -> pl.DataFrame:
+    """Mean degree at each distance from the middle of the picture, over all lenses; ``n`` counts samples."""
+    return mean_degree(with_lenses(table), by, measure)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import metrics
+from sorites import table as tables
+from sorites.errors import SoritesError
+
+
+@pytest.fixture(scope="module")
+def seen() -> pl.DataFrame:
+    """Six samples through two lenses at two fields, each image seen by two models; one image was not measured."""
+    rng, rows = np.random.default_rng(4), []
+    for i in range(6):
+        for lens in ("a", "b"):
+            for field in (0.0, 0.9):
+                likeness = float(0.9 - 0.3 * field + 0.05 * rng.standard_normal())
+                held = [{"measure": "ssim", "value": likeness}, {"measure": "psnr", "value": 100 * likeness}]
+                measured = held if (i, lens) != (0, "a") else None
+                rows += [_row(model, f"p{i}", {"lens": lens, "field": field}, measured) for model in ("m", "n")]
+    return tables.rows(rows)
+
+
+def _row(model: str, sample: str, params: dict[str, object], degrees: object) -> dict[str, object]:
+    return {
+        "run_id": "r", "source": "s", "sample_id": sample, "image_id": f"{sample}/{params}", "shift": "lens", "family": "optics",
+        "params": json.dumps(params), "model": model, "output": "label", "correct": True, "probe": False, "degrees": degrees,
+    }  # fmt: skip
+
+
+def by_hand(seen: pl.DataFrame, field: float, measure: int) -> np.ndarray:
+    """The mean of each sample at a field."""
+    found: dict[str, list[float]] = {}
+    for row in seen.filter(pl.col("model") == "m").to_dicts():
+        if json.loads(row["params"])["field"] == field and row["degrees"]:
+            found.setdefault(row["sample_id"], []).append(row["degrees"][measure]["value"])
+    return np.array([np.mean(values) for values in found.values()])
+
+
+def test_an_image_counts_once_and_a_sample_is_the_unit(seen: pl.DataFrame) -> None:
+    found = metrics.lens_degree(seen)
+    assert found.columns == ["lens_field", "value", "n", "low", "high"]
+    for row in found.to_dicts():
+        each = by_hand(seen, row["lens_field"], 0)
+        half = 1.96 * each.std(ddof=1) / np.sqrt(len(each))
+        assert (row["value"], row["n"]) == (pytest.approx(each.mean()), 6)
+        assert (row["low"], row["high"]) == pytest.approx((each.mean() - half, each.mean() + half), rel=1e-4)
+
+
+def test_another_measure_and_other_columns(seen: pl.DataFrame) -> None:
+    found = metrics.mean_degree(seen, by=("model", "shift"), measure="psnr")
+    assert found["n"].to_list() == [6, 6]
+    assert found["value"][0] == pytest.approx(found["value"][1])
+    assert metrics.mean_degree(seen, measure="lpips").height == 0
+
+
+def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:
+    with pytest.raises(SoritesError, match="cannot be grouped by 'degrees'"):
+        metrics.mean_degree(seen, by=("degrees",))
