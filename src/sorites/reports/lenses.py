@@ -6,9 +6,9 @@ import numpy as np
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.lenses import with_lenses
 from sorites.reports.charts import PERCENT_AXIS, figure, legend, pen, plot
-from sorites.reports.markup import DASH, EMPTY, Html, grid, join, percent, safe, tag
+from sorites.reports.field_map import field_map
+from sorites.reports.markup import DASH, EMPTY, Html, grid, join, safe, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -27,10 +27,8 @@ def lenses(view: View) -> Section | None:
         tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),
         tag("article", tag("h3", "Against distance from the middle"), _fields(view), cls="card"),
     ]
-    tables = [tag("article", part, cls="card") for part in (_related(view), _rings(view)) if part]
-    body = join(
-        [legend(view), tag("div", *cards, cls="cards two"), tag("div", tag("div", *tables, cls="cards two"), cls="below")]
-    )
+    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in (field_map(view), _related(view)) if part]
+    body = join([legend(view), tag("div", *cards, cls="cards two"), *below])
     return Section("How good must the lens be?", body, "Lenses", lead)
 
 
@@ -102,25 +100,3 @@ def _related(view: View) -> Html:
 
 def _number(value: float | None) -> str:
     return DASH if value is None else f"{value:.2g}"
-
-
-def _rings(view: View) -> Html:
-    """The field map: a line a distance, mean sharpness and accuracy of each model, darker where more is right."""
-    sharp = with_lenses(view.table).group_by("lens_field").agg(pl.col("mtf50").mean()).sort("lens_field").collect()
-    held = {(r["model"], r["lens_field"]): r["value"] for r in view.ask(metrics.lens_field).to_dicts()}
-    head = [tag("th", text, scope="col") for text in ("from the middle", "MTF50", *view.models)]
-    body = [
-        tag("tr", tag("th", f"{100 * field:.0f} %", scope="row"), tag("td", f"{mtf50:.3f}"), *_cells(view, held, field))
-        for field, mtf50 in sharp.iter_rows()
-    ]
-    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls="heat")
-    return join([tag("h3", "Field map"), tag("div", table, cls="scroll", tabindex="0")]) if body else EMPTY
-
-
-def _cells(view: View, held: dict[tuple[str, float], float], field: float) -> list[Html]:
-    values = [held.get((model, field)) for model in view.models]
-    return [tag("td", cls="none") if v is None else tag("td", percent(v), style=_shade(v)) for v in values]
-
-
-def _shade(value: float) -> str:
-    return f"background:color-mix(in srgb,#0072b2 {round(62 * value)}%,var(--card))"
