@@ -26,13 +26,15 @@ TRIPLET = (
 
 def zmx(f_number: float = 5.0, crown: str = "N-SK16", factors: str = "", unit: str = "MM", scale: float = 1.0) -> str:
     """A triplet of fifty millimetres as a lens designer's file has it."""
-    head = f"VERS 140124 258\nMODE SEQ\nUNIT {unit} X W X CM MR CPMM\nFNUM {f_number} 0\nGCAT SCHOTT\n"
-    head += f"FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n{factors}SURF 0\n TYPE STANDARD\n DISZ INFINITY\n"
+    head = (
+        f"VERS 140124 258\nMODE SEQ\nUNIT {unit} X W X CM MR CPMM\nFNUM {f_number} 0\nGCAT SCHOTT\nWAVM 1 0.5875618 1\nPWAV 1\n"
+    )
+    head += f"FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n{factors}SURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ INFINITY\n"
     for i, (bent, thick, glass) in enumerate(TRIPLET, start=1):
         stop = " STOP\n" if i == 4 else ""
         named = f" GLAS {glass.replace('N-SK16', crown)} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else ""
         head += f"SURF {i}\n{stop} TYPE STANDARD\n CURV {bent * scale} 0 0 0 0\n DISZ {thick / scale}\n{named}"
-    return head + "SURF 7\n TYPE STANDARD\n DISZ 0\n"
+    return head + "SURF 7\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
 
 
 @pytest.fixture(scope="module")

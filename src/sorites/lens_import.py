@@ -197,7 +197,7 @@ def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
 
     refused = table.filter(~pl.col("accepted"))
     if sheet.is_file():
-        earlier = pl.read_csv(sheet, schema_overrides={"lens": pl.String})
+        earlier = pl.read_csv(sheet, schema=table.schema)
         refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
     write_bytes(refused.write_csv().encode(), sheet)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 SUFFIX = ".safetensors"
-VERSION = 1
+VERSION = 2
 """Changes whenever a tap of the built-in lenses does."""
 
 

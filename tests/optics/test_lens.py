@@ -12,11 +12,11 @@ from scipy.special import j1
 from sorites.lens_import import made
 from sorites.lenses import builtin, load
 from sorites.optics.aberrated import LINES_UM
-from sorites.optics.lens import D_LINE_UM, OBJECTIVES, build, material, objective, paraxial
+from sorites.optics.lens import D_LINE_UM, OBJECTIVES, Lens, build, material, objective, paraxial
 from sorites.optics.lens_blur import best_focus, blur, fitted
 from sorites.optics.lens_file import Glass, Prescription, Refused, Surface
-from sorites.optics.lens_psf import psf, rays_across
-from sorites.optics.lens_rays import COARSE, beams, chief, launched, through, trace
+from sorites.optics.lens_psf import gathered, inside, psf, rays_across
+from sorites.optics.lens_rays import COARSE, Rays, beams, chief, launched, through, trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
@@ -78,6 +78,49 @@ def test_the_sum_of_waves_agrees_with_huygens(name: str, field: float) -> None:
     rays = through(replace(lens, stop_mm=np.inf), starts, direction, D_LINE_UM)
     ours = psf(rays, D_LINE_UM, size, 1.0, (float(theirs.cx), float(theirs.cy)))
     assert np.abs(ours / ours.sum() - theirs.psf / np.sum(theirs.psf)).sum() < 0.02
+
+
+@pytest.mark.parametrize("name", ["CookeTriplet", "DoubleGauss", "TessarLens"])
+@pytest.mark.parametrize("field", [0.0, 0.7])
+def test_our_own_rays_agree_with_huygens(name: str, field: float) -> None:
+    """Rays of an even grid across the plane wave, stopped by the real stop, against rays that optiland aims at the stop.
+
+    Theirs carry equal light for an equal part of the stop, ours for an equal part of the wave; here ours are weighed as theirs.
+    """
+    from optiland.psf import HuygensPSF
+
+    lens, size = objective(name), 65
+    lens.optic.ray_tracer.set_aiming("iterative")
+    theirs = HuygensPSF(lens.optic, (0, field), D_LINE_UM, num_rays=160, image_size=size, pixel_pitch=1e-3 * (size - 1) / size)
+    rays, weights = weighed(lens, field * lens.field_deg)
+    ours = summed(rays, weights, size, (float(theirs.cx), float(theirs.cy)))
+    assert np.abs(ours - theirs.psf / np.sum(theirs.psf)).sum() < 0.02
+
+
+def weighed(lens: Lens, angle: float) -> tuple[Rays, np.ndarray]:
+    """Rays on an even grid, and the part of the stop that belongs to each."""
+    box = beams(lens, [angle], 90.0, D_LINE_UM)[0]
+    places = box.half * (2 * (np.arange(256) + 0.5) / 256 - 1)
+    a, b = np.meshgrid(box.a + places, box.b + places, indexing="ij")
+    wide = replace(lens, stop_mm=1.15 * lens.stop_mm)
+    rays = through(wide, *launched(lens, angle, 90.0, a.ravel(), b.ravel()), D_LINE_UM)
+    x, y = (1.15 * part.reshape(a.shape) for part in (rays.sx, rays.sy))
+    (xa, xb), (ya, yb) = np.gradient(x), np.gradient(y)
+    area = np.abs(xa * yb - xb * ya)
+    passed = np.isfinite(area) & (np.hypot(x, y) <= 1)
+    return rays.where(passed.ravel()), area[passed]
+
+
+def summed(rays: Rays, weights: np.ndarray, size: int, centre: tuple[float, float]) -> np.ndarray:
+    """The weighed sum of plane waves term by term, a block of rays at a time."""
+    wave, step = 2 * np.pi / (D_LINE_UM / 1000), 1e-3 * (np.arange(size) - size // 2)
+    late = rays.path + rays.L * (centre[0] - rays.x) + rays.M * (centre[1] - rays.y)
+    total = np.zeros((size, size), complex)
+    for part in np.array_split(np.arange(len(late)), 40):
+        down = np.exp(1j * wave * np.outer(step, rays.M[part])) * (weights[part] * np.exp(1j * wave * (late[part] - late.mean())))
+        total += down @ np.exp(1j * wave * np.outer(rays.L[part], step))
+    light = np.abs(total) ** 2
+    return np.asarray(light / light.sum())
 
 
 def test_turning_the_rays_is_turning_the_field() -> None:
@@ -147,8 +190,19 @@ def test_a_blur_beyond_the_window_is_refused() -> None:
         blur(far, focus="file")
 
 
-def test_the_lenses_that_come_with_us_are_what_tracing_gives() -> None:
-    fresh, held = made(objective("DoubleGauss")), load(builtin(), "DoubleGauss")
+@pytest.mark.parametrize("name", ["DoubleGauss", "PetzvalLens"])
+def test_the_lenses_that_come_with_us_are_what_tracing_gives(name: str) -> None:
+    fresh, held = made(objective(name)), load(builtin(), name)
     assert fresh.quality == pytest.approx(held.quality, abs=1e-3)
     assert np.abs(fresh.arrays["kernels"] - held.arrays["kernels"]).sum((-2, -1)).max() < 0.02
     assert held.arrays["zernike12"].shape == (5, len(LINES_UM), 12)
+
+
+def test_rays_thrown_far_away_neither_move_the_window_nor_count_as_caught() -> None:
+    lens = build(singlet())
+    rays = trace(lens, 0.0, D_LINE_UM, COARSE, beams(lens, [0.0], 90.0, D_LINE_UM)[0])
+    far = np.arange(len(rays.x)) < 0.02 * len(rays.x)
+    thrown = replace(rays, y=rays.y + np.where(far, 5.0, 0.0))
+    assert len(gathered(thrown).x) == len(rays.x) - far.sum()
+    assert abs(gathered(thrown).y.mean()) < 1e-3
+    assert inside(thrown) == pytest.approx(1 - far.mean())

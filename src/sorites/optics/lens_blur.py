@@ -18,7 +18,7 @@ from sorites.optics.aberrated import LINES_UM
 from sorites.optics.lens import D_LINE_UM, Lens
 from sorites.optics.lens_file import Refused
 from sorites.optics.lens_match import centred, mtf50, pitch_um, radial_mtf, shares, side_for
-from sorites.optics.lens_psf import WINDOW, inside, psf, rays_across
+from sorites.optics.lens_psf import WINDOW, gathered, inside, psf, rays_across
 from sorites.optics.lens_rays import COARSE, Beam, Rays, beams, trace
 from sorites.optics.zernike import fringe, zernike
 
@@ -105,9 +105,8 @@ def _distance(rays: Rays) -> float:
 def _matched(lens: Lens, angles: list[float], boxes: list[Beam], first: list[list[Rays]], window: int) -> Blur:
     held, curves, fits = [], [], []
     for angle, box, coarse in zip(angles, boxes, first, strict=True):
-        lit = [
-            trace(lens, angle, line, rays_across(some, line, window), box) for line, some in zip(LINES_UM, coarse, strict=True)
-        ]
+        counts = [rays_across(gathered(some, window), line, window) for line, some in zip(LINES_UM, coarse, strict=True)]
+        lit = [gathered(trace(lens, angle, line, n, box), window) for line, n in zip(LINES_UM, counts, strict=True)]
         turns = AZIMUTHS if angle else (90,)
         held += [[psf(some.turned(turn - 90), line, window) for line, some in zip(LINES_UM, lit, strict=True)] for turn in turns]
         curves.append([radial_mtf(plane) for plane in held[-1]])

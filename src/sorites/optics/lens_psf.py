@@ -54,8 +54,17 @@ def psf(
     return np.asarray(np.abs(field) ** 2)
 
 
-def inside(rays: Rays, window: int = WINDOW, step_um: float = 1.0) -> float:
-    """The share of the rays that land in the window around their mean."""
-    half = window * step_um / 2000
-    near = (np.abs(rays.x - rays.x.mean()) <= half) & (np.abs(rays.y - rays.y.mean()) <= half)
-    return float(near.mean())
+def gathered(rays: Rays, window: int = WINDOW) -> Rays:
+    """Without the rays that land further from the middle one than the window is wide: a few that graze a surface may be thrown
+    millimetres away, leave no light in the window and would move its middle."""
+    return rays.where(_within(rays, float(np.median(rays.x)), float(np.median(rays.y)), window / 1000))
+
+
+def inside(rays: Rays, window: int = WINDOW) -> float:
+    """The share of all rays that land in the window around the mean of those gathered there."""
+    near = gathered(rays, window)
+    return float(_within(rays, float(near.x.mean()), float(near.y.mean()), window / 2000).mean())
+
+
+def _within(rays: Rays, x: float, y: float, reach_mm: float) -> NDArray[np.bool_]:
+    return np.asarray((np.abs(rays.x - x) <= reach_mm) & (np.abs(rays.y - y) <= reach_mm))
