@@ -7,7 +7,8 @@ import polars as pl
 import pytest
 
 from sorites import table as tables
-from sorites.reports.field_map import HIGH, LOW, MIDDLE, colour, edges, field_map
+from sorites.reports.field_map import field_map
+from sorites.reports.rings import HIGH, LOW
 from sorites.reports.view import RunView, View, merge
 
 FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -44,12 +45,13 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
     maps = drawn(field_map(seen(measured=True)))
     assert len(maps) == 2
     for one in maps:
-        told = re.findall(r"<title>(\w+) at (\d+) % of the field: ([\d.]+)", one)
+        told = re.findall(r"<title>(\w+) at (\d+)\u202f% of the field: ([\d.]+)", one)
         assert [(name, int(field)) for name, field, _ in told] == [
             (name, round(100 * field)) for name in ("MTF50", "SSIM", "right") for field in FIELDS
         ]
     values = {
-        (name, int(field)): float(value) for name, field, value in re.findall(r"<title>(\w+) at (\d+) %.*?: ([\d.]+)", maps[0])
+        (name, int(field)): float(value)
+        for name, field, value in re.findall(r"<title>(\w+) at (\d+)\u202f%.*?: ([\d.]+)", maps[0])
     }
     assert values["MTF50", 50] == pytest.approx(0.3 * 0.75, abs=0.006)
     assert values["SSIM", 90] == pytest.approx(0.5045, abs=0.006)
@@ -59,7 +61,7 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
 
 def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
     one = drawn(field_map(seen(measured=True)))[0]
-    parts = re.findall(r'<path d="[^"]+" fill="rgb\((\d+),(\d+),(\d+)\)"[^>]*><title>(\w+) at (\d+) %', one)
+    parts = re.findall(r'<path d="[^"]+" fill="rgb\((\d+), (\d+), (\d+)\)"[^>]*><title>(\w+) at (\d+)\u202f%', one)
     shades = {(name, int(field)): (int(r), int(g), int(b)) for r, g, b, name, field in parts}
     assert shades["MTF50", 0] == shades["SSIM", 0] == HIGH
     assert shades["MTF50", 90] == shades["SSIM", 90] == LOW
@@ -71,7 +73,7 @@ def test_the_numbers_are_a_table_with_n_and_interval() -> None:
     made = field_map(seen(measured=True))
     assert "lite1&lt;b&gt;" in made
     assert "lite1<b>" not in made
-    lines = re.findall(r"<tr><th[^>]*>(\d+) %</th>(.*?)</tr>", made)
+    lines = re.findall(r"<tr><th[^>]*>(\d+)\u202f%</th>(.*?)</tr>", made)
     assert [int(field) for field, _ in lines] == [0, 30, 50, 70, 90]
     sharp, alike, right, _ = re.findall(r"<td.*?>([\d.]+).*?<small>(.*?)</small>", lines[0][1])
     assert sharp[0] == "0.300"
@@ -86,18 +88,6 @@ def test_without_ssim_its_sector_is_left_out_and_it_says_how_to_get_it() -> None
     assert "sorites degrees RUN --measure ssim" in made
     assert "sorites degrees RUN" not in field_map(seen(measured=True))
     assert len(drawn(made)) == 2
-
-
-def test_rings_reach_half_way_to_their_neighbours() -> None:
-    assert edges(FIELDS) == [pytest.approx(pair) for pair in ((0, 0.15), (0.15, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))]
-    assert edges((0.7,)) == [pytest.approx((0.6, 0.8))]
-
-
-def test_the_scale_rises_in_lightness() -> None:
-    assert (colour(0, 0, 1), colour(0.5, 0, 1), colour(1, 0, 1)) == (LOW, MIDDLE, HIGH)
-    assert colour(3, 3, 3) == MIDDLE
-    light = [0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (colour(i / 20, 0, 1) for i in range(21))]
-    assert light == sorted(light)
 
 
 def test_no_lenses_no_map() -> None:

@@ -45,7 +45,7 @@ def test_the_field_map_has_a_line_a_distance(view: View) -> None:
     made = section(view)
     assert made is not None
     rings = made.body.split("Field map", 1)[1]
-    assert re.findall(r'<th scope="row" class="word">(\d+) %</th>', rings) == ["0", "30", "50", "70", "90"]
+    assert re.findall(r'<th scope="row" class="word">(\d+)\u202f%</th>', rings) == ["0", "30", "50", "70", "90"]
 
 
 def test_the_trend_is_a_cubic() -> None:
