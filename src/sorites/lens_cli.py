@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.lens_pictures_cli import photo, space
+from sorites.tolerance_cli import tolerance
 
 app = typer.Typer(help="Real lenses from their prescriptions: trace, rank, choose, look.", no_args_is_help=True)
 Folder = Annotated[
@@ -93,3 +94,4 @@ def show(
 
 app.command()(photo)
 app.command()(space)
+app.command()(tolerance)

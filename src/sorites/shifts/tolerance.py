@@ -1,0 +1,82 @@
+"""A lens that was not put together as designed, as three dials: one element off the axis, tilted, or too far from the next.
+
+Severity is the error itself, so a failure point reads "the model fails by 20 um of decentre". Severity 0 is the untouched
+picture; above it the picture is seen through the lens, and the least error shows practically the lens as designed. One
+kernel blurs the whole picture, as in the shift ``lens``; the azimuth of the field is the sample's draw.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import numpy as np
+
+from sorites import tolerances as store
+from sorites.core import SHIFTS, Image, Shift
+from sorites.errors import SoritesError
+from sorites.optics.convolve import Kernel, Padding
+from sorites.optics.convolve import sweep as convolve
+from sorites.shifts.kernels import point
+
+MOVES = {
+    "decentre": "an element of the lens off its axis",
+    "tilt": "an element of the lens tilted",
+    "spacing": "an element of the lens too far from what follows",
+}
+FADE = 0.05
+"""Below this part of the first stop the lens itself fades in, so that the dial starts at the untouched picture."""
+
+
+def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
+    """The shift over a traced file, at its field or (``field`` 0) on the axis."""
+    about = store.about(path)
+    stops, azimuths = tuple(map(float, about["stops"][1:])), store.around(about)
+    if field not in (None, 0, about["field"]):
+        raise SoritesError(f"{name}: {about['lens']} was traced at field 0 and {about['field']:g}, got {field!r}")
+
+    def drawn(rng: np.random.Generator) -> int | None:
+        """The azimuth of a sample's field, in degrees, the same at every severity; none on the axis."""
+        return None if field == 0 else azimuths[int(rng.integers(len(azimuths)))]
+
+    @functools.lru_cache(maxsize=128)
+    def kernel(severity: float, azimuth: int | None) -> Kernel:
+        taps, share = store.load(path).taps(severity, azimuth), min(severity / (FADE * stops[0]), 1.0)
+        return Kernel((1 - share) * point(taps.shape) + share * taps)
+
+    def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+        azimuth = drawn(rng)
+        for blurred in convolve(image, [kernel(float(severity), azimuth) for severity in severities], padding):
+            yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+
+    def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
+        return next(together(image, [severity], rng))
+
+    def told(image: Image, severity: float, rng: np.random.Generator) -> Mapping[str, Any]:
+        azimuth = drawn(rng)
+        sharp = round(store.load(path).sharpness(severity, azimuth), 5)
+        return {"azimuth": azimuth, "mtf50": sharp, "lens": about["lens"], "element": about["element"]}
+
+    said = f"Production error: {MOVES[name]}; the first level is practically the lens as designed ({about['lens']})."
+    made = Shift(name, apply, "optics", about["unit"], stops, version=store.version(path), about=said, told=told)
+    made.configure = functools.partial(configure, name)
+    made.sweeper(together)
+    return made
+
+
+def configure(name: str, *, tolerances: str | None = None, field: float | None = None, padding: Padding = "reflect") -> Shift:
+    """The shift with other options.
+
+    ``tolerances``: a file of ``sorites lens tolerance``, or a folder with one for this shift, instead of our own. ``field``: 0
+    for the axis; default the traced field. ``padding``: beyond the border, the picture mirrored (``reflect``) or black (``zeros``).
+    """
+    if padding not in get_args(Padding):
+        raise SoritesError(f"{name}: wanted padding zeros or reflect, got {padding!r}")
+    where = store.builtin() if tolerances is None else Path(tolerances)
+    return dial(name, store.find(where, name), field, padding)
+
+
+for _name in MOVES:
+    SHIFTS.add(_name, configure(_name))

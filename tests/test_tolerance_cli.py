@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from sorites import tolerances
+from sorites.cli import app
+from sorites.errors import SoritesError
+
+runner = CliRunner()
+
+
+def test_stops_that_are_no_numbers_are_named(tmp_path: Path) -> None:
+    done = runner.invoke(app, ["lens", "tolerance", "CookeTriplet", "--of", "tilt", "--stops", "1,many", "--out", str(tmp_path)])
+    assert isinstance(done.exception, SoritesError)
+    assert "--stops wants numbers such as 1,5,10, got '1,many'" in str(done.exception)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    given = ["lens", "tolerance", str(tmp_path / "none.zmx"), "--of", "tilt", "--out", str(tmp_path)]
+    done = runner.invoke(app, given)
+    assert isinstance(done.exception, SoritesError)
+    assert "cannot read the lens" in str(done.exception)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
+    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
+    words = ["CookeTriplet", "--of", "decentre", "--stops", "5,40", "--field", "0.5", "--out", str(tmp_path), "--format", "csv"]
+    done = runner.invoke(app, ["lens", "tolerance", *words])
+    assert done.exit_code == 0, done.output
+    assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["decentre_um", "0.0", "5.0", "40.0"]
+    assert "element 2 of 3, which hurts most" in done.stderr
+    held = tolerances.load(tmp_path / "CookeTriplet.decentre.safetensors")
+    assert held.about["field"] == 0.5
+    assert held.stops == (0.0, 5.0, 40.0)
