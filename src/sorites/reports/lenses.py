@@ -39,10 +39,11 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
         if own.is_empty():
             continue
         drawn, quality, value = pen(view, model), own["quality"].to_numpy(), own["value"].to_numpy()
-        shared = {"legendgroup": model, "name": safe(model), "type": "scatter", "x": quality.tolist()}
+        shared = {"legendgroup": model, "name": safe(model), "type": "scatter"}
         fig.add_trace(
             {
                 **shared,
+                "x": quality.tolist(),
                 "y": value.tolist(),
                 "error_y": {"array": own["error"].fill_null(0.0).to_list(), "thickness": 1, "width": 0},
                 "mode": "markers",
@@ -53,17 +54,18 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
         )
         if (trend := fit(quality, value)) is not None:
             line = {"color": drawn.colour, "dash": drawn.dash, "width": 1.5}
-            fig.add_trace(
-                {**shared, "y": trend.tolist(), "mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
-            )
+            x = np.linspace(quality.min(), quality.max(), 60)
+            y = np.clip(trend(x), 0, 1)
+            drawn_as = {"mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
+            fig.add_trace({**shared, **drawn_as, "x": x.tolist(), "y": y.tolist()})
     return plot(fig, "Accuracy against lens quality")
 
 
-def fit(quality: np.ndarray, value: np.ndarray) -> np.ndarray | None:
-    """The third-order least-squares curve at each quality; none with fewer than five lenses of different quality."""
+def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:
+    """The third-order least-squares curve; none with fewer than five lenses of different quality."""
     if len(np.unique(quality)) < 5:
         return None
-    return np.asarray(np.polynomial.Polynomial.fit(quality, value, 3)(quality))
+    return np.polynomial.Polynomial.fit(quality, value, 3)
 
 
 def _fields(view: View) -> Html:

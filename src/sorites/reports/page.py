@@ -61,7 +61,7 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    about = " ".join(dict.fromkeys(str(run.suite["about"]) for run in view.runs if run.suite.get("about")))
+    about = " ".join(dict.fromkeys(f"{str(run.suite['about']).rstrip('.')}." for run in view.runs if run.suite.get("about")))
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
         tag("h1", "How far can the world shift before the model fails?"),
