@@ -138,3 +138,18 @@ def test_what_was_measured_before_a_stop_is_kept(
 def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
     with pytest.raises(SoritesError, match="no measure of pictures named 'sim'. Did you mean ssim"):
         parse({"name": "s", "degrees": ["sim"]}, "s")
+
+
+def test_a_picture_too_small_for_a_measure_has_none(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    suite = parse(
+        {
+            "name": "tiny", "source": f"folder:{photos}", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"],
+            "frame": {"resize": 8}, "limit": 1, "shifts": [{"name": "brightness", "levels": [1]}],
+        },
+        "test",
+    )  # fmt: skip
+    run(suite, models=[tiny()], out=tmp_path / "run")
+    facts = pl.read_parquet(degrees(tmp_path / "run", ["ssim", "psnr"])).explode("degrees").unnest("degrees")
+    values = dict(zip(facts["measure"], facts["value"], strict=True))
+    assert values["ssim"] is None
+    assert values["psnr"] > 0

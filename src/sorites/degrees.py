@@ -169,7 +169,15 @@ def _row(plan: Plan, shot: Shot, wanted: Sequence[str]) -> list[object] | None:
         return None
     moved = _sized(shot.picture, reference)
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    return [key, *(MEASURES[name](reference, moved) for name in wanted)]
+    return [key, *(_value(name, reference, moved) for name in wanted)]
+
+
+def _value(name: str, reference: Picture, moved: Picture) -> float | None:
+    """None where a picture is too small for the measure."""
+    try:
+        return MEASURES[name](reference, moved)
+    except BadPicture:
+        return None
 
 
 def _sized(picture: Picture, like: Picture) -> Picture:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Picture
-from sorites.errors import MissingExtra, SoritesError, UnknownName
+from sorites.errors import BadPicture, MissingExtra, SoritesError, UnknownName
 from sorites.measures.lpips_weights import alexnet
 
 Measure = Callable[[Picture, Picture], float]
@@ -39,7 +39,7 @@ def ssim(reference: Picture, moved: Picture) -> float:
     """Structural similarity, mean over pixels and channels: Gaussian window of 11 px, sigma 1.5 (Wang et al. 2004)."""
     _same(reference, moved)
     if min(reference.shape[:2]) < 11:
-        raise SoritesError(f"SSIM looks through a window of 11 px; the picture is {reference.shape[1]}x{reference.shape[0]}")
+        raise BadPicture(f"SSIM looks through a window of 11 px; the picture is {reference.shape[1]}x{reference.shape[0]}")
     x, y = reference.astype(np.float64), moved.astype(np.float64)
     mean_x, mean_y = _window(x), _window(y)
     var_x, var_y = _window(x * x) - mean_x**2, _window(y * y) - mean_y**2
@@ -83,7 +83,7 @@ def lpips(reference: Picture, moved: Picture) -> float:
     """Learned perceptual distance with AlexNet features, version 0.1 (Zhang et al. 2018)."""
     _same(reference, moved)
     if min(reference.shape[:2]) < 32:
-        raise SoritesError(f"LPIPS wants pictures of 32 px a side or more, got {reference.shape[1]}x{reference.shape[0]}")
+        raise BadPicture(f"LPIPS wants pictures of 32 px a side or more, got {reference.shape[1]}x{reference.shape[0]}")
     try:
         import torch
     except ImportError as error:
