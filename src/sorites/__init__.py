@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from sorites.table import read
     from sorites.views import report
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
