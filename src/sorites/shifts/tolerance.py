@@ -70,7 +70,7 @@ def configure(name: str, *, tolerances: str | None = None, field: float | None =
     """The shift with other options.
 
     ``tolerances``: a file of ``sorites lens tolerance``, or a folder with one for this shift, instead of our own. ``field``: 0
-    for the axis; default the traced field. ``padding``: beyond the border, the picture mirrored (``reflect``) or black (``zeros``).
+    for the axis; default the traced field. ``padding``: beyond the border it is mirrored (``reflect``) or black (``zeros``).
     """
     if padding not in get_args(Padding):
         raise SoritesError(f"{name}: wanted padding zeros or reflect, got {padding!r}")
