@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.reports.markup import Html, between, count, grid, join, number, percent, points, safe, several, tag
+from sorites.reports.markup import Html, between, count, folded, grid, join, number, percent, points, safe, several, tag
 
 
 class Reader(HTMLParser):
@@ -71,3 +71,11 @@ def test_a_grid_sets_numbers_right_and_names_its_rows() -> None:
     made = grid(["shift", "n"], [["<fog>", 3]], caption="counts")
     assert '<th scope="row" class="word">&lt;fog&gt;</th><td class="num">3</td>' in made
     assert "<caption>counts</caption>" in made
+
+
+def test_a_long_table_is_closed_and_its_line_counts_its_rows() -> None:
+    table = grid(["shift"], [["fog"]])
+    assert folded("What <it> holds", table, 4) == f'<article class="card">{table}</article>'
+    assert folded("What <it> holds", table, 5) == (
+        f'<details class="fold"><summary>What &lt;it&gt; holds <small>5 rows</small></summary>{table}</details>'
+    )

@@ -88,6 +88,13 @@ def grid(head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1
     return tag("div", tag("table", titled, tag("thead", top), tag("tbody", *body)), cls="scroll", tabindex="0")
 
 
+def folded(summary: str, table: Html, rows: int, most: int = 4) -> Html:
+    """A table in a card of its own; a long one is closed behind a line that says what it holds, and printed open."""
+    if rows <= most:
+        return tag("article", table, cls="card")
+    return tag("details", tag("summary", summary, " ", tag("small", several(rows, "row"))), table, cls="fold")
+
+
 def _cell(cell: object, kind: str, column: int) -> Html:
     return tag("th", cell, scope="row", cls=kind) if column == 0 else tag("td", cell, cls=kind)
 

@@ -61,12 +61,12 @@
     isolate(model);
   };
 
-  const draw = async (chart) => {
+  const draw = (chart) => {
     const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
     Object.entries(theme()).forEach(([path, value]) => set(layout, path, value));
     data.forEach((trace) => (trace.visible = shown(trace)));
     const config = { responsive: true, displayModeBar: false, displaylogo: false, showTips: false, doubleClickDelay: PATIENCE_MS };
-    await Plotly.newPlot(chart, data, layout, config);
+    Plotly.newPlot(chart, data, layout, config);
     drawn.add(chart);
     const answer = (change) => (event) => {
       const model = event.data[event.curveNumber].legendgroup;
@@ -77,20 +77,31 @@
     chart.on("plotly_legenddoubleclick", answer(twice));
   };
 
-  // One chart at a time, from the top, with a breath between: the page can be read while the rest is drawn.
+  const missing = () => charts.filter((chart) => !drawn.has(chart));
+
+  // From the top. What fits into a short while is drawn before the page counts as loaded, so that nobody sees it empty; of a
+  // very long page the rest follows one chart at a time, with a breath between, and it can be read meanwhile.
+  const AT_ONCE_MS = 3000;
   const drawAll = async () => {
-    for (const chart of charts) {
-      await draw(chart);
-      await new Promise((next) => setTimeout(next));
+    const begun = performance.now();
+    for (let next = missing()[0]; next; next = missing()[0]) {
+      draw(next);
+      if (performance.now() - begun > AT_ONCE_MS) await new Promise((later) => setTimeout(later));
     }
     root.dataset.ready = "true";
   };
 
   const recolour = () => drawn.forEach((chart) => Plotly.relayout(chart, theme()));
 
-  // Paper is light and as wide as a sheet; charts are drawn anew for it, since a printer does not resize them.
+  // Paper is light and as wide as a sheet; charts are drawn anew for it, since a printer does not resize them. It cannot be
+  // clicked either: nothing stays closed or undrawn.
+  const folds = [...document.querySelectorAll("details.fold")];
+  let closed = [];
   const paper = (on) => {
     root.classList.toggle("paper", on);
+    if (on) closed = folds.filter((fold) => !fold.open);
+    closed.forEach((fold) => (fold.open = on));
+    missing().forEach(draw);
     drawn.forEach((chart) => Plotly.relayout(chart, { ...theme(), width: on ? chart.clientWidth : null, autosize: !on }));
   };
 
