@@ -170,6 +170,16 @@ def strange_run() -> RunView:
 
 
 @pytest.fixture(scope="session")
+def crowded_run(strange_run: RunView) -> RunView:
+    """The strange run under nine scorers: each of the three again with its scores the more disturbed."""
+    rows = strange_run.table.collect()
+    judged = rows.filter(pl.col("output") == "ood")
+    noise = np.random.default_rng(5).normal(size=judged.height).astype(np.float32)
+    more = [judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise)) for i in (1, 2)]
+    return RunView(pl.concat([rows, *more]).lazy(), "crowded", strange_run.info)
+
+
+@pytest.fixture(scope="session")
 def chromium() -> Path:
     """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
     if not CHROMIUM.exists():

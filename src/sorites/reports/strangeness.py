@@ -7,9 +7,10 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.markup import DASH, EMPTY, Html, count, grid, join, number, tag
+from sorites.reports.markup import DASH, EMPTY, Html, count, folded, grid, join, number, tag
 from sorites.reports.scorers import estimate, scorers
 from sorites.reports.section import Section, add_section
+from sorites.reports.strange_dots import VIEWS, kinds, strange_dots
 from sorites.reports.view import View
 
 FRAMEWORKS = {
@@ -27,17 +28,17 @@ NUMBERS = {
 
 @add_section(order=61)
 def strangeness(view: View) -> Section | None:
-    """A table a framework, the combination of ImageNet-ES, and how score and accuracy move together over settings."""
-    made = [*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view)]
-    tables = [tag("article", table, cls="card") for table in made if table]
+    """Dots of every scorer, then a table a framework, the combination of ImageNet-ES, and score and accuracy over settings."""
+    tables = [table for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view)) if table]
     if not tables:
         return None
     lead = (
         "A score should be high for what is strange. AUROC is the chance that a strange picture scores above a familiar one, "
         "50 % is blind. FPR95 is the share of false alarms when 95 % of the positive class are caught, 0 at best. Who is strange "
-        "can be said in two ways. The 95 % intervals take the pictures of one sample together."
+        "can be said in two ways: by label, what shows none of the model's classes; by verdict, what the model gets wrong. The "
+        "95 % intervals take the pictures of one sample together."
     )
-    return Section("Can the score tell strange from familiar?", tag("div", *tables, cls="stack"), "OOD", lead)
+    return Section("Can the score tell strange from familiar?", tag("div", strange_dots(view), *tables, cls="stack"), "OOD", lead)
 
 
 def _framework(view: View, framework: str) -> Html:
@@ -49,7 +50,9 @@ def _framework(view: View, framework: str) -> Html:
         counts = [count(own[0][name]) for name in ("familiar", "strange", "missing")]
         lines.append([model, scorer, *map(estimate, own), *counts])
     head = ["", "scorer", *NUMBERS.values(), "familiar", "strange", "no score"]
-    return grid(head, lines, text=2, caption=FRAMEWORKS[framework]) if lines else EMPTY
+    table = grid(head, lines, text=2, caption=FRAMEWORKS[framework])
+    said = f"{VIEWS[framework].capitalize()}: AUROC, FPR95 and AUPR of each scorer"
+    return folded(said, table, len(lines)) if lines else EMPTY
 
 
 def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
@@ -59,18 +62,14 @@ def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
 
 def _combined(view: View) -> Html:
     """Right untouched pictures against each kind of strange one, where there are both kinds."""
-    asked = view.ask(metrics.auroc, framework="combined", by=("model", "scorer", "kind", "group"))
-    found = asked.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
-    if found["kind"].n_unique() < 2:
-        return EMPTY
-    cells = {(r["model"], r["scorer"], (r["kind"], r["group"])): r for r in found.to_dicts()}
-    kinds = sorted({key[2] for key in cells}, key=lambda kind: (kind[0] == "C-OOD", kind[1] is None, kind[1] != "near", kind[1]))
+    found = kinds(view)
+    cells = {(row["model"], row["scorer"], name): row for name, rows in found.items() for row in rows.to_dicts()}
     lines = [
-        [model, scorer, *(_kind(cells.get((model, scorer, kind))) for kind in kinds)] for model, scorer in _judges(view, cells)
+        [model, scorer, *(_kind(cells.get((model, scorer, name))) for name in found)] for model, scorer in _judges(view, cells)
     ]
-    head = ["", "scorer", *(f"{group} {kind}" if group else kind for kind, group in kinds)]
     caption = "AUROC against untouched pictures that are right: unknown classes (S-OOD), moved pictures that are wrong (C-OOD)"
-    return grid(head, lines, text=2, caption=caption)
+    table = grid(["", "scorer", *found], lines, text=2, caption=caption)
+    return folded("Kind by kind: AUROC of each scorer for S-OOD and C-OOD", table, len(lines)) if lines else EMPTY
 
 
 def _kind(row: dict[str, Any] | None) -> Html:
@@ -86,7 +85,8 @@ def _settings(view: View) -> Html:
         own = [cells.get((model, scorer, kind)) for kind in ("pearson", "spearman")]
         lines.append([model, scorer, *map(_correlation, own), count(max(row["n"] for row in own if row))])
     caption = "Correlation of mean score and accuracy over settings; −1 is a score that rises exactly where accuracy falls"
-    return grid(["", "scorer", "Pearson", "Spearman", "settings"], lines, text=2, caption=caption) if lines else EMPTY
+    table = grid(["", "scorer", "Pearson", "Spearman", "settings"], lines, text=2, caption=caption)
+    return folded("Over settings: correlation of mean score and accuracy", table, len(lines)) if lines else EMPTY
 
 
 def _correlation(row: dict[str, Any] | None) -> object:
