@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import re
 
 import polars as pl
@@ -27,18 +26,8 @@ def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(strange_run: RunView
     assert first.group().count('class="thin"') == thin.height > 0
     assert first.group().count('class="none"') == 64 - cells.height > 0
     fair = cells.filter(pl.col("value").is_not_null())
-    shown = re.findall(r"<td title=[^>]*>(\d+)<small>(\d+)</small>", first.group())
+    shown = re.findall(r"<td class=\"(?:up|down)\"[^>]*>(\d+)<small>(\d+)</small>", first.group())
     assert shown == [(f"{100 * value:.0f}", str(n)) for value, n in fair.select("value", "n").iter_rows()]
-
-
-def test_curves_are_the_level_means(strange_run: RunView, body: str) -> None:
-    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', body)]
-    assert len(figures) == 4
-    means = metrics.level_curve(strange_run.table).filter(model="lite0", scorer="energy", axis="semantic")
-    trace = figures[0]["data"][1]
-    assert trace["name"] == "energy"
-    assert (trace["x"], trace["y"]) == (means["level"].to_list(), pytest.approx(means["value"].to_list()))
-    assert figures[0]["data"][2]["name"] == "&lt;b&gt;knn&lt;/b&gt;"
 
 
 def test_correlation_and_sensitivity_stand_in_a_table(strange_run: RunView, body: str) -> None:

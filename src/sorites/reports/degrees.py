@@ -7,20 +7,19 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.charts import PERCENT_AXIS
-from sorites.reports.markup import DASH, EMPTY, Html, count, grid, join, number, percent, tag
-from sorites.reports.scorers import chart, estimate, picked, scorers
+from sorites.reports.heat import NONE, heat, shaded, thin
+from sorites.reports.level_axes import AXES, level_axes
+from sorites.reports.markup import Html, count, folded, grid, join, number, percent, tag
+from sorites.reports.scorers import estimate, picked, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
-
-AXES = ("semantic", "covariate")
 
 
 @add_section(order=63)
 def degrees(view: View) -> Section | None:
     """Heat maps with n in each cell, curves over each axis, correlation and sensitivity; absent without levels."""
     cells = view.ask(metrics.level_map)
-    maps = {name: tag("div", *drawn, cls="cards two") for name in scorers(view) if (drawn := _maps(view, name, cells))}
+    maps = {name: tag("div", *drawn, cls="cards two wide") for name in scorers(view) if (drawn := _maps(view, name, cells))}
     if not maps:
         return None
     lead = (
@@ -28,9 +27,8 @@ def degrees(view: View) -> Section | None:
         "have too few pictures to be fair and enter no mean; empty ones have none. A good score rises with the meaning "
         "(downwards) and does not care for the appearance (to the right)."
     )
-    curves = [card for model in view.models for axis in AXES if (card := _curve(view, model, axis))]
-    below = [tag("div", *curves, cls="cards two"), tag("article", _table(view), cls="card")]
-    body = join([picked("degrees", "Scorer", maps), *(tag("div", part, cls="below") for part in below)])
+    below = tag("div", level_axes(view), _table(view), cls="stack below")
+    body = join([picked("degrees", "Scorer", maps), below])
     return Section("Strange by degree", body, "Degrees", lead)
 
 
@@ -45,48 +43,19 @@ def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
 
 def _map(cells: pl.DataFrame) -> Html:
     held = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
-    rows, columns = (range(min(levels), max(levels) + 1) for levels in zip(*held, strict=True))
-    top = tag("tr", tag("th", "meaning ↓ appearance →", scope="col"), *(tag("th", column, scope="col") for column in columns))
-    body = [tag("tr", tag("th", row, scope="row"), *(_cell(held.get((row, column))) for column in columns)) for row in rows]
-    caption = tag("caption", f"AUROC in % by level, with n; {count(cells['familiar'].max() or 0)} familiar pictures")  # type: ignore[arg-type]
-    return tag("div", tag("table", caption, tag("thead", top), tag("tbody", *body), cls="heat"), cls="scroll", tabindex="0")
+    down, across = (range(min(levels), max(levels) + 1) for levels in zip(*held, strict=True))
+    rows = [(level, [_cell(held.get((level, column))) for column in across]) for level in down]
+    caption = f"AUROC in % by level, with n; {count(cells['familiar'].max() or 0)} familiar pictures"  # type: ignore[arg-type]
+    return heat("meaning ↓ appearance →", across, rows, caption)
 
 
 def _cell(row: dict[str, Any] | None) -> Html:
     if row is None:
-        return tag("td", cls="none")
-    many = tag("small", count(row["n"]))
+        return NONE
     if row["value"] is None:
-        return tag("td", DASH, many, cls="thin", title=f"{row['n']} pictures are too few")
+        return thin(row["n"])
     said = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
-    colour, strength = ("#0072b2" if row["value"] >= 0.5 else "#e69f00"), round(130 * abs(row["value"] - 0.5))
-    shade = f"background:color-mix(in srgb,{colour} {strength}%,var(--card))"
-    return tag("td", f"{100 * row['value']:.0f}", many, title=said, style=shade)
-
-
-def _curve(view: View, model: str, axis: str) -> Html:
-    names = scorers(view)
-    rows = view.ask(metrics.level_curve).filter(pl.col("model") == model, pl.col("axis") == axis)
-    lines = {name: _line(own) for name in names if (own := rows.filter(pl.col("scorer") == name)).height}
-    if not lines:
-        return EMPTY
-    scale = {"dtick": 1, "range": [rows["level"].min() - 0.3, rows["level"].max() + 0.3]}  # type: ignore[operator]
-    label = f"AUROC of each scorer against the {axis} level, {model}"
-    drawn = chart(
-        view, names, (f"{axis} level", "mean AUROC"), lines, xaxis=scale, yaxis={**PERCENT_AXIS, "dtick": 0.25}, label=label
-    )
-    return tag("article", tag("h3", f"{model} · {axis} axis"), drawn, cls="card")
-
-
-def _line(rows: pl.DataFrame) -> dict[str, Any]:
-    told = rows.select("cells", "n", pl.col("least") * 100, pl.col("most") * 100).rows()
-    return {
-        "x": rows["level"].to_list(),
-        "y": rows["value"].to_list(),
-        "customdata": [list(row) for row in told],
-        "hovertemplate": "<b>%{fullData.name}</b><br>level %{x}<br>AUROC %{y:.1%}<br>cells %{customdata[0]}, from "
-        "%{customdata[2]:.0f} to %{customdata[3]:.0f} %<br>n = %{customdata[1]}<extra></extra>",
-    }
+    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, said, count(row["n"]))
 
 
 def _table(view: View) -> Html:
@@ -102,7 +71,8 @@ def _table(view: View) -> Html:
     caption = (
         "Correlation of the mean AUROC with the level, and its change a level (sensitivity, in points), over the levels seen"
     )
-    return grid(head, lines, text=2, caption=caption)
+    said = "Along the axes: correlation with the level, and sensitivity, of each scorer"
+    return folded(said, grid(head, lines, text=2, caption=caption), len(lines))
 
 
 def _number(row: dict[str, Any] | None, kind: str) -> Html:

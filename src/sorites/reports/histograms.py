@@ -26,12 +26,14 @@ POOLS = {
 def histograms(view: View) -> Section | None:
     """Two drawings a model and scorer: by what the picture is, and by whether the model is right."""
     found = [view.ask(metrics.score_histogram, framework=name, bins=BINS) for name in ("kind", "model-specific")]
-    parts = {scorer: tag("div", *cards, cls="cards two") for scorer in scorers(view) if (cards := _cards(view, scorer, found))}
+    parts = {
+        scorer: tag("div", *cards, cls="cards two wide") for scorer in scorers(view) if (cards := _cards(view, scorer, found))
+    }
     if not parts:
         return None
     lead = (
         "Each pool has the same area, so that few pictures are as visible as many. The further two pools lie apart, the better a "
-        "threshold between them works. Above, by what the picture is; below, by whether the model is right."
+        "threshold between them works. First by what the picture is, then by whether the model is right."
     )
     return Section("Where the scores lie", picked("scores", "Scorer", parts), "Scores", lead)
 
@@ -42,7 +44,7 @@ def _cards(view: View, scorer: str, found: list[pl.DataFrame]) -> list[Html]:
         own = [rows.filter(pl.col("model") == model, pl.col("scorer") == scorer) for rows in found]
         drawn = [_drawing(rows) for rows in own if rows["pool"].n_unique() > 1]
         if drawn:
-            cards.append(tag("article", tag("h3", f"{model} · {scorer}"), *drawn, cls="card"))
+            cards.append(tag("article", tag("h3", f"{model} · {scorer}"), tag("div", *drawn, cls="pair"), cls="card"))
     return cards
 
 

@@ -15,6 +15,9 @@ from sorites.reports.view import View
 if TYPE_CHECKING:
     import plotly.graph_objects as go
 
+MOST_LINES = 6
+"""More lines than these in one chart cannot be told apart; a table takes their place."""
+
 
 def scorers(view: View) -> tuple[str, ...]:
     """Every scorer of the table, in the order of the suites."""
