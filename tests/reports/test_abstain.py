@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import html
 import json
 import re
 
@@ -20,6 +21,23 @@ def test_a_chart_a_model_with_a_line_a_scorer_and_the_blind_one(strange_run: Run
     curve = metrics.risk_coverage(strange_run.table).filter(model="lite0", scorer="msp")
     assert figures[0]["data"][0]["y"] == pytest.approx(curve["value"].to_list())
     assert figures[0]["data"][3]["y"] == pytest.approx([curve["value"][-1]] * 2)
+
+
+def test_many_scorers_are_dots_and_a_shaded_table_the_lowest_area_first(crowded_run: RunView) -> None:
+    section = abstain(merge([crowded_run]))
+    assert section is not None
+    assert "application/json" not in section.body
+    card, heat = section.body.split("<article")[1:3]
+    areas = metrics.aurc(crowded_run.table).filter(model="lite0").sort("value")
+    names = [html.escape(name) for name in areas["scorer"]]
+    assert re.findall(r"<b>(.*?)</b><div class=\"row\">", card) == names
+    assert re.findall(r'<th scope="row">(.*?)</th>', heat) == names
+    first = metrics.risk_coverage(crowded_run.table, points=10).filter(model="lite0", scorer=areas["scorer"][0])
+    row = re.search(r"<tbody><tr>(.*?)</tr>", heat)
+    assert row is not None
+    assert re.findall(r">(\d+)</td>", row.group()) == [f"{100 * value:.0f}" for value in first["value"]]
+    assert all(f"<small>{n}</small>" in heat for n in first["n"])
+    assert f"n = {areas['n'][0]}" in card
 
 
 def test_the_table_has_the_areas(strange_run: RunView) -> None:

@@ -58,3 +58,23 @@ def test_the_page_is_silent_and_fits(browser: Any, strange_run: RunView, tmp_pat
     hatched = page.locator("#degrees .heat .thin").first
     assert "repeating-linear-gradient" in hatched.evaluate("cell => getComputedStyle(cell).backgroundImage")
     context.close()
+
+
+@pytest.mark.slow
+def test_long_tables_open_by_key_and_on_paper(browser: Any, crowded_run: RunView, tmp_path: Path) -> None:
+    path = reports.page([crowded_run], tmp_path / "crowded.html")
+    context = browser.new_context(viewport={"width": 390, "height": 900}, offline=True)
+    page = context.new_page()
+    page.goto(path.as_uri())
+    assert page.evaluate("[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('.trace'))")
+    is_open = "[...document.querySelectorAll('details.fold')].map(fold => fold.open)"
+    assert page.evaluate(is_open) == [False] * 6
+    page.locator("#strangeness summary").first.press("Enter")
+    assert page.evaluate(is_open) == [True] + [False] * 5
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate(is_open) == [True] * 6
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate(is_open) == [True] + [False] * 5
+    page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    context.close()
