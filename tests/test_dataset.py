@@ -152,7 +152,7 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
     (tmp_path / "set" / "sorites.json").write_text("{")
     with pytest.raises(SoritesError, match="built from another suite or with other options"):
         sorites.build(suite(photos), tmp_path / "set")
-    with filelock.FileLock(tmp_path / "set" / ".sorites.lock"), pytest.raises(SoritesError, match="another build is writing"):
+    with filelock.FileLock(tmp_path / "set" / ".sorites.lock"), pytest.raises(SoritesError, match="another sorites is writing"):
         sorites.build(suite(photos), tmp_path / "set")
 
 

@@ -161,7 +161,7 @@ def test_a_folder_of_another_run_is_refused_by_the_key_that_differs(
 def test_two_runs_into_one_folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",))
     held = plan.make(recipe, models={"tiny": tiny()})
-    with folder.opened(tmp_path / "run", held), pytest.raises(SoritesError, match="another run is writing"):
+    with folder.opened(tmp_path / "run", held), pytest.raises(SoritesError, match="another sorites is writing"):
         runner.execute(held, tmp_path / "run")
 
 

@@ -9,19 +9,17 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-import filelock
 from PIL import Image as Pillow
 
 from sorites import plan as plans
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.engines.local import local
 from sorites.errors import SoritesError
-from sorites.folder import describe, slug
+from sorites.folder import describe, locked, slug
 from sorites.plan import Plan, Unit
 from sorites.progress import Bar
 from sorites.rng import digest
@@ -29,6 +27,8 @@ from sorites.shots import Shot, shots
 from sorites.sources import sidecar
 from sorites.suite import Suite, load
 from sorites.table import write, write_bytes
+
+LOCK = ".sorites.lock"
 
 
 def build(
@@ -41,7 +41,7 @@ def build(
     names = _names(plan)
     records: dict[Unit, list[dict[str, Any]]] = {}
     errors: list[str] = []
-    with _held(folder):
+    with locked(folder, "dataset", LOCK):
         _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
 
@@ -56,23 +56,6 @@ def build(
     return len(kept), sorted(errors)
 
 
-@contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """Hold the folder, made if new, against other builds."""
-    lock = filelock.FileLock(folder / ".sorites.lock", timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise SoritesError(f"another build is writing into {folder}; wait for it, or choose another --out DIR") from error
-    except OSError as error:
-        raise SoritesError(f"cannot make the dataset folder {folder}: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _claim(folder: Path, plan: Plan, quality: int | None) -> None:
     """A folder holds one dataset: what another suite, seed or quality left there is not mixed in."""
     told = json.dumps({**describe(plan), "quality": quality}, indent=1).encode()
@@ -82,7 +65,7 @@ def _claim(folder: Path, plan: Plan, quality: int | None) -> None:
             raise SoritesError(
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
-    elif any(p.name != ".sorites.lock" and p.suffix != ".tmp" for p in folder.iterdir()):
+    elif any(p.name != LOCK and p.suffix != ".tmp" for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     for left in folder.rglob("*.tmp"):
         left.unlink(missing_ok=True)

@@ -84,24 +84,21 @@ def read_manifest(run: str | Path) -> pl.DataFrame:
 @contextmanager
 def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
     """Hold the run folder for this plan alone: made if new, refused if it belongs to another plan or another process."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SoritesError(f"cannot make the run folder {folder}: {error.strerror}") from error
     with locked(folder):
         yield _claim(folder, plan)
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
-    """Nobody else writes into the run folder meanwhile."""
-    lock = filelock.FileLock(folder / "run.lock", timeout=0)
+def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
+    """Nobody else writes into the folder, made if new, meanwhile."""
+    lock = filelock.FileLock(folder / lock_name, timeout=0)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         lock.acquire()
     except filelock.Timeout as error:
-        raise SoritesError(f"another run is writing into {folder}; wait for it, or choose another --out DIR") from error
+        raise SoritesError(f"another sorites is writing into {folder}; wait for it, or choose another --out DIR") from error
     except OSError as error:
-        raise SoritesError(f"cannot make the run folder {folder}: {error}") from error
+        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
     try:
         yield
     finally:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from sorites.core import Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Bank
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, whole
+from sorites.scorers._rows import Batches, Fitted, Head, Score, Seen, Wide, features_of, logits_of, logsumexp, whole
 
 Rows = NDArray[np.float32]
 CELLS = 1 << 22
@@ -36,12 +36,7 @@ class knn(Fitted):
         self._bank: Rows | None = None
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        bank = Bank(self.bank)
-        for seen in self.training(batches):
-            bank.add(directions(seen.features), seen.ids)
-        rows = bank.rows()
-        self.fitted["bank"] = enough(len(rows), self.k, self.name)
-        self._bank = rows
+        self._bank = remembered(self, batches, lambda seen: directions(seen.features))
         return self
 
     def __call__(self, outputs: Outputs) -> Score:
@@ -66,13 +61,10 @@ class nnguide(Fitted):
         self._bank: Rows | None = None
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        bank = Bank(self.bank)
-        for seen in self.training(batches):
-            energy = logsumexp(seen.logits.astype(np.float64))
-            bank.add((directions(seen.features) * energy[:, None]).astype(np.float32), seen.ids)
-        rows = bank.rows()
-        self.fitted["bank"] = enough(len(rows), self.k, self.name)
-        self._bank = rows
+        def weighed(seen: Seen) -> Rows:
+            return (directions(seen.features) * logsumexp(seen.logits.astype(np.float64))[:, None]).astype(np.float32)
+
+        self._bank = remembered(self, batches, weighed)
         return self
 
     def __call__(self, outputs: Outputs) -> Score:
@@ -85,6 +77,16 @@ class nnguide(Fitted):
             for i in range(0, len(asked), some)
         ]
         return -np.concatenate(made).astype(np.float32) if made else np.empty(0, np.float32)
+
+
+def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen], Rows]) -> Rows:
+    """The rows of as many training pictures as the scorer's bank holds."""
+    bank = Bank(scorer.bank)
+    for seen in scorer.training(batches):
+        bank.add(rows_of(seen), seen.ids)
+    rows = bank.rows()
+    scorer.fitted["bank"] = enough(len(rows), scorer.k, scorer.name)
+    return rows
 
 
 def enough(count: int, k: int, who: str) -> int:
