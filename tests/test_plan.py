@@ -159,3 +159,9 @@ def test_a_model_is_asked_only_about_the_suites_labels() -> None:
     assert columns.labels.tolist() == [0, 2]
     assert columns.places.tolist() == [1, 0]
     assert columns.known == {0, 2}
+
+
+def test_refining_where_no_dial_is_turned_is_refused() -> None:
+    with pytest.raises(SoritesError, match="refine: none of the suite's shifts is a dial"):
+        make([*CLEANS, *MISTS], shifts=["mist"], refine=0.1)
+    assert make([*CLEANS, *MISTS], shifts=["mist", "jpeg"], refine=0.1).probes()

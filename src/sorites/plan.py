@@ -126,6 +126,8 @@ def make(
     groups = {name: [sample for sample in group if sample.id in kept] for name, group in held.items()}
     shifts = {dial.name: dial.shift() for dial in made}
     stops = {dial.name: dial.stops() for dial in made}
+    if suite.refine and not any(shift.levels for shift in shifts.values()):
+        raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in suite.scorers}
