@@ -20,10 +20,14 @@ def tolerance(
     ] = "1,5,10,20,50,100",
     field: Annotated[float, typer.Option("--field", metavar="F", help="Part of the half field of view, beside the axis.")] = 0.7,
     refocus: Annotated[bool, typer.Option("--refocus", help="Move the sensor to the best focus at every stop.")] = False,
+    glass: Annotated[
+        list[str] | None, typer.Option("--glass", metavar="NAME=ND,VD", help="A glass no catalogue here has; may be repeated.")
+    ] = None,
     format: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")] = "table",
 ) -> None:
     """Trace a lens with one element off the axis, tilted, or too far from the next, by steps."""
     from sorites.errors import SoritesError
+    from sorites.lens_import import read_glasses
     from sorites.summary import printed
     from sorites.tolerances import save, table, trace
 
@@ -31,7 +35,7 @@ def tolerance(
         steps = [float(one) for one in stops.split(",")]
     except ValueError:
         raise SoritesError(f"--stops wants numbers such as 1,5,10, got {stops!r}") from None
-    made = trace(lens, of, steps, field, element, refocus)
+    made = trace(lens, of, steps, field, element, refocus, read_glasses(glass or ()))
     told, path = made.about, save(made, out)
     why = ", which hurts most" if told["chosen"] else ""
     typer.echo(printed(table(made), format), nl=False)

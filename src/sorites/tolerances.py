@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, UnknownName
 from sorites.rng import digest
 from sorites.table import write_bytes
 
@@ -145,7 +145,13 @@ def save(made: Tolerance, folder: Path) -> Path:
 
 
 def trace(
-    name: str, kind: str, stops: Sequence[float], field: float, element: int | None = None, refocus: bool = False
+    name: str,
+    kind: str,
+    stops: Sequence[float],
+    field: float,
+    element: int | None = None,
+    refocus: bool = False,
+    glasses: Mapping[str, tuple[float, float]] | None = None,
 ) -> Tolerance:
     """A lens (a .zmx, or the name of one of optiland's objectives) with an element moved by each stop; without an element, the
     one that hurts most at the last stop."""
@@ -158,7 +164,7 @@ def trace(
         raise SoritesError(f"stops: wanted rising numbers above 0 such as 1,5,10, got {','.join(f'{one:g}' for one in steps)}")
     if not 0 < field <= 1:
         raise SoritesError(f"field: wanted a part of the half field of view above 0, up to 1, got {field:g}")
-    nominal, pitch = designed(_lens(name))
+    nominal, pitch = designed(_lens(name, glasses or {}))
     moves = element or worst(nominal, kind, steps[-1], field, refocus)
     made = built(nominal, pitch, moves, kind, steps, field, refocus)
     told = {
@@ -181,11 +187,15 @@ def trace(
     return Tolerance(made.kernels.astype(np.float32), made.mtf50.astype(np.float32), told)
 
 
-def _lens(name: str) -> Lens:
+def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
     from sorites.optics.lens import OBJECTIVES, build, objective
-    from sorites.optics.lens_file import read
+    from sorites.optics.lens_file import Glass, read
 
-    return objective(name) if name in OBJECTIVES else build(read(Path(name)))
+    if name in OBJECTIVES:
+        return objective(name)
+    if not Path(name).is_file():
+        raise UnknownName("lens", name, OBJECTIVES, "Give a .zmx file or one of optiland's objectives.")
+    return build(read(Path(name)), {key: Glass("", *value) for key, value in glasses.items()})
 
 
 def table(made: Tolerance) -> pl.DataFrame:

@@ -141,7 +141,7 @@ def built(
     window = _window(seen)
     light = [[_light(lens, one, window) for one in some] for lens, some in zip(lenses, seen, strict=True)]
     side, kept = side_for([shares(plane, pitch) for some in light for planes in some for plane in planes])
-    kernels = np.array([[[centred(plane, pitch, side) for plane in planes] for planes in some] for some in light])
+    kernels = np.array([[[_kernel(plane, pitch, side) for plane in planes] for planes in some] for some in light])
     sharp = np.array([[mtf50(kernel) for kernel in some] for some in kernels])
     return Built(kernels, sharp, pitch, window, tuple(lens.focus_mm for lens in lenses), kept)
 
@@ -154,6 +154,13 @@ def _window(seen: Sequence[Sequence[Look]]) -> int:
     raise Refused(
         f"moved that far, some beam leaves less than {ENOUGH:.0%} of its light in {WINDOWS[-1]} um; ask for smaller stops"
     )
+
+
+def _kernel(plane: NDArray[np.float32], pitch: float, side: int) -> Array:
+    try:
+        return centred(plane.astype(np.float64), pitch, side)
+    except SoritesError as error:
+        raise Refused(f"moved that far, its blur has no middle: {error}; ask for smaller stops") from error
 
 
 def _light(lens: Lens, look: Look, window: int) -> NDArray[np.float32]:
