@@ -79,6 +79,15 @@ def test_a_glass_is_given_as_numbers() -> None:
         read_glasses(["BK1=1.5"])
 
 
+def test_what_the_ray_tracer_chokes_on_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def choke(*_: object) -> None:
+        raise ZeroDivisionError("division by zero")
+
+    (tmp_path / "a.zmx").write_text(zmx())
+    monkeypatch.setattr("sorites.optics.lens.build", choke)
+    assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out").row(0) == ("a", False, "it cannot be traced: division by zero")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("traced")

@@ -120,9 +120,9 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     try:
         lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _given(glasses))
         entry = made(lens, focus)
-    except Refused as error:
+    except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
-        return _row(name, str(error))
+        return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
     save(Entry(entry.name, entry.arrays, {**entry.about, "cause": cause}), Path(folder))
     return _row(name, "", entry.about["lens"])
 

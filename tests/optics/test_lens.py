@@ -176,6 +176,12 @@ def test_a_named_glass_is_that_of_its_catalogue() -> None:
     assert found == pytest.approx([1.52238, 1.51680, 1.51432], abs=1e-5)
 
 
+def test_a_glass_of_one_name_in_several_catalogues_is_that_of_the_stated_one() -> None:
+    """Schott's data sheet of SF5, which Hikari has too: nd 1.67270; and N-SF5 is another glass by its name."""
+    assert float(np.squeeze(material(Glass("SF5"), ("SCHOTT",)).n(0.5875618))) == pytest.approx(1.67270, abs=1e-5)
+    assert material(Glass("SF5"), ("HIKARI",)).filename != material(Glass("SF5"), ("HIKARI", "SCHOTT")[::-1]).filename
+
+
 def test_a_negative_lens_is_refused() -> None:
     made = singlet()
     made.surfaces[2].curvature *= -1

@@ -12,6 +12,8 @@ import math
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -130,10 +132,9 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             raise Refused("a glass has neither a name nor (nd, vd)")
         return library.materials.AbbeMaterial(glass.nd, glass.vd, model="buchdahl")
     for catalogue in catalogues:
-        if f"glass/{catalogue.lower()}/{glass.name.lower()}" in _glasses():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                return library.materials.Material(glass.name, catalog=catalogue.lower(), match_policy="strict")
+        path = _glasses().get((catalogue.lower(), glass.name.lower()))
+        if path:
+            return library.materials.MaterialFile(path)
     stated = ", ".join(catalogues) or "none"
     raise Refused(
         f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass {glass.name}=ND,VD gives it"
@@ -141,12 +142,10 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
 
 
 @functools.cache
-def _glasses() -> frozenset[str]:
-    tracer()
-    from optiland.materials.registry import MaterialRegistry
-
-    files = MaterialRegistry.instance().built_in_df["filename"]
-    return frozenset(str(name).lower().removesuffix(".yml") for name in files)
+def _glasses() -> dict[tuple[str, str], str]:
+    """The data file of a glass by catalogue and name, both in small letters: names are exact, so none is guessed."""
+    root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
+    return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
 
 def _finished(
