@@ -10,7 +10,8 @@ import pytest
 
 from sorites import lenses
 from sorites.errors import SoritesError
-from sorites.lens_import import lens_digest, read_glasses, trace_all
+from sorites.lens_batch import trace_all
+from sorites.lens_import import lens_digest, read_glasses
 
 GRATING = "MODE SEQ\nUNIT MM X\nENPD 5\nSURF 0\n DISZ INFINITY\nSURF 1\n TYPE DGRATING\nSURF 2\nSURF 3\n"
 TRIPLET = (

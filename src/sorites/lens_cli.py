@@ -32,7 +32,8 @@ def import_(
     format: Format = "table",
 ) -> None:
     """Trace each prescription and keep its blurs; what is refused is named with its reason."""
-    from sorites.lens_import import read_glasses, trace_all
+    from sorites.lens_batch import trace_all
+    from sorites.lens_import import read_glasses
     from sorites.progress import bars
     from sorites.summary import printed
 

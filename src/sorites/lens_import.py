@@ -2,25 +2,17 @@
 
 from __future__ import annotations
 
-import functools
-import multiprocessing
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from sorites.errors import SoritesError
-from sorites.lenses import SUFFIX, Entry, held, load, save
-from sorites.progress import Bar
+from sorites.lenses import SUFFIX, Entry, load, save
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
-    import polars as pl
-
     from sorites.optics.lens import Lens
     from sorites.optics.lens_file import Glass
 
@@ -109,7 +101,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     from sorites.optics.lens import OBJECTIVES, build, objective
     from sorites.optics.lens_file import Refused, read
 
-    name = _name(path)
+    name = name_of(path)
     try:
         text = path if path in OBJECTIVES else Path(path).read_bytes().hex()
     except OSError as error:
@@ -127,7 +119,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
     return _row(name, "", entry.about["lens"])
 
 
-def _name(path: str) -> str:
+def name_of(path: str) -> str:
     from sorites.optics.lens import OBJECTIVES
 
     return path if path in OBJECTIVES else Path(path).stem
@@ -161,61 +153,3 @@ def _given(glasses: Glasses | None) -> dict[str, Glass]:
     from sorites.optics.lens_file import Glass
 
     return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}
-
-
-def trace_all(
-    paths: Iterable[str],
-    folder: Path,
-    focus: str = "best",
-    workers: int = 1,
-    glasses: Glasses | None = None,
-    bar: Bar | None = None,
-) -> pl.DataFrame:
-    """A batch, ``workers`` lenses at a time; it goes on past what is refused, and a lens that came before is set aside."""
-    import polars as pl
-
-    given = list(dict.fromkeys(paths))
-    twice = [name for name, n in Counter(map(_name, given)).items() if n > 1]
-    if twice:
-        raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
-    work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
-    tick = bar("tracing", len(given)) if bar else lambda n: None
-    rows = []
-    for row in _each(work, given, workers):
-        rows.append(row)
-        tick(1)
-    _set_aside(rows, folder)
-    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
-    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
-    _keep_reasons(table, folder / "refused.csv")
-    return table
-
-
-def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
-    """What this batch refused, and what earlier ones did of other names."""
-    import polars as pl
-
-    refused = table.filter(~pl.col("accepted"))
-    if sheet.is_file():
-        earlier = pl.read_csv(sheet, schema=table.schema)
-        refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
-    write_bytes(refused.write_csv().encode(), sheet)
-
-
-def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
-    if workers == 1 or len(given) < 2:
-        yield from map(work, given)
-        return
-    with ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool:
-        yield from pool.map(work, given)
-
-
-def _set_aside(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Of lenses that are the same, the one that the folder had stays, or else the first of the batch."""
-    batch = {row["lens"] for row in rows}
-    first = {str(load(folder, name).about["lens"]): name for name in held(folder) if name not in batch}
-    for row in rows:
-        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
-        if twin != row["lens"]:
-            (folder / f"{row['lens']}{SUFFIX}").unlink()
-            row.update(accepted=False, reason=f"it is the same lens as {twin}")

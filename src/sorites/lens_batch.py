@@ -1,0 +1,96 @@
+"""A batch of prescriptions into a folder of lenses, side by side: it goes on past what is refused and keeps the reasons."""
+
+from __future__ import annotations
+
+import functools
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from sorites.errors import SoritesError
+from sorites.lens_import import Glasses, name_of, trace_file
+from sorites.lenses import SUFFIX, held, load
+from sorites.progress import Bar
+from sorites.table import write_bytes
+
+if TYPE_CHECKING:
+    import polars as pl
+
+
+def trace_all(
+    paths: Iterable[str],
+    folder: Path,
+    focus: str = "best",
+    workers: int = 1,
+    glasses: Glasses | None = None,
+    bar: Bar | None = None,
+) -> pl.DataFrame:
+    """A batch, ``workers`` lenses at a time; it goes on past what is refused, and a lens that came before is set aside."""
+    import polars as pl
+
+    given = list(dict.fromkeys(paths))
+    twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
+    if twice:
+        raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
+    work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
+    tick = bar("tracing", len(given)) if bar else lambda n: None
+    rows = []
+    for row in _each(work, given, workers):
+        rows.append(row)
+        tick(1)
+    _set_aside(rows, folder)
+    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
+    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
+    _keep_reasons(table, folder / "refused.csv")
+    return table
+
+
+def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
+    """What this batch refused, and what earlier ones did of other names."""
+    import polars as pl
+
+    refused = table.filter(~pl.col("accepted"))
+    if sheet.is_file():
+        earlier = pl.read_csv(sheet, schema=table.schema)
+        refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
+    write_bytes(refused.write_csv().encode(), sheet)
+
+
+def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    if workers == 1 or len(given) < 2:
+        yield from map(work, given)
+        return
+    with _one_thread_each(), ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool:
+        yield from pool.map(work, given)
+
+
+@contextmanager
+def _one_thread_each() -> Iterator[None]:
+    """Processes started meanwhile keep to one thread, so that they do not wait for each other."""
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= dict.fromkeys(names, "1")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _set_aside(rows: list[dict[str, Any]], folder: Path) -> None:
+    """Of lenses that are the same, the one that the folder had stays, or else the first of the batch."""
+    batch = {row["lens"] for row in rows}
+    first = {str(load(folder, name).about["lens"]): name for name in held(folder) if name not in batch}
+    for row in rows:
+        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
+        if twin != row["lens"]:
+            (folder / f"{row['lens']}{SUFFIX}").unlink()
+            row.update(accepted=False, reason=f"it is the same lens as {twin}")
