@@ -28,6 +28,7 @@ def tolerance(
     """Trace a lens with one element off the axis, tilted, or too far from the next, by steps."""
     from sorites.errors import SoritesError
     from sorites.lens_import import read_glasses
+    from sorites.progress import bars
     from sorites.summary import printed
     from sorites.tolerances import save, table, trace
 
@@ -35,7 +36,8 @@ def tolerance(
         steps = [float(one) for one in stops.split(",")]
     except ValueError:
         raise SoritesError(f"--stops wants numbers such as 1,5,10, got {stops!r}") from None
-    made = trace(lens, of, steps, field, element, refocus, read_glasses(glass or ()))
+    with bars() as bar:
+        made = trace(lens, of, steps, field, element, refocus, read_glasses(glass or ()), bar)
     told, path = made.about, save(made, out)
     why = ", which hurts most" if told["chosen"] else ""
     typer.echo(printed(table(made), format), nl=False)

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.progress import Bar
 from sorites.rng import digest
 from sorites.table import write_bytes
 
@@ -152,6 +153,7 @@ def trace(
     element: int | None = None,
     refocus: bool = False,
     glasses: Mapping[str, tuple[float, float]] | None = None,
+    bar: Bar | None = None,
 ) -> Tolerance:
     """A lens (a .zmx, or the name of one of optiland's objectives) with an element moved by each stop; without an element, the
     one that hurts most at the last stop."""
@@ -164,9 +166,11 @@ def trace(
         raise SoritesError(f"stops: wanted rising numbers above 0 such as 1,5,10, got {','.join(f'{one:g}' for one in steps)}")
     if not 0 < field <= 1:
         raise SoritesError(f"field: wanted a part of the half field of view above 0, up to 1, got {field:g}")
+    tick = bar("tracing", 2 + len(steps)) if bar else lambda n: None
     nominal, pitch = designed(_lens(name, glasses or {}))
     moves = element or worst(nominal, kind, steps[-1], field, refocus)
-    made = built(nominal, pitch, moves, kind, steps, field, refocus)
+    tick(1)
+    made = built(nominal, pitch, moves, kind, steps, field, refocus, tick)
     told = {
         "lens": nominal.name,
         "element": moves,

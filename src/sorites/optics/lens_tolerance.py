@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,7 +20,7 @@ from sorites.optics.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.lens_blur import ENOUGH, WINDOWS, best_focus, blur
 from sorites.optics.lens_file import Refused
 from sorites.optics.lens_match import centred, mtf50, shares, side_for
-from sorites.optics.lens_psf import inside, psf, rays_across
+from sorites.optics.lens_psf import gathered, inside, psf, rays_across
 from sorites.optics.lens_rays import COARSE, Beam, Rays, beams, trace
 
 Array = NDArray[np.float64]
@@ -129,17 +129,27 @@ def worst(nominal: Lens, kind: str, by: float, field: float, refocus: bool = Fal
 
 
 def built(
-    nominal: Lens, pitch: float, element: int, kind: str, stops: Sequence[float], field: float, refocus: bool = False
+    nominal: Lens,
+    pitch: float,
+    element: int,
+    kind: str,
+    stops: Sequence[float],
+    field: float,
+    refocus: bool = False,
+    tick: Callable[[int], None] = lambda n: None,
 ) -> Built:
     """The blurs with an element moved by nothing and by each stop. The sensor stays where the ``nominal`` lens has it;
-    ``refocus`` moves it at each stop by as much as the best focus over the places moves."""
+    ``refocus`` moves it at each stop by as much as the best focus over the places moves. ``tick`` counts lenses done."""
     lenses = [nominal, *(moved(nominal, element, kind, stop) for stop in stops)]
     if refocus:
         best = [best_focus([one.rays for one in looks(lens, field)], nominal.f_number) for lens in lenses]
         lenses = [replace(lens, focus_mm=lens.focus_mm + at - best[0]) for lens, at in zip(lenses, best, strict=True)]
     seen = [looks(lens, field) for lens in lenses]
     window = _window(seen)
-    light = [[_light(lens, one, window) for one in some] for lens, some in zip(lenses, seen, strict=True)]
+    light = []
+    for lens, some in zip(lenses, seen, strict=True):
+        light.append([_light(lens, one, window) for one in some])
+        tick(1)
     side, kept = side_for([shares(plane, pitch) for some in light for planes in some for plane in planes])
     kernels = np.array([[[_kernel(plane, pitch, side) for plane in planes] for planes in some] for some in light])
     sharp = np.array([[mtf50(kernel) for kernel in some] for some in kernels])
@@ -167,6 +177,7 @@ def _light(lens: Lens, look: Look, window: int) -> NDArray[np.float32]:
     """Colour x y x x at 1 um."""
     planes = []
     for line, coarse in zip(LINES_UM, look.rays, strict=True):
-        across = rays_across(coarse, line, window)
-        planes.append(psf(trace(lens, look.angle, line, across, look.box, look.azimuth, whole=True), line, window))
+        across = rays_across(gathered(coarse, window), line, window)
+        rays = trace(lens, look.angle, line, across, look.box, look.azimuth, whole=True)
+        planes.append(psf(gathered(rays, window), line, window))
     return np.array([plane / plane.sum() for plane in planes], np.float32)
