@@ -13,7 +13,7 @@ runner = CliRunner()
 def test_the_ranking_is_printed() -> None:
     done = runner.invoke(app, ["lens", "list", "--format", "csv"])
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("lens,efl_mm,f_number,fov_deg,pitch_um,mtf50_00")
+    assert lines[0].startswith("name,efl_mm,f_number,fov_deg,pitch_um,mtf50_00")
     assert len(lines) == 16
 
 

@@ -77,7 +77,7 @@ def test_the_ranking_falls_in_quality_and_ends_with_the_refused(tmp_path: Path) 
         shutil.copy(lenses.builtin() / f"{name}.safetensors", tmp_path)
     (tmp_path / "refused.csv").write_text("lens,accepted,reason\n123,false,its field is zero\n")
     table = lenses.ranked(tmp_path)
-    assert table["lens"].to_list() == ["TessarLens", "CookeTriplet", "123"]
+    assert table["name"].to_list() == ["TessarLens", "CookeTriplet", "123"]
     assert table["refused"].to_list() == [None, None, "its field is zero"]
 
 

@@ -101,13 +101,13 @@ def ranked(folder: Path) -> pl.DataFrame:
         about = load(folder, name).about
         plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
         fields = {f"mtf50_{round(100 * f):02d}": float(v) for f, v in zip((0, 0.3, 0.5, 0.7, 0.9), about["mtf50"], strict=True)}
-        rows.append({"lens": name, **plain, **fields, "quality": float(about["quality"]), "refused": None})
-    table = pl.DataFrame(rows, schema_overrides={"refused": pl.String}).sort("quality", "lens", descending=[True, False])
+        rows.append({"name": name, **plain, **fields, "quality": float(about["quality"])})
+    table = pl.DataFrame(rows).sort("quality", "name", descending=[True, False])
     sheet = folder / "refused.csv"
     if not sheet.is_file():
         return table
-    reasons = pl.read_csv(sheet, schema_overrides={"lens": pl.String}).select("lens", refused="reason")
-    return pl.concat([table, reasons], how="diagonal")
+    reasons = pl.read_csv(sheet, infer_schema=False).select(name="lens", refused="reason")
+    return pl.concat([table, reasons], how="diagonal") if reasons.height else table
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, METRICS, MODELS, SCORERS, SHIFTS, SOURCES
+from sorites.core import CLEAN, METRICS, MODELS, SCORERS, SHIFTS, SOURCES, Shift
 from sorites.errors import SoritesError, UnknownName
 from sorites.folder import read_info
 from sorites.referees.referee import REFEREES
@@ -146,7 +146,13 @@ def _listed_plain(registry: Registry[Any]) -> list[tuple[str, str]]:
 
 def _listed_shifts() -> list[tuple[str, str]]:
     found = [(SHIFTS.get(name), name) for name in SHIFTS.names()]
-    return [(name, f"{s.about}  [{s.family}; {s.unit}; levels {', '.join(f'{x:.3g}' for x in s.levels)}]") for s, name in found]
+    return [(name, f"{shift.about}  [{shift.family}; {_stops(shift)}]") for shift, name in found]
+
+
+def _stops(shift: Shift) -> str:
+    if not shift.levels:
+        return f"{len(shift.settings)} settings"
+    return f"{shift.unit}; levels {', '.join(f'{level:.3g}' for level in shift.levels)}"
 
 
 KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
