@@ -77,9 +77,27 @@ def test_typed_again_only_what_differs_is_made(lens: Entry, tmp_path: Path) -> N
     assert second != first
     Pillow.fromarray(picture(91)).save(tmp_path / "a.png")
     assert when(0.5) != second
-    made.write_bytes(b"broken")
-    when(0.5)
     assert decode(made).shape == (91, 130, 3)
+
+
+@pytest.mark.parametrize("kind", ["picture", "broken", "link"])
+def test_a_file_that_was_not_written_here_is_never_replaced(lens: Entry, tmp_path: Path, kind: str) -> None:
+    Pillow.fromarray(picture()).save(tmp_path / "a.jpg")
+    Pillow.fromarray(picture()).save(tmp_path / "b.jpg")
+    target = tmp_path / "a.png"
+    if kind == "link":
+        target.symlink_to(tmp_path / "elsewhere.png")
+    elif kind == "broken":
+        target.write_bytes(b"broken")
+    else:
+        Pillow.fromarray(picture(20, 30)).save(target)
+    before = target.is_symlink() or target.read_bytes()
+    ((path, reason),) = photograph(lens, [tmp_path / "a.jpg", tmp_path / "b.jpg"], tmp_path)
+    assert path == tmp_path / "a.jpg"
+    assert reason.startswith(f"{path}: {target} is there and was not written by sorites")
+    assert reason.endswith("choose another --out DIR")
+    assert (target.is_symlink() or target.read_bytes()) == before
+    assert (tmp_path / "b.png").is_file()
 
 
 def test_a_corner_beyond_the_field_is_refused_before_any_work(lens: Entry, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -55,13 +56,15 @@ def photograph(
 
 
 def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Where each picture goes, or why it cannot: no file may stand for two pictures, and none replaces a picture given."""
+    """Where each picture goes, or why it cannot: no file stands for two pictures, or replaces one that was not written here."""
     given = {path.resolve() for path in pictures}
     taken: dict[Path, Path] = {}
     for path in pictures:
         target = out / f"{path.stem}.png"
         if target.resolve() in given:
             yield path, f"{path}: would be written over {target}; choose another --out DIR"
+        elif os.path.lexists(target) and _told(target) is None:
+            yield path, f"{path}: {target} is there and was not written by sorites lens photo; choose another --out DIR"
         elif taken.setdefault(target, path) != path:
             yield path, f"{path}: {target} already holds {taken[target]}; rename one, or choose another --out DIR"
         else:
@@ -90,10 +93,11 @@ def _note(entry: Entry, raw: bytes, corner: float) -> str:
 
 
 def _told(target: Path) -> str | None:
+    """The note of a file; none where it is missing, or not one that was written here."""
     if not target.is_file():
         return None
     try:
         with PngImagePlugin.PngImageFile(target) as held:
-            return str(held.info.get(NOTE))
-    except (OSError, SyntaxError, ValueError):
+            return held.info.get(NOTE)
+    except Exception:  # whatever Pillow makes of a damaged file, it was not written here
         return None
