@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 
 import numpy as np
 import polars as pl
@@ -56,6 +57,25 @@ def test_another_measure_and_other_columns(seen: pl.DataFrame) -> None:
     assert found["n"].to_list() == [6, 6]
     assert found["value"][0] == pytest.approx(found["value"][1])
     assert metrics.mean_degree(seen, measure="lpips").height == 0
+
+
+def _few(measure: str, *values: float | None) -> pl.DataFrame:
+    return tables.rows([_row("m", f"p{i}", {"lens": "a"}, [{"measure": measure, "value": v}]) for i, v in enumerate(values)])
+
+
+def test_an_image_without_a_value_is_missing() -> None:
+    """0.6 and 1.96 standard errors of 0.1 on either side."""
+    (found,) = metrics.mean_degree(_few("ssim", 0.5, 0.7, None, None)).to_dicts()
+    assert (found["value"], found["n"]) == (pytest.approx(0.6), 2)
+    assert (found["low"], found["high"]) == pytest.approx((0.404, 0.796), abs=1e-4)
+    assert metrics.mean_degree(_few("ssim", None)).height == 0
+
+
+def test_an_infinite_degree_makes_the_mean_infinite_and_leaves_no_interval() -> None:
+    (found,) = metrics.mean_degree(_few("psnr", 30.0, math.inf, 32.0)).to_dicts()
+    assert (found["value"], found["n"], found["low"], found["high"]) == (math.inf, 3, None, None)
+    (found,) = metrics.mean_degree(_few("psnr", math.inf)).to_dicts()
+    assert (found["value"], found["n"], found["low"], found["high"]) == (math.inf, 1, None, None)
 
 
 def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:

@@ -17,17 +17,18 @@ from sorites.table import Table
 def mean_degree(table: Table, by: Sequence[str] = ("shift", "severity"), measure: str = "ssim") -> pl.DataFrame:
     """Mean degree of the shifted images by one ``measure``; ``n`` counts samples, and the interval is over them.
 
-    An image counts once however many models saw it; one that was not measured is missing.
+    An image counts once however many models saw it; one that was not measured, or was too small for the measure, is missing.
+    Where a degree is infinite, as the PSNR of a picture that did not change, so is the mean, and it has no interval.
     """
     rows, keys = ask(table, by, refuse=("degrees",))
     of_image, of_sample = (list(dict.fromkeys([*keys, *SAMPLE, *more])) for more in (("image_id",), ()))
     held = rows.filter(ON_GRID & pl.col("error").is_null()).select(*of_image, "degrees").unique(of_image)
     entry = pl.col("degrees").struct
-    asked = held.explode("degrees").filter(entry.field("measure") == measure)
+    asked = held.explode("degrees").filter((entry.field("measure") == measure) & entry.field("value").is_not_null())
     each = asked.group_by(of_sample).agg(value=entry.field("value").mean())
     value, n = pl.col("value"), pl.len()
     means = each.group_by(keys).agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
-    bounds = normal(pl.col("value"), pl.col("variance"))
+    bounds = {name: pl.when(value.is_finite()).then(bound) for name, bound in normal(value, pl.col("variance")).items()}
     return answer(means.with_columns(**bounds), keys, "value", "n", "low", "high")
 
 
