@@ -72,9 +72,9 @@ def test_an_image_without_a_value_is_missing() -> None:
 
 
 def test_an_infinite_degree_makes_the_mean_infinite_and_leaves_no_interval() -> None:
-    (found,) = metrics.mean_degree(_few("psnr", 30.0, math.inf, 32.0)).to_dicts()
+    (found,) = metrics.mean_degree(_few("psnr", 30.0, math.inf, 32.0), measure="psnr").to_dicts()
     assert (found["value"], found["n"], found["low"], found["high"]) == (math.inf, 3, None, None)
-    (found,) = metrics.mean_degree(_few("psnr", math.inf)).to_dicts()
+    (found,) = metrics.mean_degree(_few("psnr", math.inf), measure="psnr").to_dicts()
     assert (found["value"], found["n"], found["low"], found["high"]) == (math.inf, 1, None, None)
 
 
