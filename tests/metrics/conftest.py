@@ -49,7 +49,8 @@ def world() -> pl.DataFrame:
             rows.append(row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who))
             for glass, quality in (("a", 0.1), ("b", 0.2), ("c", 0.35)):
                 told = f'{{"lens": "{glass}", "field": 0.5, "mtf50": {quality}, "quality": {quality}}}'
-                rows.append(row(f"p{i}", "lens", None, _verdict(rng, ability, 0.4 - quality), params=told, **who))
+                seen: Row = {"image_id": f"p{i}/{glass}", "degrees": [{"measure": "ssim", "value": quality + i / 100}]}
+                rows.append(row(f"p{i}", "lens", None, _verdict(rng, ability, 0.4 - quality), params=told, **seen, **who))
     return frame(rows + _passed_over() + _scored(np.random.default_rng(8)))
 
 
