@@ -115,8 +115,10 @@ def degrees(
     """Measure how far every shifted picture of a run moved from its clean one."""
     from sorites.degrees import DEFAULT
     from sorites.degrees import degrees as measured
+    from sorites.folder import locked, read_info
     from sorites.progress import bars
 
-    with bars() as bar:
+    read_info(run)
+    with locked(run), bars() as bar:
         path = measured(run, measure or DEFAULT, lpips_below=lpips_below, bar=bar)
     typer.echo(f"wrote {path}\nnext: sorites report {run}")
