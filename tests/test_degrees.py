@@ -140,7 +140,9 @@ def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
         parse({"name": "s", "degrees": ["sim"]}, "s")
 
 
-def test_a_picture_too_small_for_a_measure_has_none(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_picture_too_small_for_a_measure_has_none_and_is_not_measured_again(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     suite = parse(
         {
             "name": "tiny", "source": f"folder:{photos}", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"],
@@ -153,3 +155,12 @@ def test_a_picture_too_small_for_a_measure_has_none(photos: Path, tiny: Callable
     values = dict(zip(facts["measure"], facts["value"], strict=True))
     assert values["ssim"] is None
     assert values["psnr"] > 0
+    calls = []
+    for name in ("ssim", "psnr", "exposure_error"):
+        monkeypatch.setitem(MEASURES, name, lambda a, b, name=name: calls.append(name) or 0.0)
+    degrees(tmp_path / "run", ["ssim", "psnr"])
+    degrees(tmp_path / "run", ["ssim"])
+    assert calls == []
+    facts = pl.read_parquet(degrees(tmp_path / "run", ["psnr", "exposure_error", "ssim"])).explode("degrees").unnest("degrees")
+    assert calls == ["exposure_error"]
+    assert dict(zip(facts["measure"], facts["value"], strict=True)) == {**values, "exposure_error": 0.0}

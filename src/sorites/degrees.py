@@ -32,6 +32,8 @@ PAUSE = 30.0
 
 Work = dict[Unit, list[tuple[Sample, list[Stop]]]]
 """What is still to be measured: of each unit the samples, and the stops of each; none for a picture that came shifted."""
+Row = tuple[str, str, float | None]
+"""An image, a measure, and its value."""
 
 
 def degrees(
@@ -60,7 +62,7 @@ def degrees(
 
     def work(unit: Unit) -> None:
         for sample, stops in todo[unit]:
-            rows = [row for shot in _shots(plan, unit, sample, stops) if (row := _row(plan, shot, wanted))]
+            rows = [row for shot in _shots(plan, unit, sample, stops) for row in _rows(plan, shot, found)]
             with lock:
                 found.add(rows)
                 if tick:
@@ -103,19 +105,23 @@ class _Found:
         self.run, self.keys, self.wanted = run, keys, wanted
         path = run / "facts" / f"{NAME}.parquet"
         self.path, self._before = path, pl.read_parquet(path) if path.exists() else None
-        self._rows: list[list[object]] = []
+        self._rows: list[Row] = []
+        held = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        self._held: dict[str, list[str]] = dict(held.iter_rows())
         self._last = time.monotonic()
 
-    def add(self, rows: list[list[object]]) -> None:
+    def add(self, rows: list[Row]) -> None:
         self._rows.extend(rows)
+
+    def missing(self, image_id: str) -> list[str]:
+        """The wanted measures that the image was not asked for before; one that it was too small for is not asked again."""
+        return [name for name in self.wanted if name not in self._held.get(image_id, ())]
 
     def todo(self, plan: Plan) -> Work:
         """Images without one of the wanted measures."""
-        held = self._values().drop_nulls("value").filter(pl.col("measure").is_in(self.wanted))
-        many = held.group_by("image_id").len().filter(pl.col("len") == len(self.wanted))
-        done, left = set(many["image_id"]), Work()
+        left = Work()
         for unit, sample, stop, id_, _ in _images(plan):
-            if id_ in done:
+            if not self.missing(id_):
                 continue
             some = left.setdefault(unit, [])
             if not some or some[-1][0] is not sample:
@@ -125,9 +131,8 @@ class _Found:
 
     def _values(self) -> pl.DataFrame:
         """image_id, measure, value; what is found now takes the place of what was held."""
-        schema = {"image_id": pl.String, **dict.fromkeys(self.wanted, pl.Float64)}
-        rows = list(self._rows)
-        now = pl.DataFrame(rows, schema, orient="row").unpivot(index="image_id", variable_name="measure", value_name="value")
+        schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
+        now = pl.DataFrame(list(self._rows), schema, orient="row")
         if self._before is None:
             return now
         before = self._before.select("image_id", "degrees").explode("degrees").unnest("degrees")
@@ -159,17 +164,17 @@ def _shots(plan: Plan, unit: Unit, sample: Sample, stops: list[Stop]) -> Iterato
     return turned(plan, sample, unit.shift, stops) if unit.shift in plan.shifts else iter([captured(plan, sample)])
 
 
-def _row(plan: Plan, shot: Shot, wanted: Sequence[str]) -> list[object] | None:
-    """None where the image or its clean picture cannot be made."""
+def _rows(plan: Plan, shot: Shot, found: _Found) -> list[Row]:
+    """What is missing of an image; nothing where it or its clean picture cannot be made."""
     try:
         reference = plan.framed(shot.sample.id)
     except BadPicture:
-        return None
+        return []
     if shot.picture is None:
-        return None
+        return []
     moved = _sized(shot.picture, reference)
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    return [key, *(_value(name, reference, moved) for name in wanted)]
+    return [(key, name, _value(name, reference, moved)) for name in found.missing(key)]
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:
