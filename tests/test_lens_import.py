@@ -76,8 +76,9 @@ def test_a_lens_that_is_refused_now_is_taken_out(tmp_path: Path) -> None:
 
 def test_a_glass_is_given_as_numbers() -> None:
     assert read_glasses(["BK1=1.51009,63.46", "FK51=1.48656,84.47"]) == {"BK1": (1.51009, 63.46), "FK51": (1.48656, 84.47)}
-    with pytest.raises(SoritesError, match="--glass wants NAME=ND,VD .* got 'BK1=1.5'"):
-        read_glasses(["BK1=1.5"])
+    for wrong in ("BK1=1.5", "=1.9,30", "BK1=1.5,-60", "BK1=0.9,60", "BK1=inf,60", "BK1"):
+        with pytest.raises(SoritesError, match=f"--glass wants NAME=ND,VD .* got '{wrong}'"):
+            read_glasses([wrong])
 
 
 def test_what_the_ray_tracer_chokes_on_is_a_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,13 +139,37 @@ class TestTraced:
             assert ours.bfl_mm == pytest.approx(float(np.squeeze(theirs.paraxial.F2())) + image, rel=1e-6)
             assert float(np.squeeze(theirs.paraxial.FNO())) == pytest.approx(lens.f_number, rel=0.01)
 
-    def test_a_lens_differs_by_its_glass(self) -> None:
+    def test_a_lens_differs_by_its_glass_its_rims_and_its_vignetting(self) -> None:
         from sorites.optics.lens import build
         from sorites.optics.lens_file import checked, parse
 
-        one, other = (build(checked(parse(zmx(crown=glass), "a"))) for glass in ("N-SK16", "N-SK4"))
-        assert lens_digest(one) != lens_digest(other)
-        assert lens_digest(one) == lens_digest(build(checked(parse(zmx(), "b"))))
+        rimmed = zmx().replace("SURF 7", " CLAP 0 3.0 0\nSURF 7")
+        texts = [zmx(), zmx(crown="N-SK4"), zmx(factors="VCYN 0 0 0.4\n"), rimmed]
+        assert len({lens_digest(build(checked(parse(text, "a")))) for text in texts}) == 4
+        assert lens_digest(build(checked(parse(zmx(), "a")))) == lens_digest(build(checked(parse(zmx(), "b"))))
+
+    def test_of_twins_the_one_that_was_there_stays(self, tmp_path: Path) -> None:
+        for name in ("a", "b"):
+            (tmp_path / f"{name}.zmx").write_text(zmx())
+        first, second = (str(tmp_path / f"{name}.zmx") for name in ("a", "b"))
+        trace_all([second], tmp_path / "out")
+        table = trace_all([first, second], tmp_path / "out")
+        assert table["reason"].to_list() == ["it is the same lens as b", ""]
+        assert lenses.held(tmp_path / "out") == ["b"]
+        (tmp_path / "out" / "b.safetensors").write_bytes(b"damaged")
+        (tmp_path / "out" / "other.safetensors").write_bytes(b"damaged")
+        assert trace_all([second], tmp_path / "out")["accepted"].all()
+        assert lenses.load(tmp_path / "out", "b").quality > 0
+
+    def test_vignetting_stated_at_heights_is_that_of_their_angles(self) -> None:
+        from sorites.optics.lens import build
+        from sorites.optics.lens_file import checked, parse
+
+        angles = build(checked(parse(zmx(factors="VCYN 0 0.1 0.4\n"), "a")))
+        heights = " ".join(str(angles.paraxial.efl_mm * np.tan(np.radians(angle))) for angle in (0, 14, 20))
+        text = zmx(factors="VCYN 0 0.1 0.4\n").replace("YFLN 0 14 20", f"YFLN {heights}").replace("FTYP 0", "FTYP 2")
+        stated = build(checked(parse(text, "a")))
+        assert [cut.part for cut in stated.cuts] == pytest.approx([cut.part for cut in angles.cuts])
 
     def test_vignetting_leaves_an_ellipse_of_the_pupil(self) -> None:
         """Area (1 - VCX)(1 - VCY) of the circle at the largest field, half as much cut off half way (in area: to first order)."""

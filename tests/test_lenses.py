@@ -88,3 +88,17 @@ def test_coefficient_space_names_the_larger_of_each_pair() -> None:
     place, size = lenses.coefficient_space(waves)
     assert size == pytest.approx(5)
     assert place == pytest.approx([0, 0.6, 0.8])
+
+
+def test_production_errors_of_a_lens_may_lie_beside_it(tmp_path: Path) -> None:
+    shutil.copy(lenses.builtin() / "HeliarLens.safetensors", tmp_path)
+    shutil.copy(lenses.builtin() / "HeliarLens.safetensors", tmp_path / "HeliarLens.tilt.safetensors")
+    assert lenses.names(tmp_path) == ["HeliarLens"]
+
+
+def test_another_file_is_no_lens(tmp_path: Path) -> None:
+    from safetensors.numpy import save_file
+
+    save_file({"kernels": np.ones((13, 3, 5, 5), np.float32)}, tmp_path / "x.safetensors", {"about": "{}"})
+    with pytest.raises(SoritesError, match="is no traced lens: it has no mtf"):
+        lenses.load(tmp_path, "x")

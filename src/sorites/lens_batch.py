@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -37,13 +37,14 @@ def trace_all(
     twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
     if twice:
         raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
+    before = held(folder)
     work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
     tick = bar("tracing", len(given)) if bar else lambda n: None
     rows = []
     for row in _each(work, given, workers):
         rows.append(row)
         tick(1)
-    _set_aside(rows, folder)
+    _set_aside(rows, folder, before)
     schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
     table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
     _keep_reasons(table, folder / "refused.csv")
@@ -85,12 +86,22 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _set_aside(rows: list[dict[str, Any]], folder: Path) -> None:
-    """Of lenses that are the same, the one that the folder had stays, or else the first of the batch."""
-    batch = {row["lens"] for row in rows}
-    first = {str(load(folder, name).about["lens"]): name for name in held(folder) if name not in batch}
-    for row in rows:
-        twin = first.setdefault(row["digest"], row["lens"]) if row["accepted"] else row["lens"]
-        if twin != row["lens"]:
-            (folder / f"{row['lens']}{SUFFIX}").unlink()
+def _set_aside(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
+    """Of lenses that are the same, the one that the folder had ``before`` stays, or else the first of the batch."""
+    batch = {row["lens"]: row for row in rows if row["accepted"]}
+    first = _known(folder, sorted(set(held(folder)) - {row["lens"] for row in rows}))
+    for name in [*(name for name in before if name in batch), *batch]:
+        row = batch[name]
+        twin = first.setdefault(row["digest"], name)
+        if row["accepted"] and twin != name:
+            (folder / f"{name}{SUFFIX}").unlink()
             row.update(accepted=False, reason=f"it is the same lens as {twin}")
+
+
+def _known(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Digest to name of lenses in the folder, without those that cannot be read."""
+    found = {}
+    for name in names:
+        with suppress(SoritesError):
+            found[str(load(folder, name).about["lens"])] = name
+    return found

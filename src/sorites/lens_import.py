@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 Glasses = Mapping[str, tuple[float, float]]
 """Index and Abbe number at the d line, for glasses that no catalogue here has."""
-TRACING = 2
+TRACING = 3
 """Changes whenever the same prescription gives another entry."""
 
 
@@ -74,7 +75,9 @@ def _radius(surface: Any) -> float:
 def lens_digest(lens: Lens) -> str:
     """The same for two files that describe one lens, whatever they are called."""
     shapes = [_shape(one) for one in lens.surfaces[1:-1]]
-    return digest(shapes, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
+    rims = [(i, round(rim, 6)) for i, rim in sorted(lens.rims.items())]
+    cuts = [tuple(round(value, 6) for value in vars(cut).values()) for cut in lens.cuts]
+    return digest(shapes, rims, cuts, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
 
 
 def _shape(surface: Any) -> tuple[Any, ...]:
@@ -130,9 +133,13 @@ def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
 
 
 def _traced(folder: Path, name: str, cause: str) -> str | None:
+    """The digest of the lens that the folder has from this very prescription; a file that cannot be read is traced again."""
     if not (folder / f"{name}{SUFFIX}").is_file():
         return None
-    about = load(folder, name).about
+    try:
+        about = load(folder, name).about
+    except SoritesError:
+        return None
     return str(about["lens"]) if about.get("cause") == cause else None
 
 
@@ -144,7 +151,9 @@ def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
         try:
             nd, vd = map(float, numbers.split(","))
         except ValueError:
-            raise SoritesError(f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46, got {text!r}") from None
+            nd = vd = math.nan
+        if not (name and 1 < nd < math.inf and 0 < vd < math.inf):
+            raise SoritesError(f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46 (ND above 1, VD above 0), got {text!r}")
         found[name] = nd, vd
     return found
 

@@ -21,8 +21,12 @@ if TYPE_CHECKING:
 
 
 SUFFIX = ".safetensors"
-VERSION = 2
-"""Changes whenever a tap of the built-in lenses does."""
+ERRORS = (".decentre", ".tilt", ".spacing")
+"""Ends of names that are no lenses but production errors of one (``sorites lens tolerance``)."""
+ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
+ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "mtf50", "quality", "lens", "layout")
+VERSION = 3
+"""Changes whenever a tap of the built-in lenses does, or how kernels are laid on a picture."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,8 +48,9 @@ def builtin() -> Path:
 
 
 def held(folder: Path) -> list[str]:
-    """The lenses in a folder, by name."""
-    return sorted(path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+    """The lenses in a folder, by name; production errors of a lens may lie beside it."""
+    found = (path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+    return sorted(name for name in found if not name.endswith(ERRORS))
 
 
 def names(folder: Path) -> list[str]:
@@ -69,6 +74,9 @@ def load(folder: Path, name: str) -> Entry:
             about = json.loads((file.metadata() or {})["about"])
     except (SafetensorError, KeyError, OSError, ValueError) as error:
         raise SoritesError(f"cannot read the lens {path}: {error}") from error
+    missing = [key for key in ARRAYS if key not in arrays] + [key for key in ABOUT if key not in about]
+    if missing:
+        raise SoritesError(f"{path} is no traced lens: it has no {missing[0]}")
     kernels = arrays["kernels"]
     arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
     return Entry(name, arrays, about)
@@ -78,7 +86,7 @@ def version(folder: Path) -> str:
     """A word that changes with any of the folder's lenses."""
     if folder == builtin():
         return f"{VERSION}"
-    return digest(*(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
+    return digest(VERSION, *(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
 
 
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:

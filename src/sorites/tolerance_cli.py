@@ -30,15 +30,16 @@ def tolerance(
     from sorites.lens_import import read_glasses
     from sorites.progress import bars
     from sorites.summary import printed
-    from sorites.tolerances import save, table, trace
+    from sorites.tolerances import table, traced
 
     try:
         steps = [float(one) for one in stops.split(",")]
     except ValueError:
         raise SoritesError(f"--stops wants numbers such as 1,5,10, got {stops!r}") from None
     with bars() as bar:
-        made = trace(lens, of, steps, field, element, refocus, read_glasses(glass or ()), bar)
-    told, path = made.about, save(made, out)
+        more = {"element": element, "refocus": refocus, "glasses": read_glasses(glass or ())}
+        made, path = traced(lens, of, steps, field, out, bar, **more)
+    told = made.about
     why = ", which hurts most" if told["chosen"] else ""
     typer.echo(printed(table(made), format), nl=False)
     typer.echo(f"element {told['element']} of {told['elements']}{why}; pixel {told['pitch_um']:.2f} um; wrote {path}", err=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,8 +25,8 @@ if TYPE_CHECKING:
     from sorites.optics.lens import Lens
 
 SUFFIX = ".safetensors"
-VERSION = 1
-"""Changes whenever a tap of the built-in tolerances does."""
+VERSION = 2
+"""Changes whenever a tap of the built-in tolerances does, or how kernels are laid on a picture."""
 TOLD = ("lens", "element", "kind", "unit", "stops", "field", "azimuths")
 """What every file says of itself; azimuths are the traced ones, in degrees from x, and the element moves toward 90."""
 
@@ -129,7 +130,7 @@ def _opened(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.floa
 
 def version(path: Path) -> str:
     """A word that changes with the file."""
-    return f"{VERSION}" if path.parent == builtin() else digest(path.read_bytes().hex()).hex()
+    return f"{VERSION}" if path.parent == builtin() else digest(VERSION, path.read_bytes().hex()).hex()
 
 
 def save(made: Tolerance, folder: Path) -> Path:
@@ -143,6 +144,21 @@ def save(made: Tolerance, folder: Path) -> Path:
     }
     write_bytes(packed(arrays, {"about": json.dumps(made.about)}), path)
     return path
+
+
+def traced(
+    name: str, kind: str, stops: Sequence[float], field: float, folder: Path, bar: Bar | None = None, **more: Any
+) -> tuple[Tolerance, Path]:
+    """What ``trace`` gives, kept in the folder; what the folder has from the same lens and settings is not traced again."""
+    text = Path(name).read_bytes().hex() if Path(name).is_file() else name
+    cause = digest(text, kind, list(stops), field, sorted(more.items(), key=str), VERSION).hex()
+    path = folder / f"{Path(name).stem if text != name else name}.{kind}{SUFFIX}"
+    if path.is_file():
+        with suppress(SoritesError):
+            if about(path).get("cause") == cause:
+                return load(path), path
+    made = trace(name, kind, stops, field, bar=bar, **more)
+    return made, save(replace(made, about={**made.about, "cause": cause}), folder)
 
 
 def trace(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.optics.lens_file import Refused, checked, parse, read
+from sorites.optics.lens_file import Cut, Refused, checked, parse, read
 
 SINGLET = """MODE SEQ
 UNIT {unit} X W X CM MR CPMM
@@ -102,3 +102,30 @@ def test_a_missing_file_is_an_error_and_not_a_refusal(tmp_path: Path) -> None:
 
 def test_the_object_is_infinitely_far() -> None:
     assert math.isinf(parse(text(), "x").surfaces[0].thickness)
+
+
+def fields(text: str) -> tuple[Cut, ...]:
+    return parse("MODE SEQ\nFTYP 0 0 3 3 0 0 0\n" + text, "a").cuts
+
+
+def test_vignetting_is_read_along_the_field_whichever_way_it_points() -> None:
+    up = "XFLN 0 0 0\nYFLN 0 7 14\nVDYN 0 0 0.1\nVCXN 0 0 0.2\nVCYN 0 0 0.4\n"
+    down = "XFLN 0 0 0\nYFLN 0 -7 -14\nVDYN 0 0 -0.1\nVCXN 0 0 0.2\nVCYN 0 0 0.4\n"
+    right = "XFLN 0 7 14\nYFLN 0 0 0\nVDXN 0 0 0.1\nVCYN 0 0 0.2\nVCXN 0 0 0.4\n"
+    wanted = (Cut(0.0), Cut(0.5), Cut(1.0, 0.1, 0.2, 0.4))
+    assert fields(up) == fields(down) == fields(right) == wanted
+    assert fields("XFLN 0 0 0\nYFLN 0 7 14\n") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("YFLN 0 7 14\nVDXN 0 0 0.1\n", "moves the pupil aside of the field"),
+        ("YFLN 0 7 14\nVCXN 0 0 0.1\nVANN 0 0 30\n", "is turned by 30 degrees"),
+        ("XFLN 0 7 7\nYFLN 0 7 14\nVCXN 0 0.1 0\n", "neither along x nor along y"),
+        ("YFLN 0 -14 14\nVCYN 0 0.5 0\n", "differs at opposite fields"),
+    ],
+)
+def test_vignetting_that_is_not_understood_is_refused(text: str, reason: str) -> None:
+    with pytest.raises(Refused, match=reason):
+        fields(text)

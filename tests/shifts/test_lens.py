@@ -14,7 +14,7 @@ from sorites.rng import rng_for
 from sorites.shifts.lens import AZIMUTHS, drawn, place
 
 
-def test_a_picture_is_correlated_with_the_kernel_of_its_place(photo: Image) -> None:
+def test_a_picture_is_convolved_with_the_kernel_of_its_place(photo: Image) -> None:
     """Against SciPy, channel by channel, mirrored at the border."""
     shift, params = core.shift("lens"), {"lens": "CookeTriplet", "field": 0.7}
     rng = rng_for(0, "a", "lens")
@@ -22,7 +22,7 @@ def test_a_picture_is_correlated_with_the_kernel_of_its_place(photo: Image) -> N
     assert shift.told is not None
     azimuth = shift.told(photo, params, rng_for(0, "a", "lens"))["azimuth"]
     kernel = lenses.load(lenses.builtin(), "CookeTriplet").arrays["kernels"][place(0.7, azimuth)]
-    wanted = np.stack([ndimage.correlate(photo[..., c], kernel[c], mode="mirror") for c in range(3)], axis=-1)
+    wanted = np.stack([ndimage.convolve(photo[..., c], kernel[c], mode="mirror") for c in range(3)], axis=-1)
     np.testing.assert_allclose(made, wanted, atol=2e-5)
 
 

@@ -22,11 +22,10 @@ def test_every_lens_is_its_own_field_blur(photo: Image) -> None:
 
 
 def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
-    """At a corner of nearly nothing the whole picture stands on the axis: the shift ``lens`` there, turned by half a turn."""
+    """At a corner of nearly nothing the whole picture stands on the axis: the shift ``lens`` there."""
     params = {"lens": "CookeTriplet"}
     made = core.shift("lens_whole", corner=1e-6)(photo, params, rng_for(0, "a", "lens_whole"))
-    turned = core.shift("lens")(np.ascontiguousarray(photo[::-1, ::-1]), {**params, "field": 0.0}, rng_for(0, "a", "lens"))
-    np.testing.assert_allclose(made, turned[::-1, ::-1], atol=1e-5)
+    np.testing.assert_allclose(made, core.shift("lens")(photo, {**params, "field": 0.0}, rng_for(0, "a", "lens")), atol=1e-5)
 
 
 def test_the_table_is_told_the_quality(photo: Image) -> None:

@@ -21,14 +21,14 @@ def own(kind: str) -> tolerances.Tolerance:
 
 
 @every_kind
-def test_a_picture_is_correlated_with_the_mixed_kernel_of_its_azimuth(photo: Image, kind: str) -> None:
+def test_a_picture_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: Image, kind: str) -> None:
     """Against SciPy, channel by channel, mirrored at the border."""
     shift, held, draw = core.shift(kind), own(kind), rng_for(0, "a", kind)
     severity = (held.stops[2] + held.stops[3]) / 2
     assert shift.told is not None
     azimuth = shift.told(photo, severity, rng_for(0, "a", kind))["azimuth"]
     taps = (held.taps(held.stops[2], azimuth) + held.taps(held.stops[3], azimuth)) / 2
-    wanted = np.stack([ndimage.correlate(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
+    wanted = np.stack([ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
     np.testing.assert_allclose(shift(photo, severity, draw), wanted, atol=2e-5)
 
 
@@ -39,7 +39,7 @@ def test_the_least_error_is_the_lens_as_designed(photo: Image, kind: str) -> Non
     made = shift(photo, held.stops[1] / 10, rng_for(0, "a", kind))
     assert shift.told is not None
     taps = held.taps(0.0, shift.told(photo, 1.0, rng_for(0, "a", kind))["azimuth"])
-    as_designed = np.stack([ndimage.correlate(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
+    as_designed = np.stack([ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
     assert np.abs(made - as_designed).mean() < 0.1 * np.abs(made - photo).mean()
 
 

@@ -121,7 +121,14 @@ def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Len
         optic.surfaces.add(index=i, is_stop=i == made.stop, **bent)
     rims = {i: one.rim_mm for i, one in enumerate(made.surfaces) if one.rim_mm}
     lens = _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
-    return replace(lens, cuts=made.cuts)
+    return replace(lens, cuts=tuple(replace(cut, part=_part(lens, made, cut.part)) for cut in made.cuts))
+
+
+def _part(lens: Lens, made: Prescription, part: float) -> float:
+    """A part of the largest field as a part of the largest angle."""
+    if made.field_kind == "angle" or part in (0, 1):
+        return part
+    return _angle(lens, part * made.field, made.field_kind) / lens.field_deg
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:

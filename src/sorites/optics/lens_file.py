@@ -15,8 +15,10 @@ from sorites.errors import SoritesError
 UNITS_MM = {"MM": 1.0, "CM": 10.0, "IN": 25.4, "METER": 1000.0, "M": 1000.0}
 SHAPES = ("STANDARD", "EVENASPH")
 FIELDS = {0: "angle", 1: "object height", 2: "paraxial image height", 3: "real image height"}
-PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN")
+PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN", "VANN")
 APERTURES = {"ENPD": "entrance pupil", "FNUM": "F-number", "FLOA": "stop"}
+SLIGHT = 1e-3
+"""Vignetting, in pupil radii, that is not worth refusing a lens for."""
 WIDEST_DEG = 89.0
 """A distant point beyond this half angle is behind the first surface."""
 
@@ -162,18 +164,32 @@ def _glass(rest: list[str]) -> Glass:
 
 
 def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Cut, ...]]:
-    """The largest field, and what is cut off the pupil at each field that lies along x or y, by rising field."""
+    """The largest field, and what is cut off the pupil at each field, by rising field; none where nothing is."""
     size = min(count or 99, max((len(values) for values in columns.values()), default=0))
     rows = [[columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD] for i in range(size)]
     largest = max((math.hypot(x, y) for x, y, *_ in rows), default=0.0)
-    cuts = {cut.part: cut for cut in (_cut(row, largest) for row in rows if largest and not (row[0] and row[1]))}
-    return largest, tuple(cuts[part] for part in sorted(cuts)) if any(row[2:] != [0.0] * 4 for row in rows) else ()
+    if not largest or not any(any(row[2:6]) for row in rows):
+        return largest, ()
+    cuts: dict[float, Cut] = {}
+    for cut in (_cut(row, largest) for row in rows):
+        if (
+            max(abs(a - b) for a, b in zip(vars(cut).values(), vars(cuts.setdefault(cut.part, cut)).values(), strict=True))
+            > SLIGHT
+        ):
+            raise Refused("its vignetting differs at opposite fields")
+    return largest, tuple(cuts[part] for part in sorted(cuts))
 
 
 def _cut(row: list[float], largest: float) -> Cut:
-    x, y, right, up, narrow, low = row
-    sign = -1.0 if x + y < 0 else 1.0
-    return Cut(abs(x + y) / largest, sign * right, low, narrow) if x else Cut(abs(x + y) / largest, sign * up, narrow, low)
+    x, y, right, up, narrow, low, turn = row
+    if x and y and any(row[2:6]):
+        raise Refused("its vignetting is stated at a field that is neither along x nor along y")
+    if turn and any(row[2:6]):
+        raise Refused(f"its vignetting is turned by {turn:g} degrees")
+    aside, along, sides = (up, right, (low, narrow)) if x and not y else (right, up, (narrow, low))
+    if abs(aside) > SLIGHT:
+        raise Refused("its vignetting moves the pupil aside of the field")
+    return Cut(math.hypot(x, y) / largest, math.copysign(1.0, x + y) * along, *sides)
 
 
 def scaled(made: Prescription, scale: float) -> Prescription:

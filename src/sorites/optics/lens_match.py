@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft, ndimage
 
-from sorites.errors import SoritesError
+from sorites.optics.lens_file import Refused
 from sorites.optics.mtf import FREQUENCIES, crossing
 from sorites.optics.psf import centroid
 
@@ -80,7 +80,7 @@ def centred(light: Array, pitch: float, side: int) -> Array:
         if np.hypot(right, low) < 0.01:
             return made
         x, y = x + 0.7 * right * pitch, y + 0.7 * low * pitch
-    raise SoritesError(f"no kernel of {side} px has this light's centre of mass in its middle")
+    raise Refused(f"no kernel of {side} px has this light's centre of mass in its middle")
 
 
 def shares(light: Array, pitch: float) -> Array:

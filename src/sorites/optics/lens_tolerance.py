@@ -116,7 +116,7 @@ def _look(lens: Lens, angle: float, azimuth: float, lines: Sequence[float]) -> L
 def harm(nominal: Lens, element: int, kind: str, by: float, field: float, refocus: bool) -> float:
     """The mean distance (mm) of rays of the d line from their middle, over the places, with an element moved."""
     seen = looks(moved(nominal, element, kind, by), field, (D_LINE_UM,))
-    rays = [one.rays for one in seen]
+    rays = [[gathered(some, WINDOWS[-1]) for some in one.rays] for one in seen]
     back = best_focus(rays, nominal.f_number) if refocus else 0.0
     spread = [np.hypot(one.x - one.x.mean(), one.y - one.y.mean()).mean() for some in rays for one in (some[0].moved(back),)]
     return float(np.mean(spread))
@@ -169,7 +169,7 @@ def _window(seen: Sequence[Sequence[Look]]) -> int:
 def _kernel(plane: NDArray[np.float32], pitch: float, side: int) -> Array:
     try:
         return centred(plane.astype(np.float64), pitch, side)
-    except SoritesError as error:
+    except Refused as error:
         raise Refused(f"moved that far, its blur has no middle: {error}; ask for smaller stops") from error
 
 

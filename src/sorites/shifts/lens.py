@@ -1,8 +1,8 @@
 """Real lenses as a shift: every traced lens of a folder at five distances from the middle of its picture.
 
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object Detection", section
-V-B: a picture is taken as a small part of a large sensor, so one kernel blurs all of it. A lens has no severity; the
-params are ``lens`` and ``field`` (part of the half field of view), and the azimuth is the sample's draw.
+V-B: a picture is taken as a small part of a large sensor, so one kernel blurs all of it, a point of light becoming the kernel.
+A lens has no severity; the params are ``lens`` and ``field`` (part of the half field of view), the azimuth is the sample's draw.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def made(held: Set, padding: Padding, version: str) -> Shift:
     def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Image]:
         azimuth = drawn(rng)
         for params in stops:
-            for blurred in convolve(image, [held.at(params, azimuth)], padding):
+            for blurred in convolve(image, [held.at(params, azimuth)], padding, flip=True):
                 yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
 
     def apply(image: Image, params: Any, rng: np.random.Generator) -> Image:

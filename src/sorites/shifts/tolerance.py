@@ -48,7 +48,7 @@ def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
 
     def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
         azimuth = drawn(rng)
-        for blurred in convolve(image, [kernel(float(severity), azimuth) for severity in severities], padding):
+        for blurred in convolve(image, [kernel(float(severity), azimuth) for severity in severities], padding, flip=True):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
 
     def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
