@@ -56,6 +56,28 @@ def test_one_kernel_everywhere_is_one_convolution(height: int, width: int) -> No
     np.testing.assert_allclose(made, wanted, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("side", "height", "width"),
+    [
+        *((side, *size) for side in (3, 51, 151, 201) for size in ((90, 130), (33, 260), (20, 14), (1, 40), (1, 1))),
+        (151, 520, 530),  # large enough to be cut coarsely
+        (1, 1, 40),
+        (1, 40, 1),
+        (1, 1, 1),
+        (1, 2, 3),
+    ],
+)
+def test_kernels_of_any_width_are_one_convolution(side: int, height: int, width: int) -> None:
+    """SciPy's, with taps that part into rows and columns, so that it takes these one after the other."""
+    line = np.random.default_rng(side).random(side) ** 3
+    line = (line + line[::-1]) / (2 * line.sum())
+    taps = np.outer(line, line)
+    made = field_blur(photo(height, width), lens(np.stack([taps] * 3), np.stack([taps] * 3)))
+    wanted = ndimage.convolve(photo(height, width).astype(np.float64), line[:, None, None], mode="mirror")
+    wanted = ndimage.convolve(wanted, line[None, :, None], mode="mirror")
+    np.testing.assert_allclose(made, wanted, atol=1e-5)
+
+
 def test_between_fields_and_azimuths_kernels_are_mixed_and_mirrored() -> None:
     tail = np.zeros((3, 9, 9))
     tail[:, 8, 7] = 1  # down and right of the middle

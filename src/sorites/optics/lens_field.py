@@ -82,7 +82,7 @@ def _hat(eighth: Image, k: int) -> Image:
 class Cut:
     """How a picture of one size is cut: the tiles' edges, mirrored margin included, and the size of their transforms.
 
-    The tiles are even in number along both sides, so that the axis falls on an edge and few kernels reach a tile.
+    Tiles are even in number along both sides, but for a lone pixel, so that the axis falls on an edge and few kernels reach one.
     """
 
     height: int
@@ -106,7 +106,7 @@ def cut(height: int, width: int, side: int) -> Cut:
 
 def _edges(length: int, reach: int, tile: int) -> tuple[int, ...]:
     many = 2 * math.ceil((length + 2 * reach) / 2 / tile)
-    return tuple(int(edge) for edge in np.rint(np.linspace(-reach, length + reach, many + 1)))
+    return tuple(int(edge) for edge in np.unique(np.rint(np.linspace(-reach, length + reach, many + 1))))
 
 
 def transfer(kernels: Array, how: Cut) -> Spectrum:
@@ -178,10 +178,10 @@ class Scene:
 
 
 def _taken(picture: NDArray[np.generic], places: NDArray[np.int64], axis: int) -> NDArray[np.generic]:
-    """The pixels at some places along a side, without a copy where these are neighbours."""
+    """The pixels at some places along a side, without a copy where these are neighbours in rising order."""
     first, last = int(places.min()), int(places.max())
     near = picture[first : last + 1] if axis == 0 else picture[:, first : last + 1]
-    return near if last - first + 1 == len(places) else np.take(near, places - first, axis)
+    return near if (np.diff(places) == 1).all() else np.take(near, places - first, axis)
 
 
 def _mirrored(places: NDArray[np.int64], length: int) -> NDArray[np.int64]:
