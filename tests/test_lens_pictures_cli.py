@@ -37,3 +37,13 @@ def test_a_set_is_drawn_with_its_selection(tmp_path: Path) -> None:
     assert done.exit_code == 0
     with Pillow.open(tmp_path / "space.png") as drawn:
         assert drawn.width > 1000
+
+
+def test_asking_to_mark_more_lenses_than_there_are_marks_all(tmp_path: Path) -> None:
+    drawn = []
+    for n in ("100", "15"):
+        done = runner.invoke(app, ["lens", "space", "--n", n, "--out", str(tmp_path / f"{n}.png")])
+        assert done.exit_code == 0
+        assert ("there are 15 lenses: all of them" in done.stderr) == (n == "100")
+        drawn.append((tmp_path / f"{n}.png").read_bytes())
+    assert drawn[0] == drawn[1]

@@ -48,6 +48,8 @@ def space(
 
     held = folder or builtin()
     entries = [load(held, name) for name in names(held)]
-    chosen = selected({entry.name: entry.quality for entry in entries}, n) if n is not None else []
+    if n is not None and n > len(entries):
+        typer.echo(f"there are {len(entries)} lenses: all of them", err=True)
+    chosen = selected({entry.name: entry.quality for entry in entries}, min(n, len(entries))) if n is not None else []
     save(drawn(entries, chosen), out)
     typer.echo(f"wrote {out}")
