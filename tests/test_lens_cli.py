@@ -6,6 +6,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
+from sorites.errors import SoritesError
 
 runner = CliRunner()
 
@@ -23,6 +24,25 @@ def test_a_subset_is_chosen_and_copied(tmp_path: Path) -> None:
     assert len(list((tmp_path / "few").glob("*.safetensors"))) == 4
     listed = runner.invoke(app, ["lens", "list", "--lenses", str(tmp_path / "few"), "--format", "csv"])
     assert len(listed.stdout.splitlines()) == 5
+
+
+def test_lenses_are_not_copied_onto_themselves(tmp_path: Path) -> None:
+    few = tmp_path / "few"
+    runner.invoke(app, ["lens", "select", "--n", "4", "--out", str(few)])
+    (tmp_path / "link").symlink_to(few)
+    before = {path.name: path.read_bytes() for path in few.iterdir()}
+    for out in (few, tmp_path / "link", tmp_path / "few" / ".." / "few"):
+        done = runner.invoke(app, ["lens", "select", "--n", "2", "--lenses", str(few), "--out", str(out)])
+        assert isinstance(done.exception, SoritesError)
+        assert "wanted another folder for the chosen lenses" in str(done.exception)
+        assert {path.name: path.read_bytes() for path in few.iterdir()} == before
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = runner.invoke(app, ["lens", "select", "--n", "2", "--out", str(tmp_path / "file")])
+    assert isinstance(done.exception, SoritesError)
+    assert f"cannot copy the chosen lenses into {tmp_path / 'file'}: File exists" in str(done.exception)
 
 
 def test_a_lens_is_drawn(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -60,21 +61,38 @@ def select(
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")] = None,
 ) -> None:
     """Choose a subset spread evenly over quality, worst first."""
-    import shutil
-
-    from sorites.lenses import SUFFIX, builtin, load, names, selected
+    from sorites.lenses import builtin, load, names, selected
 
     held = folder or builtin()
     known = {name: load(held, name).quality for name in names(held)}
     if n > len(known):
         typer.echo(f"there are {len(known)} lenses: all of them", err=True)
     chosen = selected(known, min(n, len(known)))
+    if out is not None:
+        _copy(chosen, held, out)
     typer.echo("\n".join(chosen))
     if out is not None:
+        typer.echo(f"next: sorites run lens_corruptions --lenses {out}", err=True)
+
+
+def _copy(chosen: Sequence[str], held: Path, out: Path) -> None:
+    import shutil
+
+    from sorites.errors import SoritesError
+    from sorites.lenses import SUFFIX
+
+    try:
         out.mkdir(parents=True, exist_ok=True)
         for name in chosen:
             shutil.copyfile(held / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
-        typer.echo(f"next: sorites run lens_corruptions --lenses {out}", err=True)
+    except shutil.SameFileError as error:
+        raise SoritesError(
+            f"wanted another folder for the chosen lenses, got the one they are in; choose another --out than {out}"
+        ) from error
+    except OSError as error:
+        raise SoritesError(
+            f"cannot copy the chosen lenses into {out}: {error.strerror or error}; choose another --out DIR"
+        ) from error
 
 
 @app.command()
