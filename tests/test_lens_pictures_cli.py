@@ -7,6 +7,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
+from sorites.sources.decode import LIMIT
 
 runner = CliRunner()
 
@@ -30,6 +31,15 @@ def test_a_bad_picture_is_an_error_line_and_an_exit_code(tmp_path: Path) -> None
     assert "not written: " in done.stderr
     assert "bad.png: not a picture" in done.stderr
     assert (tmp_path / "out" / "a.png").is_file()
+
+
+def test_a_picture_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Path) -> None:
+    (tmp_path / "vast.ppm").write_bytes(b"P6 20000 20000 255\n")
+    done = runner.invoke(app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")])
+    assert done.exit_code == 1
+    assert "vast.ppm: 20000 x 20000 pixels are more than the 178,956,970 allowed" in done.stderr
+    assert f"{LIMIT:,}" == "178,956,970"
+    assert "wrote 0 of 1 pictures" in done.stdout
 
 
 def test_a_set_is_drawn_with_its_selection(tmp_path: Path) -> None:

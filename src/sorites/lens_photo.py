@@ -1,4 +1,4 @@
-"""Photographs of any size through one lens, written as lossless PNG files that say how they were made."""
+"""Whole photographs through one lens, written as lossless PNG files that say how they were made."""
 
 from __future__ import annotations
 

@@ -14,7 +14,9 @@ Folder = Annotated[
 
 def photo(
     lens: Annotated[str, typer.Argument(metavar="LENS", help="A name from sorites lens list.")],
-    pictures: Annotated[list[Path], typer.Argument(metavar="PICTURE...", help="Of any size: JPEG, PNG, WebP, TIFF ...")],
+    pictures: Annotated[
+        list[Path], typer.Argument(metavar="PICTURE...", help="Up to 178 megapixels each: JPEG, PNG, WebP, TIFF ...")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the PNG files go, under the pictures' own names.")],
     folder: Folder = None,
     corner: Annotated[
