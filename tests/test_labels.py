@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.labels import Labels, imagenet, labels
+from sorites.labels import Labels, imagenet, labels, open_labels
 
 
 def test_imagenet_is_the_thousand_in_the_usual_order() -> None:
@@ -106,3 +106,12 @@ def test_a_file_that_is_not_text_or_not_there_is_refused(tmp_path: Path) -> None
         labels(str(path))
     with pytest.raises(SoritesError, match='wanted "imagenet" or a text file'):
         labels("imagenett")
+
+
+def test_open_labels_take_in_any_class_and_keep_its_number() -> None:
+    space = open_labels(["airplane", "n02123045"])
+    assert (len(space), space.find("tabby"), space.find("n02123045"), space.find("airplane")) == (1001, 281, 281, 1000)
+    assert [space.find(name) for name in ("good part", "scratched", "Good_Part")] == [1001, 1002, 1001]
+    assert open_labels().find("scratched") == 1000
+    with pytest.raises(SoritesError, match="no class named 'scratched'"):
+        imagenet().find("scratched")

@@ -39,3 +39,14 @@ def test_what_is_no_run_folder_is_left_as_it_is(tmp_path: Path) -> None:
     done = runner.invoke(app, ["degrees", str(tmp_path / "none")])
     assert "is not a run folder" in str(done.exception)
     assert not (tmp_path / "none").exists()
+
+
+def test_the_default_referee_says_what_it_knows(photos: Path) -> None:
+    done = runner.invoke(app, ["measure", f"folder:{photos}", "--against", f"folder:{photos}", "--referee", "cifar:12"])
+    assert "knows ten kinds of things at 32 px (airplane, " in done.stderr
+    assert "give --referee open_clip:NAME@WEIGHTS for others" in done.stderr
+
+
+def test_labels_may_be_imagenet() -> None:
+    for verb in (["measure"], ["decompose", "train"]):
+        assert "FILE|imagenet" in runner.invoke(app, [*verb, "--help"], env={"COLUMNS": "160"}).stdout

@@ -17,6 +17,7 @@ from sorites import core, measuring, splits, table
 from sorites.cli import app
 from sorites.core import Attr, Model, Sample, Setting, Source
 from sorites.errors import SoritesError
+from sorites.labels import labels
 from sorites.referees.referee import Referee, referee
 from sorites.suite import Measure, Suite, parse
 
@@ -152,6 +153,45 @@ def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest
     assert done.exit_code == 0, done.output
     assert "wrote 20 pictures to d.parquet" in done.output
     assert pl.read_parquet("d.parquet").columns == ["sample_id", "semantic", "covariate", "sem_level", "cov_level"]
+
+
+def test_folders_of_any_classes_are_measured_without_naming_them(
+    judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own"
+    for entry, name in zip(sorted(photos.iterdir()), ("good part", "scratched", "cat", "ship"), strict=True):
+        (own / name).mkdir(parents=True)
+        for file in entry.iterdir():
+            (own / name / file.name).write_bytes(file.read_bytes())
+    words = ["measure", f"folder:{own}", "--against", f"folder:{photos}", "--referee", judge, "--k", "2"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "wrote 20 pictures" in done.output
+    assert "note:" not in done.stderr
+    names = tmp_path / "names.txt"
+    names.write_text("cat", encoding="utf-8")
+    refused = CliRunner().invoke(app, [*words, "--labels", str(names)])
+    assert "--labels FILE" in str(refused.exception)
+
+
+def test_a_referee_without_classes_is_split_by_those_of_the_pictures(judge: str, photos: Path) -> None:
+    bare = referee(judge)
+    monkey = Referee("bare", bare.images, bare.texts, looks=bare.looks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "named", lambda spec: monkey)
+        held = measuring.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
+    expected = splits.learn(bare, splits.recipe(bare))
+    np.testing.assert_array_equal(held.split.matrix, expected.matrix)
+
+
+def test_a_run_is_measured_with_its_own_labels(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    asked = how(judge, photos)
+    plain = suite(asked).model_copy(update={"measure": None})
+    sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
+    with pytest.raises(SoritesError, match="is a run, which has its own labels"):
+        measuring.measure(str(tmp_path / "run"), asked, "imagenet")
+    assert measuring.measure(str(tmp_path / "run"), asked).rows.height == 2 * 13
 
 
 def test_edges_are_numbers(judge: str, photos: Path) -> None:

@@ -45,6 +45,27 @@ class Labels:
         raise UnknownName("class", name, twins or self._index)
 
 
+@dataclass(frozen=True)
+class OpenLabels(Labels):
+    """A label space for those who look at pictures alone: a class that it does not hold is taken in under the next number."""
+
+    def find(self, name: str) -> int:
+        plain = _plain(name)
+        if plain in self.aliases:
+            return self.aliases[plain]
+        try:
+            return super().find(name)
+        except UnknownName:
+            return self.aliases.setdefault(plain, len(self) + len(self.aliases))
+
+
+def open_labels(more: Iterable[str] = ()) -> OpenLabels:
+    """ImageNet's thousand and some more by name, and any other class that is met."""
+    known = imagenet()
+    extra = tuple(name for name in more if name not in known.ids)
+    return OpenLabels((*known.ids, *extra), (*known.names, *extra))
+
+
 def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
     owners: dict[str, set[int]] = {}
     for i, name in synonyms:

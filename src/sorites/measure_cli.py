@@ -15,7 +15,14 @@ decompose_app = typer.Typer(help="Part meaning from appearance in the space of a
 RefereeName = Annotated[
     str, typer.Option("--referee", metavar="NAME", help="cifar[:N], open_clip:NAME@WEIGHTS, python:module:name.")
 ]
-LabelFile = Annotated[str | None, typer.Option("--labels", metavar="FILE", help="Class names, one a line.")]
+LabelFile = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="FILE|imagenet", help="Classes to tell apart, one a line; default the referee's own."),
+]
+SourceLabels = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="FILE|imagenet", help="Only sources of these classes, one a line; default of any."),
+]
 
 
 @decompose_app.callback()
@@ -71,7 +78,7 @@ def measure(
     against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The familiar pictures.")],
     referee: RefereeName = "cifar",
     split: Annotated[str | None, typer.Option("--split", metavar="FILE", help='Made by "sorites decompose train".')] = None,
-    labels: LabelFile = None,
+    labels: SourceLabels = None,
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Familiar pictures, in a fair order.")] = None,
     k: Annotated[int, typer.Option("--k", metavar="N", min=1, help="The neighbour that counts.")] = 10,
     levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="Levels of each axis.")] = 8,
@@ -85,12 +92,21 @@ def measure(
     from sorites import measuring
     from sorites.progress import bars
 
+    if referee.partition(":")[0] == "cifar":
+        typer.echo(_known(), err=True)
     how = measuring.asked(
         referee=referee, against=against, split=split, limit=limit, k=k, levels=levels, sem_edges=sem_edges, cov_edges=cov_edges
     )
     with bars() as bar:
         found = measuring.measure(what, how, labels, out, bar)
     _said(found, what, out)
+
+
+def _known() -> str:
+    from sorites.referees.captions import CLASSES
+
+    kinds = f"the default referee, cifar, knows ten kinds of things at 32 px ({', '.join(CLASSES)})"
+    return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
 
 
 def _said(found: Measured, what: str, out: Path) -> None:

@@ -21,7 +21,7 @@ from sorites import plan as plans
 from sorites.core import Picture, Sample, Source
 from sorites.errors import SoritesError
 from sorites.folder import read_info
-from sorites.labels import Labels
+from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.measures.decompose import Split
 from sorites.measures.levels import level_of, uniform
@@ -54,13 +54,22 @@ class Ruler:
 
 
 def ruler(how: Measure, labels: Labels | None = None, bar: Bar | None = None) -> Ruler:
-    """What ``how`` names, loaded; the split is learnt from texts where no file is given."""
+    """What ``how`` names, loaded; without a file the split is learnt from the referee's own classes, else from ``labels``."""
     judge = named(how.referee)
-    split = splits.load(how.split, judge) if how.split else splits.kept(judge, splits.recipe(judge))
-    familiar = limited(core.source(how.against, labels), how.limit)
+    names = labels.names if labels and not judge.labels else ()
+    split = splits.load(how.split, judge) if how.split else splits.kept(judge, splits.recipe(judge, names))
+    familiar = limited(_familiar(how.against, labels, judge), how.limit)
     tick = bar("familiar", len(familiar)) if bar else lambda n: None
     found = features(judge, ticked(((sample.load(), sample.framed) for sample in familiar), tick))
     return Ruler(judge, split, {half: getattr(split, half)(found) for half in HALVES}, how.k)
+
+
+def _familiar(spec: str, labels: Labels | None, judge: Referee) -> Source:
+    """Pictures of the given classes, or of any where the source has none of those."""
+    try:
+        return core.source(spec, labels or open_labels(judge.labels))
+    except SoritesError:
+        return core.source(spec, open_labels(judge.labels))
 
 
 def limited(source: Source, limit: int | None) -> list[Sample]:
@@ -86,11 +95,16 @@ def asked(sem_edges: str = "", cov_edges: str = "", **plain: Any) -> Measure:
 def measure(
     what: str, how: Measure, labels: str | None = None, out: str | Path = "degrees.parquet", bar: Bar | None = None
 ) -> Measured:
-    """A run folder, whose images get facts beside its table; or a source by name, whose degrees are written to ``out``."""
+    """A run folder, whose images get facts beside its table; or a source by name, whose degrees are written to ``out``.
+
+    Degrees need no classes: unless ``labels`` name some, pictures of any are taken.
+    """
     if (Path(what) / "run.json").exists():
+        if labels:
+            raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
         info = read_info(what)
         return measure_run(plans.make(parse({**info["suite"], "models": ()}, "run.json")), Path(what), how, bar)
-    space = labels_of(labels or named(how.referee).labels or "imagenet")
+    space = labels_of(labels) if labels else open_labels(named(how.referee).labels)
     found = measure_source(core.source(what, space), how, space, bar)
     write(found.rows, Path(out))
     return replace(found, told={**found.told, "path": str(out)})

@@ -78,7 +78,7 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_unknown_class_folder_names_the_nearest_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"goldfih: no class named 'goldfih'. Did you mean goldfish.*labels = \"FILE\""):
+    with pytest.raises(SoritesError, match=r"goldfih: no class named 'goldfih'. Did you mean goldfish.*--labels FILE"):
         found(put(tmp_path, "goldfih/a.png"))
 
 

@@ -56,7 +56,10 @@ def cifar(path: str | None, labels: Labels) -> list[Sample]:
     split, group, archive = _words(path)
     known = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
     if all(place is None for place in known.values()):
-        raise SoritesError(f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name them in the suite.")
+        raise SoritesError(
+            f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name some of them: in a text file, one a "
+            "line, with --labels FILE, or as labels in the suite."
+        )
     held = read(archive, SHA256)
     places = range(*SPLITS[split].indices(len(held.labels)))
     made = (_sample(held, i, split, known) for i in places)

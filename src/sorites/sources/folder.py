@@ -106,4 +106,7 @@ def _advice(where: Path, labels: Labels) -> str:
     deeper = where.is_dir() and any(_known(entry.name, labels) for entry in where.iterdir() if entry.is_dir())
     if deeper:
         return f"Its class folders lie one deeper. Type: --source folder:{where}"
-    return 'Are these your own classes? Write them to a text file, one a line, and give it as labels = "FILE" in the suite.'
+    return (
+        "Are these your own classes? Write them to a text file, one a line, and give it with --labels FILE "
+        '(in a suite labels = "FILE").'
+    )

@@ -55,7 +55,8 @@ def stamps(path: str | None, labels: Labels) -> list[Sample]:
     chosen = [stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in of)]
     if not chosen:
         raise SoritesError(
-            'stamps are labelled by WordNet id (n02129165), and none of these is in the labels. Try labels = "imagenet"'
+            "stamps are labelled by WordNet id (n02129165), and none of these is in the labels. "
+            'Type: --labels imagenet (in a suite labels = "imagenet")'
         )
     root = cache("stamps")
     debian.fetch(PACKAGE, INSIDE, {stamp.file: stamp.sha256 for stamp in table()}, root, NOTE)
