@@ -82,6 +82,18 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
     assert found.cells()["n"].sum() == 20
 
 
+def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:
+    levels = [(2, 3), (10, 1), (1, 2), (1, 2)]
+    rows = pl.DataFrame(levels, {"sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row")
+    grid = measuring.Measured(rows, {}).grid()
+    assert grid.columns == ["pictures", "sem 1", "sem 2", "sem 10"]
+    assert grid.rows() == [
+        ("cov 1", None, None, 1),
+        ("cov 2", 2, None, None),
+        ("cov 3", None, 1, None),
+    ]
+
+
 def test_a_run_gets_its_degrees_as_facts(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     asked = how(judge, photos, sem_edges=[0.01, 0.02], cov_edges=[0.05])
     sorites.run(suite(asked), source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=6).collect()

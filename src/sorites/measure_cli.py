@@ -112,7 +112,8 @@ def _known() -> str:
 def _said(found: Measured, what: str, out: Path) -> None:
     from sorites.summary import printed
 
-    typer.echo(printed(found.cells().pivot("sem_level", index="cov_level", values="n", sort_columns=True), "table"), nl=False)
+    typer.echo("pictures by level: appearance (covariate) down, meaning (semantic) across")
+    typer.echo(printed(found.grid(), "table"), nl=False)
     for half, edges in found.told["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
     typer.echo(f"wrote {len(found.rows)} pictures to {found.told['path']}")

@@ -140,6 +140,12 @@ class Measured:
         """How many pictures each pair of levels holds."""
         return self.rows.group_by("sem_level", "cov_level").len("n").sort("sem_level", "cov_level")
 
+    def grid(self) -> pl.DataFrame:
+        """The same for the eye: a row a covariate level, a column a semantic one, in order; a pair without pictures is null."""
+        wide = self.cells().pivot("sem_level", index="cov_level", values="n").sort("cov_level")
+        across = {level: f"sem {level}" for level in sorted(wide.columns[1:], key=int)}
+        return wide.select(pl.format("cov {}", "cov_level").alias("pictures"), *across).rename(across)
+
 
 def _measured(key: str, keys: Sequence[str], degrees: dict[str, NDArray[np.float32]], how: Measure, held: Ruler) -> Measured:
     asked = {"semantic": how.sem_edges, "covariate": how.cov_edges}
