@@ -61,6 +61,13 @@ def test_the_matrix_is_orthogonal(judge: Referee) -> None:
     assert np.linalg.norm(matrix.T @ matrix - np.eye(len(matrix)), 2) < 1e-5
 
 
+def test_the_pictures_to_check_on_may_be_limited(judge: Referee) -> None:
+    made = splits.recipe(judge)
+    found = splits.report(judge, splits.kept(judge, made), made, None, 60)
+    assert found is not None
+    assert set(found["n"]) == {60}
+
+
 def small(suite: Suite) -> Suite:
     """The same suite with fewer pictures to learn from, and without the scorers that look inside the model picture by picture."""
     assert suite.measure is not None

@@ -18,7 +18,7 @@ from sorites.cli import app
 from sorites.core import Attr, Model, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.labels import labels
-from sorites.referees.referee import Referee, referee
+from sorites.referees.referee import Examples, Referee, referee
 from sorites.suite import Measure, Suite, parse
 
 MODULE = """
@@ -151,6 +151,23 @@ def test_a_split_is_kept_and_refused_elsewhere(judge: str, tmp_path: Path) -> No
         splits.load(tmp_path / "none", own)
     with pytest.raises(SoritesError, match="has no labels of its own"):
         splits.recipe(Referee("bare", own.images, own.texts))
+
+
+def test_a_limit_holds_for_the_pictures_that_a_referee_brings(judge: str, photos: Path) -> None:
+    own = referee(judge)
+    rows = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
+
+    def examples(part: str, limit: int | None) -> Examples:
+        n = min(limit or 20, 20)
+        return Examples(rows[:n], np.arange(n) % 4, np.arange(n) % 3)
+
+    own.examples = examples
+    made = splits.recipe(own)
+    split = splits.learn(own, made)
+    for limit, n in ((5, 5), (None, 20)):
+        found = splits.report(own, split, made, None, limit)
+        assert found is not None
+        assert set(found["n"]) == {n}
 
 
 def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,9 @@ def train(
     check: Annotated[
         str | None, typer.Option("--check", metavar="SOURCE", help="Labelled pictures to check on; default the referee's own.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Pictures to check on.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Only so many pictures of each part to check on.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The split.")] = Path("split.safetensors"),
 ) -> None:
     """Learn the split from texts alone, and print what each half still knows of class and look."""

@@ -130,5 +130,5 @@ def report(referee: Referee, split: Split, made: Recipe, check: str | None, limi
         return judged(referee, split, made, examples_of(referee, Source(source.name, fair)))
     if referee.examples is None or made.labels != referee.labels or made.looks != referee.looks:
         return None
-    parts = {part: judged(referee, split, made, referee.examples(part)) for part in ("validation", "test")}
+    parts = {part: judged(referee, split, made, referee.examples(part, limit)) for part in ("validation", "test")}
     return pl.concat([frame.select(pl.lit(part).alias("pictures"), "*") for part, frame in parts.items()])

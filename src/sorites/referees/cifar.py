@@ -102,9 +102,9 @@ def _seen(backbone: Model, some: Sequence[Drawn]) -> Features:
     return np.concatenate(list(parts()))
 
 
-def _examples(backbone: Model, towers: Towers, part: str) -> Examples:
-    """The pictures of a held-out part as features, with their classes and looks."""
-    some = drawn(part, HELD_OUT)
+def _examples(backbone: Model, towers: Towers, part: str, limit: int | None = None) -> Examples:
+    """The pictures of a held-out part, or the first of them, as features, with their classes and looks."""
+    some = drawn(part, min(limit or HELD_OUT, HELD_OUT))
     return Examples(towers.images(_seen(backbone, some)), _column(some, "label"), _column(some, "look"))
 
 

@@ -35,8 +35,8 @@ class Referee:
     """``images(pictures, framed)`` and ``texts(sentences)`` give N x D features of one space, compared by cosine.
 
     A framed picture is only scaled, never cropped. ``version`` identifies the weights: what was measured by others does not
-    compare. Where it was made for certain texts, ``labels`` and ``looks`` (templates by look) are those, and ``examples`` gives
-    pictures of a ``"validation"`` or ``"test"`` part that it was not taught on.
+    compare. Where it was made for certain texts, ``labels`` and ``looks`` (templates by look) are those, and
+    ``examples(part, limit)`` gives pictures of a ``"validation"`` or ``"test"`` part that it was not taught on.
     """
 
     name: str
@@ -45,7 +45,7 @@ class Referee:
     version: str = ""
     labels: tuple[str, ...] = ()
     looks: tuple[tuple[str, ...], ...] = ()
-    examples: Callable[[str], Examples] | None = None
+    examples: Callable[[str, int | None], Examples] | None = None
 
 
 REFEREES: Registry[Callable[[str | None], Referee]] = Registry("referee", "sorites.referees")
