@@ -120,3 +120,13 @@ def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
     assert len(judge.version) == 32
     with pytest.raises(SoritesError, match="did not load"):
         referee(f"open_clip:{tmp_path / 'tiny-clip.json'}@{tmp_path / 'none.pt'}")
+
+
+def test_the_library_s_own_log_stays_out(caplog: pytest.LogCaptureFixture) -> None:
+    import logging
+
+    with pytest.raises(SoritesError, match="ViT-B-32@nofile did not load: .*nofile"):
+        referee("open_clip:ViT-B-32@nofile")
+    assert caplog.records == []
+    logging.error("another")
+    assert [record.message for record in caplog.records] == ["another"]

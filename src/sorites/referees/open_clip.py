@@ -6,11 +6,13 @@ brings its own preprocessing and tokenizer.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import importlib
 import json
-from collections.abc import Callable, Sequence
+import logging
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +34,9 @@ def open_clip(argument: str | None) -> Referee:
     library = _library()
     name = _configured(library, architecture)
     try:
-        model, _, prepare = library.create_model_and_transforms(name, pretrained=weights)
-        tokens = library.get_tokenizer(name)
+        with _silent():
+            model, _, prepare = library.create_model_and_transforms(name, pretrained=weights)
+            tokens = library.get_tokenizer(name)
     except Exception as error:  # whatever the library, a hub or a file does
         raise SoritesError(f"referee open_clip:{argument} did not load: {error}") from error
     model = model.eval().float()
@@ -43,6 +46,24 @@ def open_clip(argument: str | None) -> Referee:
         functools.partial(_texts, model, tokens),
         _version(model),
     )
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """The library logs to the root logger, which it sets up by that, and then raises with the same words."""
+
+    def ours(record: logging.LogRecord) -> bool:
+        return "open_clip" not in Path(record.pathname).parts
+
+    root = logging.getLogger()
+    handler = logging.NullHandler()
+    root.addHandler(handler)
+    root.addFilter(ours)
+    try:
+        yield
+    finally:
+        root.removeFilter(ours)
+        root.removeHandler(handler)
 
 
 def _library() -> Any:
