@@ -27,9 +27,6 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-INTERRUPTED = 130
-"""The exit code that typer makes of Ctrl-C; a closed pipe it takes in silence."""
-
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="A built-in suite by name, or a .toml file.")]
 SourceName = Annotated[
     str | None, typer.Option("--source", metavar="NAME[:PATH]", help="Pictures: stamps, folder:PATH, webdataset:PATH.")
@@ -283,15 +280,18 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 def main() -> None:
-    """Errors a user can act on are one plain message and exit code 2; an interrupt keeps what is done."""
+    """Errors a user can act on are one plain message and exit code 2; an interrupt keeps what is done. Of Ctrl-C typer
+    makes an exit code, and a closed pipe it takes in silence."""
     from sorites.errors import SoritesError
 
     try:
-        app()
+        with announced():
+            app()
+    from sorites.interrupts import CODE, announced
     except SoritesError as error:
         typer.echo(f"sorites: {error}", err=True)
         sys.exit(2)
     except SystemExit as left:
-        if left.code == INTERRUPTED:
-            typer.echo("stopped; what is finished is kept: type the same command to go on", err=True)
+        if left.code == CODE:
+            typer.echo("stopped; type the same command to go on", err=True)
         raise

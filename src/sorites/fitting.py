@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sorites import folder as folders
 from sorites.core import CLEAN, Model, Outputs, Sample, Scorer
 from sorites.errors import SoritesError
+from sorites.interrupts import leave_if_asked
 from sorites.look import GREY, batches, is_framed, verdicts
 from sorites.plan import Plan, Unit, frame_of
 from sorites.progress import Bar
@@ -125,6 +126,7 @@ def _slice(plan: Plan, folder: Path, batch: int, unit: Unit, names: Sequence[str
     shots = (_shot(plan, sample) for sample in plan.fit[unit.start : unit.stop])
     for some in batches(shots, batch):
         for name in names:
+            leave_if_asked()
             _see(plan, plan.models[name], some, kept[name])
     for name in names:
         write_bytes(_packed(kept[name]), folders.fits(folder, unit, name))

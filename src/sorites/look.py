@@ -14,6 +14,7 @@ from scipy.special import softmax
 
 from sorites.core import Box, Model, Outputs, Picture, Scorer
 from sorites.errors import SoritesError
+from sorites.interrupts import leave_if_asked
 from sorites.plan import Plan
 from sorites.shots import Shot, reason
 from sorites.strange import Scored, looked, needs, own, refuse, scored
@@ -40,6 +41,7 @@ def look(
     seen = {name: Seen() for name in models or plan.models}
     for some in batches(images, batch):
         for name, kept in seen.items():
+            leave_if_asked()
             _look(plan, plan.models[name], some, kept)
         tick(len(some) * len(seen))
     return seen

@@ -12,6 +12,7 @@ import numpy as np
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.errors import SoritesError
+from sorites.interrupts import leave_if_asked
 from sorites.plan import Plan, Unit, frame_of
 from sorites.rng import rng_for
 
@@ -33,6 +34,7 @@ class Shot:
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
     """The images of a grid unit."""
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
+        leave_if_asked()
         if unit.shift in plan.shifts:
             yield from turned(plan, sample, unit.shift, plan.stops[unit.shift])
         else:
@@ -55,6 +57,7 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
     try:
         image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
         for moved in shift.sweep(image, stops, rng):
+            leave_if_asked()
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")

@@ -11,6 +11,7 @@ import numpy as np
 
 from sorites.core import Model, Outputs, Picture, Scorer
 from sorites.errors import SoritesError
+from sorites.interrupts import leave_if_asked
 from sorites.shots import reason
 
 Scored = tuple[float | None, str | None]
@@ -75,6 +76,7 @@ def looked(scorer: Any, name: str, model: Model, one: Outputs, picture: Picture,
     """The outputs with what a scorer that looks inside sees there, or none and why."""
     if not hasattr(scorer, "look"):
         return one, ""
+    leave_if_asked()
     try:
         return replace(one, inside={name: scorer.look(model, [picture], framed)}), ""
     except Exception as error:
