@@ -283,11 +283,11 @@ def main() -> None:
     """Errors a user can act on are one plain message and exit code 2; an interrupt keeps what is done. Of Ctrl-C typer
     makes an exit code, and a closed pipe it takes in silence."""
     from sorites.errors import SoritesError
+    from sorites.interrupts import CODE, announced
 
     try:
         with announced():
             app()
-    from sorites.interrupts import CODE, announced
     except SoritesError as error:
         typer.echo(f"sorites: {error}", err=True)
         sys.exit(2)
