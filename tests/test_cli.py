@@ -122,6 +122,18 @@ def test_show_draws_a_strip(say: Callable[..., Said], home: Path, photos: Path) 
         assert strip.format == "JPEG"
 
 
+def test_show_takes_options_of_the_shift(say: Callable[..., Said], home: Path, photos: Path) -> None:
+    picture = next(photos.rglob("*.png"))
+    say("lens", "select", "--n", "2", "--out", home / "few")
+    code, out, _ = say("show", "lens", picture, "--option", f"lenses={home / 'few'}", "--out", "few.png")
+    assert (code, out.splitlines()[1]) == (0, f"next: sorites run demo --shift lens --option lenses={home / 'few'}")
+    assert say("show", "lens", picture, "--out", "all.png")[0] == 0
+    with Pillow.open(home / "few.png") as few, Pillow.open(home / "all.png") as every:
+        assert few.width == every.width
+        assert 2 * few.height < 1.5 * every.height
+    assert "no option named 'lensse'. Did you mean lenses?" in say("show", "lens", picture, "--option", "lensse=x")[2]
+
+
 def test_build_writes_a_dataset_and_says_how_to_run_it(say: Callable[..., Said], home: Path) -> None:
     code, out, err = say("build", "s.toml", "--out", "set", "--shift", "contrast", "--level", "2", "--quality", "90")
     assert code == 0, err

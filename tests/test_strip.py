@@ -10,7 +10,7 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import Image, Shift
 from sorites.errors import SoritesError
-from sorites.strip import CAPTION, GAP, PAPER, row, save, strip
+from sorites.strip import CAPTION, GAP, LINE, MOST, PAPER, captions, chosen, save, sheet, strip
 from sorites.suite import Frame
 
 PICTURE = np.random.default_rng(0).integers(0, 200, (60, 90, 3), np.uint8)
@@ -59,8 +59,57 @@ def test_a_grid_shows_some_of_its_settings() -> None:
 
 
 def test_pictures_of_different_heights_share_a_row() -> None:
-    sheet = row([PICTURE, PICTURE[:20]], ["a", "b"], "title")
-    assert sheet.size == (2 * (90 + GAP) + GAP, 60 + 2 * (CAPTION + GAP))
+    page = sheet([[(PICTURE, "a"), (PICTURE[:20], "b")]], "title")
+    assert page.size == (2 * (90 + GAP) + GAP, 60 + 2 * (CAPTION + GAP))
+
+
+def test_a_caption_too_long_for_its_picture_takes_more_lines() -> None:
+    page = sheet([[(PICTURE, "TelescopeObjective  field 0.7")], [(PICTURE, "a  b")]], "title")
+    assert page.height == 2 * 60 + 3 * (CAPTION + GAP) + LINE
+
+
+def test_a_grid_of_two_params_is_a_row_for_each_of_some_values_of_the_first() -> None:
+    lens = core.shift("lens")
+    names = list(dict.fromkeys(setting["lens"] for setting in lens.settings))
+    rows = chosen(lens.settings)
+    assert [row[0] for row in rows] == [0.0] * 3
+    some = [(stop["lens"], stop["field"]) for row in rows for stop in row if isinstance(stop, Mapping)]
+    assert some == [(names[i], field) for i in (0, 7, 14) for field in (0.0, 0.3, 0.5, 0.7, 0.9)]
+    said = captions(lens, rows)
+    assert said[0][:3] == ["untouched", f"{names[0]}  field 0", f"{names[0]}  field 0.3"]
+    assert len({caption for row in said for caption in row}) == 16
+
+
+def test_a_grid_of_many_params_is_met_at_changing_values_of_each() -> None:
+    camera = core.shift("camera")
+    rows = chosen(camera.settings)
+    stops = [stop for row in rows for stop in row if isinstance(stop, Mapping)]
+    assert len(stops) == MOST
+    assert max(map(len, rows)) == 7
+    for key, least in (("iso", 4), ("shutter", 4), ("aperture", 4), ("light", 2), ("mode", 2)):
+        assert len({stop[key] for stop in stops if key in stop}) >= least
+    places = [camera.settings.index(stop) for stop in stops]
+    assert [place * MOST // len(camera.settings) for place in places] == list(range(MOST))
+
+
+def test_a_small_grid_is_shown_whole() -> None:
+    style = core.shift("style")
+    rows = chosen(style.settings)
+    assert [stop for row in rows for stop in row] == [0.0, *style.settings]
+    assert captions(style, rows)[0][:3] == ["untouched", "gray", "sepia"]
+
+
+@pytest.mark.parametrize(
+    ("name", "severity", "said"),
+    [("decentre", 1.0, "1 um"), ("coma", 1.5, "level 1.5"), ("fog", 2.0, "level 2"), ("contrast", 0.6, "0.6")],
+)
+def test_a_severity_stands_with_its_unit(name: str, severity: float, said: str) -> None:
+    assert captions(core.shift(name), [[0.0, severity]]) == [["untouched", said]]
+
+
+def test_a_grid_has_no_severities() -> None:
+    with pytest.raises(SoritesError, match="style is a grid of settings: it has no severities"):
+        strip(PICTURE, core.shift("style"), [1.0])
 
 
 @pytest.mark.parametrize(("name", "kind"), [("a.png", "PNG"), ("a.JPG", "JPEG"), ("a.webp", "WEBP")])

@@ -178,17 +178,20 @@ def show(
     severity: Annotated[
         list[float] | None, typer.Option("--severity", metavar="X", help="Instead of the levels; may be repeated.")
     ] = None,
+    option: Annotated[
+        list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the shift; may be repeated.")
+    ] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The strip; default IMAGE-SHIFT.png here.")] = None,
 ) -> None:
-    """Draw one picture along one dial, as a strip."""
+    """Draw one picture along one dial, or at some settings of a grid, as a strip."""
     from sorites import core
     from sorites.sources.decode import decode
     from sorites.strip import save, strip
 
-    dial, path = core.shift(shift), out or Path(f"{image.stem}-{shift}.png")
+    dial, path = core.shift(shift, **shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
     save(strip(decode(image), dial, severity or (), seed), path)
-    typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}")
+    typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 
 
 @app.command()

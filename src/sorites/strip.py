@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import io
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image as Pillow
@@ -17,41 +19,125 @@ from sorites.rng import rng_for
 from sorites.suite import Frame
 from sorites.table import write_bytes
 
-GAP, CAPTION, PAPER, INK = 8, 26, (255, 255, 255), (40, 40, 40)
-
-
-GRID = 7
-"""Settings shown of a shift that has no line."""
+GAP, CAPTION, LINE = 8, 26, 17
+"""Sizes in px: between pictures, of a caption of one line with its margins, of each further line."""
+PAPER, INK, EDGE = (255, 255, 255), (40, 40, 40), (225, 225, 225)
+ACROSS, DOWN, MOST = 7, 3, 13
+"""Pictures in a row; rows of a grid of two params; settings shown of any other grid."""
+GOLDEN = (5**0.5 - 1) / 2
+SIGN = re.compile(r"[a-z]{1,6}(/[a-z])?")
+"""A unit that stands behind a number (um, px, cm/h), and not a formula or a name of several words."""
+T = TypeVar("T")
 
 
 def strip(picture: Picture, shift: Shift, severities: Sequence[float] = (), seed: int = 0, side: int = 224) -> Pillow.Image:
-    """The untouched picture, then one for each severity (default: the published levels), each with its caption."""
+    """The untouched picture, then one for each severity (default: the published levels), each with its caption.
+
+    Of a grid some settings are shown, evenly spread: where it has two params, a row for each value of the first.
+    """
+    if severities and shift.settings:
+        raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
+    rows = [[0.0, *(severities or shift.levels)]] if not shift.settings else chosen(shift.settings)
     base = Frame(resize=side)(picture)
-    stops: list[Stop] = [0.0, *(severities or shift.levels or shift.settings[:: max(1, len(shift.settings) // GRID)])]
-    moved = shift.sweep(core.to_image(base), stops, rng_for(seed, "strip", shift.name))
-    return row([core.to_picture(image) for image in moved], [_caption(shift, s) for s in stops], f"{shift.name}  ({shift.unit})")
+    moved = shift.sweep(core.to_image(base), [stop for row in rows for stop in row], rng_for(seed, "strip", shift.name))
+    named = captions(shift, rows)
+    shown = sum(isinstance(stop, Mapping) for row in rows for stop in row)
+    return sheet([[(core.to_picture(next(moved)), caption) for caption in row] for row in named], _title(shift, shown))
 
 
-def _caption(shift: Shift, stop: Stop) -> str:
-    if isinstance(stop, Mapping):
-        return "  ".join(str(value) for value in stop.values())
-    level = shift.setting(stop).level
-    return "untouched" if stop == 0 else f"{stop:.3g}" + (f"  level {level}" if level else "")
+def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
+    """Rows of stops: of a full grid of two params, the untouched picture and the second param along the first; else a spread."""
+    keys = differing(settings)
+    if len(keys) == 2:
+        first, second = ({repr(setting.get(key)): None for setting in settings} for key in keys)
+        found = {(repr(setting.get(keys[0])), repr(setting.get(keys[1]))): setting for setting in settings}
+        if len(found) == len(first) * len(second):
+            along = spread(list(second), ACROSS - 1)
+            return [[0.0, *(found[one, other] for other in along)] for one in spread(list(first), DOWN)]
+    flat: list[Stop] = [0.0, *(spread if len(keys) < 2 else scattered)(settings, MOST)]
+    return [flat[start : start + ACROSS] for start in range(0, len(flat), ACROSS)]
 
 
-def row(pictures: Sequence[Picture], captions: Sequence[str], title: str) -> Pillow.Image:
-    """Pictures of one height in a row on white paper, captions below, a title above."""
-    height = max(p.shape[0] for p in pictures)
-    width = sum(p.shape[1] + GAP for p in pictures) + GAP
-    sheet = Pillow.new("RGB", (width, height + 2 * (CAPTION + GAP)), PAPER)
-    draw, font = ImageDraw.Draw(sheet), ImageFont.load_default(14)
+def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The params that are not the same in all settings."""
+    keys = list(dict.fromkeys(key for setting in settings for key in setting))
+    return [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """So many of them, evenly from the first to the last."""
+    count = min(len(items), most)
+    return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
+
+
+def scattered(items: Sequence[T], most: int) -> list[T]:
+    """So many of them, one from each of as many equal parts, at changing places, and the last: a param that turns at a steady
+    pace is not always met at the same value."""
+    if len(items) <= most:
+        return list(items)
+    return [*(items[int((i + i * GOLDEN % 1) * len(items) / most)] for i in range(most - 1)), items[-1]]
+
+
+def captions(shift: Shift, rows: Sequence[Sequence[Stop]]) -> list[list[str]]:
+    """What differs between the stops; parts between which a line may end have two spaces between them."""
+    keys = differing([stop for row in rows for stop in row if isinstance(stop, Mapping)])
+
+    def said(stop: Stop) -> str:
+        if isinstance(stop, Mapping):
+            return "  ".join(_param(key, stop[key], len(keys)) for key in keys or stop if key in stop)
+        return "untouched" if stop == 0 else _severity(stop, shift.unit)
+
+    return [[said(stop) for stop in row] for row in rows]
+
+
+def _param(key: str, value: Any, keys: int) -> str:
+    """A long word needs no name beside it."""
+    if keys <= 1 or (isinstance(value, str) and len(value) > 6):
+        return f"{value:.3g}" if isinstance(value, float) else str(value)
+    return f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
+
+
+def _severity(severity: float, unit: str) -> str:
+    if unit in ("level", "levels"):
+        return f"level {severity:.3g}"
+    return f"{severity:.3g} {unit}" if SIGN.fullmatch(unit) else f"{severity:.3g}"
+
+
+def _title(shift: Shift, shown: int) -> str:
+    some = "" if shown == len(shift.settings) else f"{shown} of "
+    return f"{shift.name}  ({some}{len(shift.settings)} settings)" if shift.settings else f"{shift.name}  ({shift.unit})"
+
+
+def sheet(rows: Sequence[Sequence[tuple[Picture, str]]], title: str) -> Pillow.Image:
+    """Rows of pictures on white paper, captions below each, a title above."""
+    font = ImageFont.load_default(14)
+    told = [[_lines(caption, picture.shape[1], font) for picture, caption in row] for row in rows]
+    heights = [max(picture.shape[0] for picture, _ in row) for row in rows]
+    below = [CAPTION + GAP + LINE * (max(map(len, lines)) - 1) for lines in told]
+    width = max(sum(picture.shape[1] + GAP for picture, _ in row) for row in rows) + GAP
+    page = Pillow.new("RGB", (width, CAPTION + GAP + sum(heights) + sum(below)), PAPER)
+    draw, top = ImageDraw.Draw(page), CAPTION + GAP
     draw.text((GAP, GAP), title, INK, ImageFont.load_default(16))
-    left = GAP
-    for picture, caption in zip(pictures, captions, strict=True):
-        sheet.paste(Pillow.fromarray(np.ascontiguousarray(picture)), (left, CAPTION + GAP))
-        draw.text((left, CAPTION + GAP + height + 4), caption, INK, font)
-        left += picture.shape[1] + GAP
-    return sheet
+    for row, lines, height, more in zip(rows, told, heights, below, strict=True):
+        left = GAP
+        for (picture, _), text in zip(row, lines, strict=True):
+            draw.rectangle((left - 1, top - 1, left + picture.shape[1], top + picture.shape[0]), outline=EDGE)
+            page.paste(Pillow.fromarray(np.ascontiguousarray(picture)), (left, top))
+            draw.multiline_text((left, top + height + 4), "\n".join(text), INK, font, spacing=3)
+            left += picture.shape[1] + GAP
+        top += height + more
+    return page
+
+
+def _lines(caption: str, width: int, font: Any) -> list[str]:
+    """As many parts in a line as fit."""
+    lines: list[str] = []
+    for part in caption.split("  "):
+        if lines and font.getlength(f"{lines[-1]}  {part}") <= width:
+            lines[-1] += f"  {part}"
+        else:
+            lines.append(part)
+    return lines
 
 
 def save(sheet: Pillow.Image, path: Path) -> None:
