@@ -59,6 +59,16 @@ def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> 
     assert "<b>tank" not in section.body
 
 
+def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
+    assert "counts as right" not in made(dataclasses.replace(run, picture=grey)).body
+    right = pl.col("correct") & (pl.col("shift") == CLEAN)
+    other = run.table.with_columns(pred=pl.when(right).then((pl.col("label") + 1) % 2).otherwise("pred"))
+    body = made(dataclasses.replace(run, table=other, picture=grey)).body
+    clean, wrong = (re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body) for kind in ("clean", "wrong"))
+    assert any("(counts as right)" in caption for caption in clean)
+    assert not any("(counts as right)" in caption for caption in wrong)
+
+
 def test_thumbnails_are_small_and_never_enlarged() -> None:
     rng = np.random.default_rng(0)
     for shape, size in [((300, 600), (160, 80)), ((20, 30), (30, 20))]:

@@ -97,7 +97,8 @@ def _frames(view: View) -> list[Row]:
         how="semi",
         nulls_equal=True,
     )
-    told = rows.select("run_id", "model", "shift", "sample_id", "severity", "label", "pred", "conf").collect(engine="streaming")
+    held = ("run_id", "model", "shift", "sample_id", "severity", "label", "pred", "conf", "correct")
+    told = rows.select(held).collect(engine="streaming")
     return [frames for row in chosen.to_dicts() if (frames := _stops(row, told))]
 
 
@@ -132,10 +133,11 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
     said, severity = view.said(row["run_id"], seen["pred"]), seen["severity"] or 0.0
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
     where = name if name == "clean" else f"{name}: {stop(row['shift'], severity) if severity else 'clean'}"
-    alt = f"{view.said(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {said}"
+    also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
+    alt = f"{view.said(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {said}{also}"
     image = tag("div", "picture not at hand", cls="gone") if source is None else tag("img", src=source, alt=alt, decoding="async")
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
-    return tag("figure", image, tag("figcaption", tag("b", said + sure), where), cls=kind)
+    return tag("figure", image, tag("figcaption", tag("b", said + sure + also), where), cls=kind)
 
 
 def _picker(shifts: list[str]) -> Html:
