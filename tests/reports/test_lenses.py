@@ -5,6 +5,7 @@ import re
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 
 import sorites
@@ -40,6 +41,17 @@ def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
     assert trend["x"][0] == pytest.approx(each["quality"].min())
     assert trend["x"][-1] == pytest.approx(each["quality"].max())
     assert fields["data"][0]["x"] == pytest.approx([0, 30, 50, 70, 90])
+
+
+@pytest.mark.parametrize(("count", "drawn"), [(4, False), (6, True)])
+def test_the_curve_is_spoken_of_where_it_is_drawn(view: View, count: int, drawn: bool) -> None:
+    some = metrics.lens_accuracy(view.table)["lens"].unique().sort()[:count].implode()
+    shown = pl.col("params").str.json_path_match("$.lens").is_in(some) | (pl.col("shift") == "clean")
+    made = section(merge([RunView(view.table.filter(shown), "l")]))
+    assert made is not None
+    assert ("third-order fit" in made.lead) is drawn
+    scatter = json.loads(re.findall(r'<script type="application/json">(.*?)</script>', made.body)[0])
+    assert len(scatter["data"]) == 1 + drawn
 
 
 def test_the_field_map_has_a_line_a_distance(view: View) -> None:

@@ -19,9 +19,10 @@ def lenses(view: View) -> Section | None:
     each = view.ask(metrics.lens_accuracy).drop_nulls(["value", "quality"])
     if each.is_empty():
         return None
+    curve = "; the curve is a third-order fit" if any(_trend(part) is not None for part in each.partition_by("model")) else ""
     lead = (
         "Each point is a lens: its quality is the mean MTF50 of its blur over the field, its bar the standard error over the "
-        "field; the curve is a third-order fit. Further from the middle a lens is less sharp."
+        f"field{curve}. Further from the middle a lens is less sharp."
     )
     cards = [
         tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),
@@ -52,13 +53,17 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
                 "hovertemplate": "<b>%{customdata}</b><br>MTF50 %{x:.3f}<br>right %{y:.1%}<extra></extra>",
             }
         )
-        if (trend := fit(quality, value)) is not None:
+        if (trend := _trend(own)) is not None:
             line = {"color": drawn.colour, "dash": drawn.dash, "width": 1.5}
             x = np.linspace(quality.min(), quality.max(), 60)
             y = np.clip(trend(x), 0, 1)
             drawn_as = {"mode": "lines", "line": line, "showlegend": False, "hoverinfo": "skip"}
             fig.add_trace({**shared, **drawn_as, "x": x.tolist(), "y": y.tolist()})
     return plot(fig, "Accuracy against lens quality")
+
+
+def _trend(own: pl.DataFrame) -> np.polynomial.Polynomial | None:
+    return fit(own["quality"].to_numpy(), own["value"].to_numpy())
 
 
 def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:
