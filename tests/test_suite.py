@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image as Pillow
 
+from sorites import core
+from sorites.core import Image
 from sorites.errors import BadPicture, SoritesError
 from sorites.suite import Dial, Frame, Suite, builtin_suites, load, parse
 
@@ -111,6 +113,29 @@ def test_every_built_in_suite_is_sound() -> None:
         assert suite.about
         assert all(dial.stops() for dial in suite.shifts)
         assert suite.reference is None or not suite.models or suite.reference in suite.models
+
+
+DIALS = {"decentre": 500.0, "tilt": 5000.0, "jpeg": 100.0, "coma": 5.5, "fog": 6.0, "exposure_stops": 17.0}
+"""Severities that each of these refuses."""
+
+
+@pytest.mark.parametrize("name", DIALS)
+def test_a_severity_that_a_dial_refuses_is_refused_before_any_work(name: str) -> None:
+    with pytest.raises(SoritesError, match=rf"^{name}: .*got {DIALS[name]:g}"):
+        Dial(name=name, severities=(1.0, DIALS[name])).stops()
+
+
+def test_a_severity_beyond_the_levels_that_a_dial_takes_is_kept() -> None:
+    assert Dial(name="gaussian_blur", severities=(9.0, 0.5)).stops() == (0.5, 9.0)
+
+
+def test_what_only_the_small_picture_of_the_trial_breaks_is_no_refusal(monkeypatch: pytest.MonkeyPatch) -> None:
+    def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
+        raise BadPicture("too small") if severity > 3 else ValueError("too small")
+
+    monkeypatch.setattr(core.SHIFTS.get("jpeg"), "apply", apply)
+    monkeypatch.setattr(core.SHIFTS.get("jpeg"), "levels", (1.0,))
+    assert Dial(name="jpeg", severities=(2.0, 4.0)).stops() == (2.0, 4.0)
 
 
 # ---- overrides

@@ -20,6 +20,9 @@ from sorites.errors import BadPicture, SoritesError, UnknownName
 MOST = 1 << 28
 """Pixels that a resized picture may have: 800 MB of them."""
 
+TRIAL = 96
+"""Side in px of the picture on which a severity is tried."""
+
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -79,6 +82,7 @@ class Dial(_Strict):
             wrong = [s for s in self.severities if not 0 < s < float("inf")]
             if wrong:
                 raise SoritesError(f"{self.name}: a severity is a number above 0 (in {shift.unit}), got {wrong[0]}")
+            _tried(shift, [s for s in self.severities if s > shift.top])
             return tuple(sorted(set(self.severities)))
         levels = self.levels or tuple(range(1, len(shift.levels) + 1))
         wrong_level = [n for n in levels if not 1 <= n <= len(shift.levels)]
@@ -94,6 +98,19 @@ class Dial(_Strict):
             if not any(part.items() <= dict(s).items() for s in shift.settings):
                 raise SoritesError(f"{self.name} has no setting with {part}; one it has: {dict(shift.settings[0])}")
         return tuple(s for s in shift.settings if any(part.items() <= dict(s).items() for part in wanted))
+
+
+def _tried(shift: Shift, severities: Sequence[float]) -> None:
+    """A severity above the published levels that the shift refuses is refused here, on a small picture, before any work."""
+    rng = np.random.default_rng(0)
+    small = rng.random((TRIAL, TRIAL, 3), np.float32)
+    for severity in severities:
+        try:
+            shift(small, severity, rng)
+        except Exception as error:  # any other belongs to that small picture
+            if isinstance(error, SoritesError) and not isinstance(error, BadPicture):
+                named = "" if str(error).startswith(shift.name) else f"{shift.name}: "
+                raise SoritesError(f"{named}{error}") from error
 
 
 class Measure(_Strict):
