@@ -2,47 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
-from numpy.typing import NDArray
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
+from sorites.lens_panels import FIELDS, HEIGHT, Array, panels
 from sorites.lenses import Entry
 
 WIDTH, LEFT, GAP, TILE = 920, 16, 12, 120
 INK, FAINT = (40, 40, 40), (190, 190, 190)
-FIELDS = ("0", "30", "50", "70", "90")
-COLOURS = ((200, 40, 40), (20, 140, 60), (40, 70, 200))
-"""Of the C, d and F lines."""
-BLUES = ((10, 30, 90), (30, 80, 160), (60, 120, 200), (110, 160, 220), (160, 200, 240))
-"""Fields, from the middle outward."""
-TERMS = {
-    4: "defocus",
-    5: "astigmatism",
-    6: "astigmatism 45",
-    7: "coma x",
-    8: "coma y",
-    9: "spherical",
-    10: "trefoil",
-    11: "trefoil 30",
-}
-Array = NDArray[np.float32]
+RAYS = {"on the axis": (40, 70, 200), "at 70 % of the field": (20, 140, 60)}
 
 
 def sheet(entry: Entry) -> Pillow.Image:
     """Layout above, kernels in the middle (fields across, azimuths down), MTF and Zernike coefficients below."""
-    page = Pillow.new("RGB", (WIDTH, 1000), (255, 255, 255))
+    page = Pillow.new("RGB", (WIDTH, 716 + HEIGHT), (255, 255, 255))
     draw = ImageDraw.Draw(page)
     about = entry.about
-    size = f"EFL {about['efl_mm']:.2f} mm   F/{about['f_number']:.2f}   field {about['fov_deg']:.0f} deg"
-    told = f"{size}   pixel {about['pitch_um']:.2f} um   quality {about['quality']:.3f} cycles/px"
     draw.text((LEFT, 10), entry.name, INK, ImageFont.load_default(20))
-    draw.text((LEFT, 36), told, INK, ImageFont.load_default(14))
+    draw.text((LEFT, 36), said(about), INK, ImageFont.load_default(14))
     _layout(draw, entry, (LEFT, 64, WIDTH - LEFT, 284))
     _kernels(page, draw, entry.arrays["kernels"], 300)
-    _curves(draw, entry.arrays["mtf"], (LEFT + 20, 740, 440, 960))
-    _wavefront(draw, entry.arrays["zernike12"], (500, 740, WIDTH - LEFT, 960))
+    page.paste(panels(entry, WIDTH), (0, page.height - HEIGHT))
     return page
+
+
+def said(about: Mapping[str, Any]) -> str:
+    """The lens in numbers; how many pixels its picture is across where that is known."""
+    size = f"EFL {about['efl_mm']:.2f} mm   F/{about['f_number']:.2f}   field {about['fov_deg']:.0f} deg"
+    across = f"   {about['pixels']:,} pixels across" if about.get("pixels") else ""
+    return f"{size}   pixel {about['pitch_um']:.2f} um{across}   quality {about['quality']:.3f} cycles/px"
 
 
 def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, int]) -> None:
@@ -56,7 +48,8 @@ def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, i
     def at(z: float, y: float) -> tuple[float, float]:
         return box[0] + (z - z0) * scale, (box[1] + box[3]) / 2 - (y - (y0 + y1) / 2) * scale
 
-    for some, colour in zip(rays, (COLOURS[2], COLOURS[1]), strict=True):
+    for i, (some, (name, colour)) in enumerate(zip(rays, RAYS.items(), strict=True)):
+        draw.text((box[2], 15 + 21 * i), f"rays {name}", colour, ImageFont.load_default(13), anchor="ra")
         for path in some:
             draw.line([at(z, y) for z, y in path], fill=colour)
     for i, (vertex, radius, glass) in enumerate(held["surfaces"]):
@@ -81,30 +74,3 @@ def _kernels(page: Pillow.Image, draw: ImageDraw.ImageDraw, kernels: Array, top:
             page.paste(tile, (left, top + 20 + row * (TILE + GAP)))
     for row, azimuth in enumerate((0, 45, 90)):
         draw.text((LEFT, top + 70 + row * (TILE + GAP)), f"{azimuth} degrees", INK, ImageFont.load_default(13))
-
-
-def _curves(draw: ImageDraw.ImageDraw, mtf: Array, box: tuple[int, int, int, int]) -> None:
-    """The colours' mean at each field, contrast 0 to 1 over 0 to 500 cycles/mm."""
-    left, top, right, bottom = box
-    draw.rectangle(box, outline=FAINT)
-    draw.text((left, top - 20), "MTF, 0 to 500 cycles/mm", INK, ImageFont.load_default(13))
-    for i, curve in enumerate(mtf.mean(1)):
-        x = np.linspace(left, right, len(curve))
-        draw.line(list(zip(x.tolist(), (bottom - curve * (bottom - top)).tolist(), strict=True)), fill=BLUES[i], width=2)
-        draw.text((right - 60, top + 6 + 16 * i), f"{FIELDS[i]} %", BLUES[i], ImageFont.load_default(13))
-
-
-def _wavefront(draw: ImageDraw.ImageDraw, zernike: Array, box: tuple[int, int, int, int]) -> None:
-    """Fringe coefficients of a twelve-term fit, the colours' mean: a bar a field, up to the largest."""
-    left, top, right, bottom = box
-    mean = zernike.mean(1)[:, [term - 1 for term in TERMS]]
-    most = max(float(np.abs(mean).max()), 1e-9)
-    draw.rectangle(box, outline=FAINT)
-    draw.text((left, top - 20), f"Zernike coefficients, up to {most:.2f} waves", INK, ImageFont.load_default(13))
-    middle, step = (top + bottom) / 2, (right - left) / len(TERMS)
-    for t, name in enumerate(TERMS.values()):
-        draw.text((left + t * step + 2, bottom + 4 + 13 * (t % 2)), name, INK, ImageFont.load_default(11))
-        for i, value in enumerate(mean[:, t]):
-            x = left + t * step + 4 + i * (step - 8) / 5
-            tip = middle - float(value) / most * (bottom - top) / 2 * 0.95
-            draw.rectangle((x, min(middle, tip), x + (step - 8) / 5 - 1, max(middle, tip)), fill=BLUES[i])
