@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import lenses
-from sorites.lens_space import aperture, projected, radius, space
+from sorites.lens_space import HIGH, LEFT, PANEL, TOP, aperture, projected, radius, space
 
 
 def test_the_three_base_vectors_stand_a_third_of_a_turn_apart() -> None:
@@ -36,3 +37,20 @@ def test_chosen_lenses_are_orange_and_the_others_blue() -> None:
     blue, orange = ([int((sign * warmer(page) > 60).sum()) for page in (plain, some, every)] for sign in (-1, 1))
     assert blue[0] > blue[1] > blue[2] == 0
     assert orange[2] > orange[1] > orange[0] == 0
+
+
+def test_dots_at_the_ends_of_an_axis_stay_off_its_numbers() -> None:
+    entry = lenses.load(lenses.builtin(), "CookeTriplet")
+    corners = [
+        dataclasses.replace(entry, about={**entry.about, "efl_mm": efl, "fov_deg": fov, "f_number": 1.4})
+        for efl in (1.0, 99.9)
+        for fov in (0.0, 60.0)
+    ]
+    page = np.asarray(space(corners), np.int32)
+    left, top = LEFT + 2 * PANEL, TOP + HIGH
+    blue = (page[..., 2] - page[..., 0] > 60)[top : top + HIGH, left : left + PANEL]
+    rows, columns = np.flatnonzero(blue.any(1)), np.flatnonzero(blue.any(0))
+    assert columns[0] >= 58
+    assert columns[-1] <= PANEL - 12
+    assert rows[0] >= 46
+    assert rows[-1] <= HIGH - 50

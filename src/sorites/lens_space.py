@@ -25,6 +25,8 @@ WAVES = (0.1, 1.0, 10.0)
 """Lengths shown in the legend."""
 DEFOCUS, ASTIGMATISM, COMA = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 APERTURES = (1.4, 2.8, 5.6)
+PAD = 13
+"""Between the ends of an axis and the edge of its chart, px: the largest dot stays inside, and off the numbers."""
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 
@@ -125,14 +127,17 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
     widest = 30 * math.ceil(max(float(entry.about["fov_deg"]) for entry in entries) / 30)
 
     def at(efl: float, fov: float) -> Point:
-        return left + (math.log10(efl) - low) / (high - low) * (right - left), bottom - fov / widest * (bottom - top)
+        across, up = (math.log10(efl) - low) / (high - low), fov / widest
+        return left + PAD + across * (right - left - 2 * PAD), bottom - PAD - up * (bottom - top - 2 * PAD)
 
     for power in range(low, high + 1):
-        pen.line([at(10**power, 0), at(10**power, widest)], FAINT, 0.6)
-        pen.text((at(10**power, 0)[0], bottom + 12), f"{10**power:g}", 12, "mm", SOFT)
+        x = at(10**power, 0)[0]
+        pen.line([(x, top), (x, bottom)], FAINT, 0.6)
+        pen.text((x, bottom + 12), f"{10**power:g}", 12, "mm", SOFT)
     for fov in range(0, widest + 1, 30):
-        pen.line([at(10**low, fov), at(10**high, fov)], FAINT, 0.6)
-        pen.text((left - 8, at(10**low, fov)[1]), f"{fov}", 12, "rm", SOFT)
+        y = at(10**low, fov)[1]
+        pen.line([(left, y), (right, y)], FAINT, 0.6)
+        pen.text((left - 8, y), f"{fov}", 12, "rm", SOFT)
     for entry, efl in zip(entries, lengths, strict=True):
         place = at(efl, float(entry.about["fov_deg"]))
         pen.dot(place, aperture(float(entry.about["f_number"])), ORANGE if entry.name in chosen else BLUE)
