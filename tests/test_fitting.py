@@ -157,10 +157,20 @@ def test_other_training_pictures_are_another_run(run: Run, familiar: Source) -> 
 
 
 def test_without_training_pictures_scorers_that_need_some_are_refused_by_name(run: Run, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"^knn\(k=3\), mds, react, vim\(dim=9\): must be fitted.*--fit SOURCE"):
+    with pytest.raises(
+        SoritesError, match=r"^knn\(k=3\), mds, react, vim\(dim=9\): must be fitted.*--fit SOURCE, such as --fit folder:PATH"
+    ):
         run(fit=None)
     assert not (tmp_path / "run").exists()
     assert run(fit=None, scorers=["msp", "ash_b"])["error"].null_count() == 20 * 6 * 3
+
+
+@pytest.mark.parametrize("name", ["knn", "nnguide"])
+def test_too_few_training_pictures_are_refused_before_any_is_looked_at(run: Run, tmp_path: Path, name: str) -> None:
+    said = rf"^scorer {name}\(k=161\): wanted the 161 nearest of its training pictures, which are only 160"
+    with pytest.raises(SoritesError, match=said):
+        run(scorers=[f"{name}(k=161)"])
+    assert not (tmp_path / "run").exists()
 
 
 def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path) -> None:

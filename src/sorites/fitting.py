@@ -42,12 +42,16 @@ class _Kept:
 
 
 def refuse_unfitted(plan: Plan) -> None:
-    """Scorers that need training pictures are refused by name where the suite has none for them."""
+    """Scorers that need training pictures are refused by name where the suite has none for them, or too few."""
     unmet = [name for name, scorer in plan.scorers.items() if "training" in needs(scorer)]
     if unmet and not plan.fit:
         raise SoritesError(
-            f"{', '.join(unmet)}: must be fitted on training pictures. Add --fit SOURCE, or to the suite: [fit] source = ..."
+            f"{', '.join(unmet)}: must be fitted on training pictures. Add --fit SOURCE, such as --fit folder:PATH, or to the "
+            'suite: [fit] source = "folder:PATH"'
         )
+    for scorer in plan.scorers.values():
+        if "training" in needs(scorer) and hasattr(scorer, "enough"):
+            scorer.enough(len(plan.fit))
 
 
 def units(plan: Plan) -> list[Unit]:

@@ -209,8 +209,9 @@ class Scorer(Protocol):
     """Outputs to strangeness: N floats, higher = stranger.
 
     A scorer may also have ``fit(batches of (Outputs, labels), head)``, called once before use; ``needs``, what it cannot do
-    without beyond logits: some of training, features, head, gradient, maps, layers; and ``look(model, pictures, framed)``,
-    N rows from inside the model's torch module, which it finds again as ``outputs.inside[self.name]``.
+    without beyond logits: some of training, features, head, gradient, maps, layers; ``enough(count)``, an error where that is
+    too few training pictures, asked before any is looked at; and ``look(model, pictures, framed)``, N rows from inside the
+    model's torch module, which it finds again as ``outputs.inside[self.name]``.
     """
 
     def __call__(self, outputs: Outputs) -> NDArray[np.float32]: ...

@@ -35,6 +35,9 @@ class knn(Fitted):
         self.k, self.bank = whole(k, "knn", "k"), whole(bank, "knn", "bank")
         self._bank: Rows | None = None
 
+    def enough(self, count: int) -> int:
+        return enough(min(count, self.bank), self.k, self.name)
+
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         self._bank = remembered(self, batches, lambda seen: directions(seen.features))
         return self
@@ -59,6 +62,9 @@ class nnguide(Fitted):
     def __init__(self, k: int = 100, bank: int = 10_000) -> None:
         self.k, self.bank = whole(k, "nnguide", "k"), whole(bank, "nnguide", "bank")
         self._bank: Rows | None = None
+
+    def enough(self, count: int) -> int:
+        return enough(min(count, self.bank), self.k, self.name)
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         def weighed(seen: Seen) -> Rows:
@@ -85,11 +91,12 @@ def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen]
     for seen in scorer.training(batches):
         bank.add(rows_of(seen), seen.ids)
     rows = bank.rows()
-    scorer.fitted["bank"] = enough(len(rows), scorer.k, scorer.name)
+    scorer.fitted["bank"] = scorer.enough(len(rows))
     return rows
 
 
 def enough(count: int, k: int, who: str) -> int:
+    """``count``, unless that is too few to have a k-th nearest."""
     if count < k:
         kind = who.partition("(")[0]
         raise SoritesError(
