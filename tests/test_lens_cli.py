@@ -5,6 +5,7 @@ from pathlib import Path
 from PIL import Image as Pillow
 from typer.testing import CliRunner
 
+from sorites import lenses
 from sorites.cli import app
 from sorites.errors import SoritesError
 
@@ -14,7 +15,7 @@ runner = CliRunner()
 def test_the_ranking_is_printed() -> None:
     done = runner.invoke(app, ["lens", "list", "--format", "csv"])
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("name,efl_mm,f_number,fov_deg,pitch_um,mtf50_00")
+    assert lines[0].startswith("name,efl_mm,f_number,fov_deg,pitch_um,pixels,mtf50_00")
     assert len(lines) == 16
 
 
@@ -64,3 +65,17 @@ def test_asking_for_more_lenses_than_there_are_gives_all() -> None:
     done = runner.invoke(app, ["lens", "select", "--n", "100"])
     assert len(done.stdout.splitlines()) == 15
     assert "there are 15 lenses" in done.stderr
+
+
+def test_a_choice_is_not_mixed_with_an_older_one(tmp_path: Path) -> None:
+    words = ["lens", "select", "--out", str(tmp_path / "few"), "--n"]
+    assert runner.invoke(app, [*words, "3"]).exit_code == 0
+    assert runner.invoke(app, [*words, "3"]).exit_code == 0
+    assert "holds other lenses" in str(runner.invoke(app, [*words, "1"]).exception)
+
+
+def test_a_chosen_set_comes_by_rising_quality() -> None:
+    chosen = runner.invoke(app, ["lens", "select", "--n", "15"]).stdout.split()
+    assert [lenses.load(lenses.builtin(), name).quality for name in chosen] == sorted(
+        lenses.load(lenses.builtin(), name).quality for name in chosen
+    )

@@ -49,14 +49,31 @@ def traced() -> None:
 def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path) -> None:
     bad = tmp_path / "grating.zmx"
     bad.write_text(GRATING)
-    table = trace_all([str(bad), str(tmp_path / "none.zmx")], tmp_path / "out")
+    (tmp_path / "note.zmx").write_text("nothing of a lens")
+    table = trace_all([str(tmp_path)], tmp_path / "out")
     assert table.row(0) == ("grating", False, "surface 1 is of type DGRATING; only STANDARD and EVENASPH can be traced")
-    assert table.row(1) == ("none", False, "it cannot be read: No such file or directory")
+    assert table.row(1) == ("note", False, "it is no .zmx file: it has no surfaces")
+    with pytest.raises(SoritesError, match="the lens grating was refused: surface 1 is of type DGRATING"):
+        lenses.load(tmp_path / "out", "grating")
+
+
+def test_what_is_not_there_is_an_error_before_any_work(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="no lens file or objective named 'CookeTripple'. Did you mean CookeTriplet"):
+        trace_all(["CookeTripple"], tmp_path)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(SoritesError, match="holds no .zmx files"):
+        trace_all([str(tmp_path / "empty")], tmp_path)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SoritesError, match="cannot make the folder .*choose another --out"):
+        trace_all(["CookeTriplet"], tmp_path / "file")
 
 
 def test_two_files_of_one_name_are_refused(tmp_path: Path) -> None:
+    for folder in ("x", "y"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "a.zmx").write_text(GRATING)
     with pytest.raises(SoritesError, match="two prescriptions would be the lens a"):
-        trace_all(["x/a.zmx", "y/a.ZMX"], tmp_path)
+        trace_all([str(tmp_path)], tmp_path / "out")
 
 
 def test_refusals_of_earlier_batches_are_kept(tmp_path: Path) -> None:
@@ -188,4 +205,4 @@ class TestTraced:
         assert left[1].sy.mean() == pytest.approx(0.1, abs=0.02)
         assert len(left[0].x) == len(whole[0].x)
         tight = beams(less, angles, 90.0, D_LINE_UM)[1]
-        assert tight.half < boxes[1].half
+        assert tight.tall < boxes[1].tall

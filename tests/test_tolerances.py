@@ -43,7 +43,7 @@ def test_the_middle_of_a_kernel_is_its_centre_of_mass(kind: str) -> None:
 
 
 def test_the_built_in_tolerances_are_small() -> None:
-    assert sum(path.stat().st_size for path in tolerances.builtin().glob("*.safetensors")) < 1.6e6
+    assert sum(path.stat().st_size for path in tolerances.builtin().glob("*.safetensors")) < 1.8e6
 
 
 @every_kind

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, UnknownName
 from sorites.lens_import import Glasses, name_of, trace_file
 from sorites.lenses import SUFFIX, held, load
 from sorites.progress import Bar
@@ -33,10 +33,11 @@ def trace_all(
     """A batch, ``workers`` lenses at a time; it goes on past what is refused, and a lens that came before is set aside."""
     import polars as pl
 
-    given = list(dict.fromkeys(paths))
+    given = list(dict.fromkeys(found for path in paths for found in _prescriptions(path)))
     twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
     if twice:
         raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
+    _made(folder)
     before = held(folder)
     work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
     tick = bar("tracing", len(given)) if bar else lambda n: None
@@ -49,6 +50,28 @@ def trace_all(
     table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
     _keep_reasons(table, folder / "refused.csv")
     return table
+
+
+def _prescriptions(path: str) -> list[str]:
+    """The objective or file of that name, or the .zmx files of a folder; what is none of these is an error before any work."""
+    from sorites.optics.lens import OBJECTIVES
+
+    where = Path(path)
+    if path in OBJECTIVES or where.is_file():
+        return [path]
+    if where.is_dir():
+        found = sorted(str(one) for one in where.rglob("*") if one.suffix.lower() == ".zmx" and one.is_file())
+        if not found:
+            raise SoritesError(f"{path} holds no .zmx files")
+        return found
+    raise UnknownName("lens file or objective", path, OBJECTIVES, "Give .zmx files, folders of them, or optiland's objectives.")
+
+
+def _made(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SoritesError(f"cannot make the folder {folder}: {error.strerror}; choose another --out DIR") from error
 
 
 def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:

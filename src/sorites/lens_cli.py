@@ -20,7 +20,9 @@ Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help=
 
 @app.command(name="import")
 def import_(
-    files: Annotated[list[str], typer.Argument(metavar="FILE...", help="Zemax .zmx files, or names of optiland's objectives.")],
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE...", help="Zemax .zmx files, folders of them, or names of optiland's objectives.")
+    ],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of traced lenses.")],
     focus: Annotated[str, typer.Option("--focus", metavar="best|file", help="Where the sensor stands.")] = "best",
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Lenses at a time.")] = 1,
@@ -80,7 +82,11 @@ def _copy(chosen: Sequence[str], held: Path, out: Path) -> None:
 
     from sorites.errors import SoritesError
     from sorites.lenses import SUFFIX
+    from sorites.lenses import held as lenses_in
 
+    others = set(lenses_in(out)) - set(chosen) if out.resolve() != held.resolve() else ()
+    if others:
+        raise SoritesError(f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in chosen:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 Glasses = Mapping[str, tuple[float, float]]
 """Index and Abbe number at the d line, for glasses that no catalogue here has."""
-TRACING = 3
+TRACING = 4
 """Changes whenever the same prescription gives another entry."""
 
 
@@ -27,13 +27,15 @@ def made(lens: Lens, focus: str = "best") -> Entry:
     """Trace a lens into an entry."""
     from sorites.optics.lens_blur import blur
 
-    seen = blur(lens, focus)
+    seen, image = blur(lens, focus), image_mm(lens)
     about = {
         "efl_mm": lens.paraxial.efl_mm,
         "bfl_mm": lens.paraxial.bfl_mm,
         "f_number": lens.f_number,
         "fov_deg": 2 * lens.field_deg,
         "pitch_um": seen.pitch_um,
+        "image_mm": image,
+        "pixels": round(1000 * image / seen.pitch_um),
         "mtf50": list(seen.mtf50),
         "quality": seen.quality,
         "focus": focus,
@@ -46,6 +48,15 @@ def made(lens: Lens, focus: str = "best") -> Entry:
     }
     arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
     return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
+
+
+def image_mm(lens: Lens) -> float:
+    """How wide the image of the whole field is: from where the chief ray of the outermost traced field lands."""
+    from sorites.optics.lens import D_LINE_UM
+    from sorites.optics.lens_blur import FIELDS
+    from sorites.optics.lens_rays import chief
+
+    return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]
 
 
 def layout(lens: Lens) -> dict[str, Any]:

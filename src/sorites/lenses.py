@@ -24,7 +24,7 @@ SUFFIX = ".safetensors"
 ERRORS = (".decentre", ".tilt", ".spacing")
 """Ends of names that are no lenses but production errors of one (``sorites lens tolerance``)."""
 ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
-ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "mtf50", "quality", "lens", "layout")
+ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
 VERSION = 3
 """Changes whenever a tap of the built-in lenses does, or how kernels are laid on a picture."""
 
@@ -67,7 +67,10 @@ def load(folder: Path, name: str) -> Entry:
 
     path = folder / f"{name}{SUFFIX}"
     if not path.is_file():
-        raise UnknownName("lens", name, names(folder), f'See "sorites lens list --lenses {folder}".')
+        if name in (refused := reasons(folder)):
+            raise SoritesError(f"the lens {name} was refused: {refused[name]}")
+        given = "" if folder == builtin() else f" --lenses {folder}"
+        raise UnknownName("lens", name, names(folder), f'See "sorites lens list{given}".')
     try:
         with safe_open(str(path), framework="numpy") as file:
             arrays = {key: np.asarray(file.get_tensor(key), np.float32) for key in file.keys()}  # noqa: SIM118
@@ -109,17 +112,27 @@ def ranked(folder: Path) -> pl.DataFrame:
         about = load(folder, name).about
         plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
         fields = {f"mtf50_{round(100 * f):02d}": float(v) for f, v in zip((0, 0.3, 0.5, 0.7, 0.9), about["mtf50"], strict=True)}
-        rows.append({"name": name, **plain, **fields, "quality": float(about["quality"])})
+        rows.append({"name": name, **plain, "pixels": int(about["pixels"]), **fields, "quality": float(about["quality"])})
     table = pl.DataFrame(rows).sort("quality", "name", descending=[True, False])
+    refused = reasons(folder)
+    if not refused:
+        return table
+    return pl.concat([table, pl.DataFrame({"name": list(refused), "refused": list(refused.values())})], how="diagonal")
+
+
+def reasons(folder: Path) -> dict[str, str]:
+    """The prescriptions that were refused, with why."""
+    import polars as pl
+
     sheet = folder / "refused.csv"
     if not sheet.is_file():
-        return table
-    reasons = pl.read_csv(sheet, infer_schema=False).select(name="lens", refused="reason")
-    return pl.concat([table, reasons], how="diagonal") if reasons.height else table
+        return {}
+    table = pl.read_csv(sheet, infer_schema=False)
+    return dict(zip(table["lens"], table["reason"], strict=True))
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:
-    """``n`` lenses nearest to places spread evenly from the least quality to the greatest, each lens once."""
+    """``n`` lenses nearest to places spread evenly from the least quality to the greatest, each lens once, by rising quality."""
     if not 1 <= n <= len(qualities):
         raise SoritesError(f"select: wanted 1 to {len(qualities)} lenses, got {n}")
     left = dict(sorted(qualities.items(), key=lambda item: (item[1], item[0])))
@@ -129,7 +142,7 @@ def selected(qualities: Mapping[str, float], n: int) -> list[str]:
         nearest = min(left, key=lambda name: (abs(left[name] - place), name))
         chosen.append(nearest)
         del left[nearest]
-    return chosen
+    return sorted(chosen, key=lambda name: (qualities[name], name))
 
 
 def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:

@@ -183,7 +183,10 @@ def trace(
     if not 0 < field <= 1:
         raise SoritesError(f"field: wanted a part of the half field of view above 0, up to 1, got {field:g}")
     tick = bar("tracing", 2 + len(steps)) if bar else lambda n: None
-    nominal, pitch = designed(_lens(name, glasses or {}))
+    lens = _lens(name, glasses or {})
+    if element is not None and not 1 <= element <= len(elements(lens)):
+        raise SoritesError(f"element: {lens.name} has {len(elements(lens))} glass elements, got {element}")
+    nominal, pitch = designed(lens)
     moves = element or worst(nominal, kind, steps[-1], field, refocus)
     tick(1)
     made = built(nominal, pitch, moves, kind, steps, field, refocus, tick)

@@ -100,8 +100,8 @@ def test_our_own_rays_agree_with_huygens(name: str, field: float) -> None:
 def weighed(lens: Lens, angle: float) -> tuple[Rays, np.ndarray]:
     """Rays on an even grid, and the part of the stop that belongs to each."""
     box = beams(lens, [angle], 90.0, D_LINE_UM)[0]
-    places = box.half * (2 * (np.arange(256) + 0.5) / 256 - 1)
-    a, b = np.meshgrid(box.a + places, box.b + places, indexing="ij")
+    places = 2 * (np.arange(256) + 0.5) / 256 - 1
+    a, b = np.meshgrid(box.a + box.wide * places, box.b + box.tall * places, indexing="ij")
     wide = replace(lens, stop_mm=1.15 * lens.stop_mm)
     rays = through(wide, *launched(lens, angle, 90.0, a.ravel(), b.ravel()), D_LINE_UM)
     x, y = (1.15 * part.reshape(a.shape) for part in (rays.sx, rays.sy))
@@ -138,6 +138,26 @@ def test_more_rays_change_nothing() -> None:
     enough = rays_across(trace(lens, angle, D_LINE_UM, COARSE, box), D_LINE_UM)
     few, many = (psf(trace(lens, angle, D_LINE_UM, n, box), D_LINE_UM) for n in (enough, 2 * enough))
     assert np.abs(few / few.sum() - many / many.sum()).sum() < 0.1
+
+
+def test_a_beam_that_is_foreshortened_is_sampled_enough() -> None:
+    """At 76 degrees off axis a beam is narrow in one direction; all its rays land within 20 um, and so must the light."""
+    lens = objective("WideAngle170FOV")
+    angle = 0.9 * lens.field_deg
+    box = beams(lens, [angle], 90.0, D_LINE_UM)[0]
+    rays = trace(lens, angle, D_LINE_UM, rays_across(trace(lens, angle, D_LINE_UM, COARSE, box), D_LINE_UM), box)
+    near = np.abs(np.arange(256) - 128) <= 20
+    light = psf(rays, D_LINE_UM)
+    assert inside(rays, 40) > 0.97
+    assert light[np.ix_(near, near)].sum() / light.sum() > 0.97
+
+
+@pytest.mark.parametrize(
+    ("name", "inches"), [("TelescopeObjective48Inch", 48.0), ("TessarLens", 4.0), ("LensWithFieldCorrector", 5.0)]
+)
+def test_objectives_given_in_inches_are_taken_so(name: str, inches: float) -> None:
+    """The focal lengths that Laikin's book names."""
+    assert objective(name).paraxial.efl_mm == pytest.approx(25.4 * inches, rel=0.01)
 
 
 def test_the_chief_ray_lands_where_optiland_says() -> None:

@@ -70,7 +70,17 @@ def test_the_square_holds_what_it_says() -> None:
     assert kept >= 0.995
     assert held[side // 2 - 1] < 0.995
     assert np.all(np.diff(held) >= -1e-12)
-    assert side_for([shares(np.ones((256, 256)), 1.0)])[0] == MOST_PX
+
+
+def test_a_faint_halo_is_cut_and_a_wide_blur_is_not() -> None:
+    halo = np.full((256, 256), 0.02 / 256**2)
+    halo[126:131, 126:131] += 0.98 / 25
+    side, kept = side_for([shares(halo, 1.0)])
+    assert side == MOST_PX
+    assert 0.97 < kept < 0.995
+    side, kept = side_for([shares(np.ones((256, 256)), 1.0)])
+    assert side > MOST_PX
+    assert kept >= 0.97
 
 
 def test_a_square_without_a_middle_is_an_error() -> None:

@@ -1,7 +1,8 @@
 """What lenses do to accuracy: by lens, by distance from the middle of the picture, and with the lens's measured sharpness.
 
 Rows of the shift ``lens``, whose params hold the lens, the field (part of the half field of view), and what the lens measured
-there: MTF50 in cycles/pixel and its mean over the field, the lens's quality. Mueller, Braun and Keuper, section VIII.
+there: MTF50 in cycles/pixel and its mean over the field, the lens's quality; or of ``lens_whole``, which has no field of its own.
+Mueller, Braun and Keuper, section VIII.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def with_lenses(table: Table) -> pl.LazyFrame:
     def part(name: str) -> pl.Expr:
         return pl.col("params").str.json_path_match(f"$.{name}")
 
-    rows = table.lazy().filter(pl.col("shift") == "lens")
+    rows = table.lazy().filter(pl.col("shift").is_in(["lens", "lens_whole"]))
     told = {column: part(name).cast(pl.Float64) for name, column in NUMBERS.items()}
     return rows.with_columns(lens=part("lens"), **told).filter(pl.col("lens").is_not_null())
 
@@ -32,7 +33,7 @@ def with_lenses(table: Table) -> pl.LazyFrame:
 @add_metric
 def lens_field(table: Table, by: Sequence[str] = ("model", "lens_field")) -> pl.DataFrame:
     """Accuracy at each distance from the middle of the picture, over all lenses; ``n`` counts samples."""
-    return mean_accuracy(with_lenses(table), by)
+    return mean_accuracy(with_lenses(table).filter(pl.col("lens_field").is_not_null()), by)
 
 
 @add_metric

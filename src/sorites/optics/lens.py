@@ -45,6 +45,17 @@ OBJECTIVES = (
     "WideAngle170FOV",
 )
 """The photographic objectives that come with optiland 0.6.3."""
+IN_INCHES = (
+    "HeliarLens",
+    "ProjectionLens120FOV",
+    "ProjectionLens160FOV",
+    "TelescopeObjective48Inch",
+    "TessarLens",
+    "WideAngle100FOV",
+    "WideAngle170FOV",
+)
+"""Those that optiland has in inches, as their book does (Laikin 2007), where it takes lengths as millimetres."""
+INCH_MM = 25.4
 
 
 def tracer() -> Any:
@@ -94,10 +105,12 @@ class Lens:
 
 
 def objective(name: str) -> Lens:
-    """One of optiland's own objectives by the name of its class."""
+    """One of optiland's own objectives by the name of its class, in millimetres."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optic = getattr(tracer().samples.objectives, name)()
+        if name in IN_INCHES:
+            optic.updater.scale_system(INCH_MM)
     surfaces = list(optic.surfaces)
     stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
     angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)

@@ -29,7 +29,7 @@ AZIMUTHS = (0, 45, 90)
 """Degrees from x."""
 POSITIONS = tuple((field, azimuth) for field in FIELDS for azimuth in AZIMUTHS if field or azimuth == 90)
 """The thirteen places of a lens, in the order of its kernels; on the axis all azimuths are one."""
-WINDOWS = (WINDOW, 2 * WINDOW, 4 * WINDOW)
+WINDOWS = (WINDOW, 2 * WINDOW, 4 * WINDOW, 8 * WINDOW)
 """Micrometres across; the first that holds the light at every field is taken."""
 ENOUGH = 0.95
 """The share of the rays that must land in the window at every field."""

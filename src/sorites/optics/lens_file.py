@@ -208,6 +208,8 @@ def scaled(made: Prescription, scale: float) -> Prescription:
 
 def checked(made: Prescription) -> Prescription:
     """The prescription, if it is a refracting lens with a distant object and a field."""
+    if not made.surfaces:
+        raise Refused("it is no .zmx file: it has no surfaces")
     if len(made.surfaces) < 4:
         raise Refused(f"it has {len(made.surfaces)} surfaces; wanted an object, a lens and an image")
     for i, one in enumerate(made.surfaces):

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from sorites.errors import MissingExtra
 from sorites.optics.lens_file import Refused
-from sorites.optics.lens_rays import Rays
+from sorites.optics.lens_rays import COARSE, Rays
 
 Array = NDArray[np.float64]
 WINDOW = 256
@@ -24,11 +24,11 @@ FINEST = 1700
 
 
 def rays_across(rays: Rays, line_um: float, window: int = WINDOW) -> int:
-    """Rays needed across the beam, from a coarse trace of it: the sum repeats after wavelength / (step in direction), and that
-    must be further than from one end of the light (99 % of it) to the other end of the window."""
-    widest = max(float(np.ptp(rays.L)), float(np.ptp(rays.M)))
+    """Rays needed across the beam, from a coarse trace of it: the sum repeats after wavelength / (step in direction), the largest
+    step counting, and that must be further than from one end of the light (99 % of it) to the other end of the window."""
+    step = float(np.quantile(rays.step, 0.98))
     reach = max(float(np.quantile(np.abs(v - v.mean()), 0.99)) for v in (rays.x, rays.y)) * 1000
-    needed = 2 * math.ceil(1.15 * (window / 2 + max(reach, window / 2)) * widest / line_um / 2) + 8
+    needed = 2 * math.ceil(1.15 * COARSE * step * (window / 2 + max(reach, window / 2)) / line_um / 2) + 8
     if needed > FINEST:
         raise Refused(f"its light needs {needed} rays across for a window of {window} um; wanted {FINEST} at most")
     return needed

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sorites.optics.lens import Lens
 
 Array = NDArray[np.float64]
-COARSE = 33
+COARSE = 34
 """Rays across in a first look."""
 STEP_DEG = 8.0
 """The chief ray is followed outward in steps no larger than this."""
@@ -25,8 +25,9 @@ STEP_DEG = 8.0
 
 @dataclass(frozen=True)
 class Rays:
-    """At the sensor: place (mm), direction, optical path (mm, from one wavefront before the lens), and where each ray crossed
-    the stop in stop radii. A ray that was lost is nan in all of them."""
+    """At the sensor: place (mm), direction, optical path (mm, from one wavefront before the lens), where each ray crossed the
+    stop in stop radii, and how far its direction is from its neighbours' on the grid (0 where there is no grid). A ray that was
+    lost is nan in all of them."""
 
     x: Array
     y: Array
@@ -36,6 +37,7 @@ class Rays:
     path: Array
     sx: Array
     sy: Array
+    step: Array
 
     def where(self, kept: NDArray[np.bool_]) -> Rays:
         return Rays(*(getattr(self, name)[kept] for name in self.__dataclass_fields__))
@@ -90,7 +92,7 @@ def through(lens: Lens, starts: Array, direction: Array, line_um: float) -> Rays
             if i == lens.stop and lens.cuts:
                 lost |= ~_uncut(lens, direction, *crossing)
             _follow_one(rays, lost)
-        held = Rays(rays.x, rays.y, rays.L, rays.M, rays.N, rays.opd + direction @ starts, *crossing)
+        held = Rays(rays.x, rays.y, rays.L, rays.M, rays.N, rays.opd + direction @ starts, *crossing, 0 * one)
         lost |= ~np.isfinite(held.path + held.x + held.y) | ~(np.asarray(rays.i) > 0)
         gone = np.where(lost, np.nan, 0.0)
         made = Rays(*(np.asarray(getattr(held, name)) + gone for name in held.__dataclass_fields__))
@@ -144,11 +146,12 @@ def _local(surface: Any, rays: Any) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class Beam:
-    """The square of the plane wave that holds what gets through: its middle across and along the field, half its side (mm)."""
+    """The part of the plane wave that holds what gets through: its middle and half its width across and along the field (mm)."""
 
     a: float
     b: float
-    half: float
+    wide: float
+    tall: float
 
 
 def beams(lens: Lens, angles: Sequence[float], azimuth: float, line_um: float) -> list[Beam]:
@@ -157,7 +160,7 @@ def beams(lens: Lens, angles: Sequence[float], azimuth: float, line_um: float) -
     for angle in angles:
         here, slope, jacobian = _followed(lens, (at, angle), azimuth, here, slope, line_um)
         half = 1.3 * float(np.linalg.norm(np.linalg.inv(jacobian), 2))
-        found.append(_fitted(lens, angle, azimuth, Beam(float(here[0]), float(here[1]), half), line_um))
+        found.append(_fitted(lens, angle, azimuth, Beam(float(here[0]), float(here[1]), half, half), line_um))
         at = angle
     return found
 
@@ -198,18 +201,22 @@ def _centred(lens: Lens, angle: float, azimuth: float, start: Array, line_um: fl
 
 
 def _fitted(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
-    """The least square around what passes, a coarse cell wider."""
+    """The least box around what passes, a coarse cell wider on every side; twice, for the second look is a finer one."""
+    return _tight(lens, angle, azimuth, _tight(lens, angle, azimuth, box, line_um), line_um)
+
+
+def _tight(lens: Lens, angle: float, azimuth: float, box: Beam, line_um: float) -> Beam:
     for _ in range(6):
         a, b = _mesh(box, COARSE)
         lit = _whole(np.isfinite(through(lens, *launched(lens, angle, azimuth, a.ravel(), b.ravel()), line_um).path), a.shape)
         if not lit.any():
             raise Refused(f"no light from {angle:.1f} degrees gets through")
-        a, b, cell = a.ravel()[lit], b.ravel()[lit], 2 * box.half / COARSE
-        if max(np.abs(a - box.a).max(), np.abs(b - box.b).max()) < box.half - cell:
+        a, b, cell, row = a.ravel()[lit], b.ravel()[lit], 2 * box.wide / COARSE, 2 * box.tall / COARSE
+        if np.abs(a - box.a).max() < box.wide - cell and np.abs(b - box.b).max() < box.tall - row:
             break
-        box = replace(box, half=1.6 * box.half)
+        box = replace(box, wide=1.6 * box.wide, tall=1.6 * box.tall)
     low, high = float(b.min()), float(b.max())
-    return Beam(box.a, (low + high) / 2, max(float(np.abs(a - box.a).max()), (high - low) / 2) + cell)
+    return Beam(box.a, (low + high) / 2, float(np.abs(a - box.a).max()) + cell, (high - low) / 2 + row)
 
 
 def _whole(passed: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool_]:
@@ -222,8 +229,8 @@ def _whole(passed: NDArray[np.bool_], shape: tuple[int, ...]) -> NDArray[np.bool
 def _mesh(box: Beam, across: int, half: bool = False) -> tuple[Array, Array]:
     """Cell middles of an even grid over the box, or over its half at ``a`` above the middle: equal light each."""
     even = 2 * math.ceil(across / 2)
-    places = 2 * box.half / even * (np.arange(even) - (even - 1) / 2)
-    a, b = np.meshgrid(box.a + (places[places > 0] if half else places), box.b + places, indexing="ij")
+    places = 2 / even * (np.arange(even) - (even - 1) / 2)
+    a, b = np.meshgrid(box.a + box.wide * (places[places > 0] if half else places), box.b + box.tall * places, indexing="ij")
     return a, b
 
 
@@ -232,8 +239,19 @@ def trace(lens: Lens, angle: float, line_um: float, across: int, box: Beam, azim
     only half the beam is traced; the azimuth is then 90 degrees (the field along y)."""
     a, b = _mesh(box if whole else replace(box, a=0.0), across, half=not whole)
     sent = through(lens, *launched(lens, angle, azimuth if whole else 90.0, a.ravel(), b.ravel()), line_um)
-    passed = sent.where(_whole(np.isfinite(sent.path), a.shape))
+    passed = replace(sent, step=_steps(sent, a.shape)).where(_whole(np.isfinite(sent.path), a.shape))
     return passed if whole else passed.mirrored()
+
+
+def _steps(rays: Rays, shape: tuple[int, ...]) -> Array:
+    """The largest difference of a ray's direction to that of a neighbour on the grid; 0 for a ray without any."""
+    found = np.zeros(shape)
+    for part in (rays.L.reshape(shape), rays.M.reshape(shape)):
+        for axis in (0, 1):
+            apart = np.nan_to_num(np.abs(np.diff(part, axis=axis)))
+            ahead, behind = ((slice(None), ends) if axis else (ends,) for ends in (slice(1, None), slice(None, -1)))
+            found[ahead], found[behind] = np.maximum(found[ahead], apart), np.maximum(found[behind], apart)
+    return found.ravel()
 
 
 def chief(lens: Lens, angle: float, azimuth: float, line_um: float) -> tuple[float, float]:
@@ -245,7 +263,7 @@ def chief(lens: Lens, angle: float, azimuth: float, line_um: float) -> tuple[flo
 
 def paths(lens: Lens, angle: float, box: Beam, line_um: float) -> list[list[tuple[float, float]]]:
     """The (z, y) of three rays of a beam at every surface, in mm: its rims and its middle, for a drawing."""
-    b = box.b + np.array([-0.9, 0.0, 0.9]) * box.half
+    b = box.b + np.array([-0.9, 0.0, 0.9]) * box.tall
     starts, direction = launched(lens, angle, 90.0, np.zeros(3), b)
     rays, _ = _sent(starts, direction, line_um)
     drawn: list[list[tuple[float, float]]] = [[], [], []]
