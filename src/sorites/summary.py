@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import io
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -136,12 +137,13 @@ def _points() -> pl.Expr:
     return pl.format("{}  [{}, {}]", number("value"), number("low"), number("high"))
 
 
-def _first_line(thing: Any) -> str:
-    return (inspect.getdoc(thing) or "").split("\n")[0]
+def _first_sentence(thing: Any) -> str:
+    paragraph = " ".join((inspect.getdoc(thing) or "").split("\n\n")[0].split())
+    return re.split(r"(?<=\.)\s+(?=[A-Z`])", paragraph)[0]
 
 
 def _listed_plain(registry: Registry[Any]) -> list[tuple[str, str]]:
-    return [(name, _first_line(registry.get(name))) for name in registry.names()]
+    return [(name, _first_sentence(registry.get(name))) for name in registry.names()]
 
 
 def _listed_shifts() -> list[tuple[str, str]]:

@@ -84,7 +84,8 @@ class mds(_Classes):
 
 @add_scorer
 class rmds(_Classes):
-    """The same less the squared distance to all training pictures as one Gaussian (Ren et al. 2021)."""
+    """Squared Mahalanobis distance to the nearest class mean, less that to all training pictures as one Gaussian
+    (Ren et al. 2021)."""
 
     def _background(self, moments: Moments) -> None:
         self._all = ball(moments.mean, moments.scatter(moments.mean), self.name)
