@@ -187,6 +187,10 @@ def test_list(say: Callable[..., Said]) -> None:
         (["run", "s.toml", "--model", "python:none:x"], "none"),
         (["metrics", "none", "accuracy"], "no predictions in none"),
         (["metrics", "none", "acuracy"], "no metric named 'acuracy'. Did you mean accuracy"),
+        (["run", "s.toml", "--scorer", "knn(q=3)"], "no parameter of scorer knn named 'q'. It has k, bank."),
+        (["run", "s.toml", "--scorer", "msp(q=3)"], "no parameter of scorer msp named 'q'. It has temperature."),
+        (["run", "tolerances", "--lenses", "x"], "no shift of the suite has an option 'lenses': decentre has tolerances"),
+        (["run", "s.toml", "--shift", "jpeg", "--severity", "100"], "jpeg: wanted a severity from 0 to 99"),
         (["show", "jpge", "x.png"], "no shift named 'jpge'"),
         (["show", "jpeg", "x.png"], "x.png: cannot be read as a picture: No such file"),
         (["show", "jpeg", "s.toml"], "s.toml: not a picture"),
@@ -211,6 +215,10 @@ def test_mistakes_about_a_run(say: Callable[..., Said]) -> None:
     say("run", "s.toml", "--out", "r")
     for words, said in [
         (["metrics", "r", "accuracy", "--by", "modle"], "no column named 'modle'. Did you mean model"),
+        (
+            ["metrics", "r", "lens_field", "--by", "foo"],
+            "no column named 'foo'. The columns are run_id, source, split, sample_id,",
+        ),
         (["metrics", "r", "accuracy", "--format", "xml"], "--format wants table, csv or json, got 'xml'"),
         (["metrics", "r", "accuracy", "--reference", "x"], "accuracy takes no reference model"),
         (["metrics", "r", "corruption_error", "--reference", "x"], "no model named 'x'"),

@@ -236,7 +236,7 @@ def test_a_suite_names_scorers_with_parameters() -> None:
     assert made.scorers == ("knn(k=10)", "energy", "vim", "ash_b(percentile=65)")
     with pytest.raises(SoritesError, match="scorer 'knn' stands twice"):
         parse({**SUITE.model_dump(), "scorers": ["knn", {"name": "knn", "k": 50}]}, "test")
-    with pytest.raises(SoritesError, match="no parameter of scorer knn named 'kk'. Did you mean k?"):
+    with pytest.raises(SoritesError, match="no parameter of scorer knn named 'kk'. Did you mean k. It has k, bank."):
         parse({**SUITE.model_dump(), "scorers": [{"name": "knn", "kk": 10}]}, "test")
     with pytest.raises(SoritesError, match="a scorer is a name or a table with one"):
         parse({**SUITE.model_dump(), "scorers": [{"k": 10}]}, "test")

@@ -208,7 +208,7 @@ def test_stops_that_do_not_exist(dial: Dial, error: str) -> None:
 
 def test_an_option_nobody_has_is_refused(suite: Suite) -> None:
     assert suite.override(options={"padding": None}) == suite
-    with pytest.raises(SoritesError, match="no shift of the suite has an option 'paddin'"):
+    with pytest.raises(SoritesError, match="has an option 'paddin': jpeg has none; contrast has none"):
         suite.override(options={"paddin": "zeros"})
 
 

@@ -166,7 +166,8 @@ def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
     defaults = {p.name: p.default for p in inspect.signature(SCORERS.get(name)).parameters.values()}
     wrong = sorted(given.keys() - defaults.keys())
     if wrong:
-        raise UnknownName(f"parameter of scorer {name}", wrong[0], defaults)
+        own = [key for key in defaults if key != "outputs"]
+        raise UnknownName(f"parameter of scorer {name}", wrong[0], own, f"It has {', '.join(own) or 'none'}.")
     told = ", ".join(f"{key}={value!r}" for key, value in sorted(given.items()) if value != defaults[key])
     return f"{name}({told})" if told else name
 

@@ -20,9 +20,6 @@ from sorites.errors import BadPicture, SoritesError, UnknownName
 MOST = 1 << 28
 """Pixels that a resized picture may have: 800 MB of them."""
 
-TRIAL = 96
-"""Side in px of the picture on which a severity is tried."""
-
 
 class _Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -101,9 +98,9 @@ class Dial(_Strict):
 
 
 def _tried(shift: Shift, severities: Sequence[float]) -> None:
-    """A severity above the published levels that the shift refuses is refused here, on a small picture, before any work."""
+    """A severity above the published levels that the shift refuses is refused here, on a picture of 96 px, before any work."""
     rng = np.random.default_rng(0)
-    small = rng.random((TRIAL, TRIAL, 3), np.float32)
+    small = rng.random((96, 96, 3), np.float32)
     for severity in severities:
         try:
             shift(small, severity, rng)
@@ -238,14 +235,19 @@ def _scorer_name(given: Any) -> Any:
 def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dial]:
     made, used = [], set[str]()
     for dial in dials:
-        makes = core.SHIFTS.get(dial.name).configure if options else None
-        own = {k: v for k, v in options.items() if makes is not None and k in inspect.signature(makes).parameters}
+        own = {k: v for k, v in options.items() if k in _options_of(dial)}
         used |= own.keys()
         made.append(dial.model_copy(update={"options": {**dial.options, **own}}))
     if options.keys() - used:
         key = min(options.keys() - used)
-        raise SoritesError(f"no shift of the suite has an option {key!r} ({', '.join(d.name for d in dials) or 'it names none'})")
+        have = "; ".join(f"{dial.name} has {', '.join(_options_of(dial)) or 'none'}" for dial in dials) or "it names no shift"
+        raise SoritesError(f"no shift of the suite has an option {key!r}: {have}")
     return made
+
+
+def _options_of(dial: Dial) -> list[str]:
+    makes = core.SHIFTS.get(dial.name).configure
+    return [] if makes is None else list(inspect.signature(makes).parameters)
 
 
 def builtin_suites() -> list[str]:

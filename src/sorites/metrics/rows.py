@@ -41,7 +41,7 @@ def ask(table: Table, by: Sequence[str], refuse: Collection[str] = (), output: s
     keys = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     for key in keys:
         if key not in columns:
-            raise UnknownName("column", key, columns)
+            raise UnknownName("column", key, columns, f"The columns are {', '.join(columns)}.")
         if key in refuse:
             raise SoritesError(f"this metric cannot be grouped by {key!r}: it runs over all of them. Leave it out of by.")
     rows = lazy.filter((pl.col("output") == output) & pl.col("valid").fill_null(True))
