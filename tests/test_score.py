@@ -105,6 +105,14 @@ def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path)
     assert not list(tmp_path.rglob("*--energy.parquet"))
 
 
+def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
+    run("few", scorers=["msp"], fit=Source("familiar", made.pictures("f", 10)))
+    with pytest.raises(SoritesError, match="scorer vim: wanted more training pictures than its 12 main directions, got 10"):
+        score(tmp_path / "few", ["mds", "vim", "energy"])
+    assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]
+    assert "scored" not in read_info(tmp_path / "few")
+
+
 def test_the_verb(run: Run, tmp_path: Path) -> None:
     from typer.testing import CliRunner
 

@@ -23,16 +23,24 @@ KEEP = "type the run's command again with --keep-features"
 
 
 def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
-    """Add the ``ood`` rows of scorers to a run folder; says how many rows each brought, 0 where all were there."""
+    """Add the ``ood`` rows of scorers to a run folder; says how many rows each brought, 0 where all were there.
+
+    All are fitted before the first row is written: where one cannot be, nothing is added.
+    """
     folder = Path(run)
     info = folders.read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
     added = dict.fromkeys(names, 0)
     with folders.locked(folder):
         shards = {model: _shards(folder, model) for model in info["models"]}
-        for name in [name for name in names if name not in info["suite"]["scorers"]]:
+        new = [name for name in names if name not in info["suite"]["scorers"]]
+        for name in new:
             _refuse(folder, name, core.scorer(name), shards)
-            added[name] = sum(_of_model(folder, name, model, mine) for model, mine in shards.items())
+        todo = {(name, model): _todo(folder, name, mine) for name in new for model, mine in shards.items()}
+        ready = {(name, model): _ready(folder, name, model) for (name, model), mine in todo.items() if mine}
+        for (name, model), scorer in ready.items():
+            added[name] += sum(_of_shard(folder, name, scorer, shard) for shard in todo[name, model])
+        for name in new:
             _record(folder, name)
     return added
 
@@ -67,17 +75,20 @@ def _refuse(folder: Path, name: str, scorer: Scorer, shards: dict[str, list[Path
             raise SoritesError(f"{name} needs {WORDS['head']}, and {folder} holds none of {model}")
 
 
-def _of_model(folder: Path, name: str, model: str, shards: Sequence[Path]) -> int:
-    todo = [shard for shard in shards if not folders.scores(folder, shard.stem, name).exists()]
-    if not todo:
-        return 0
+def _todo(folder: Path, name: str, shards: Sequence[Path]) -> list[Path]:
+    return [shard for shard in shards if not folders.scores(folder, shard.stem, name).exists()]
+
+
+def _ready(folder: Path, name: str, model: str) -> Scorer:
+    """The scorer for one model, fitted where it is to be."""
     head = fitting.read_head(folder, model)
     scorer: Any = core.scorer(name)
     if "training" in needs(scorer):
         fitting.fit(scorer, folder, model, head)
     elif hasattr(scorer, "fit"):
         scorer.fit((), head)
-    return sum(_of_shard(folder, name, scorer, shard) for shard in todo)
+    made: Scorer = scorer
+    return made
 
 
 def _of_shard(folder: Path, name: str, scorer: Scorer, shard: Path) -> int:
