@@ -68,6 +68,13 @@ def test_help_is_quick_to_load_and_names_every_verb() -> None:
         assert f" {verb} " in done.stdout
 
 
+def test_a_run_with_nothing_left_to_do_says_so(say: Callable[..., Said]) -> None:
+    assert "wrote 18 rows to r/predictions" in say("run", "s.toml", "--out", "r")[1]
+    out = say("run", "s.toml", "--out", "r")[1]
+    assert "nothing left to do; 18 rows in r/predictions" in out
+    assert "wrote" not in out
+
+
 def test_version(say: Callable[..., Said]) -> None:
     assert say("--version") == (0, f"{sorites.__version__}\n", "")
 

@@ -107,7 +107,7 @@ def run(
     """Evaluate models under a suite's shifts. Typed again, it goes on where it stopped."""
     from sorites import plan as plans
     from sorites import runner
-    from sorites.progress import bars
+    from sorites.progress import bars, noted
     from sorites.summary import said
 
     plain = {
@@ -129,9 +129,12 @@ def run(
         typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
     elif plan.fit:
         typer.echo(f"outputs of {len(plan.fit)} training pictures will take {runner.training_bytes(plan) / 1e6:.1f} MB", err=True)
+    done: list[str] = []
     with bars() as bar:
-        folder = runner.execute(plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
-    said(folder)
+        folder = runner.execute(
+            plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, done)
+        )
+    said(folder, worked=bool(done))
 
 
 @app.command()

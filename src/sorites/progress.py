@@ -10,6 +10,16 @@ Bar = Callable[[str, int], Tick]
 """Opens a bar of so many steps and gives the function that advances it."""
 
 
+def noted(bar: Bar, opened: list[str]) -> Bar:
+    """The same bars; what each was opened for is kept in ``opened``, which stays empty where there was nothing to do."""
+
+    def open_(what: str, steps: int) -> Tick:
+        opened.append(what)
+        return bar(what, steps)
+
+    return open_
+
+
 @contextmanager
 def bars() -> Iterator[Bar]:
     from rich.console import Console

@@ -101,7 +101,7 @@ def _drawn(frame: pl.DataFrame) -> str:
     return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
 
 
-def said(folder: Path, say: Callable[[str], None] = print) -> None:
+def said(folder: Path, say: Callable[[str], None] = print, worked: bool = True) -> None:
     """How a run went: the headline a model, what failed, what was written, what to type next."""
     say(printed(headline(folder), "table"))
     table = read(folder)
@@ -110,7 +110,8 @@ def said(folder: Path, say: Callable[[str], None] = print) -> None:
     if errors:
         first = table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
         say(f"{errors} rows are errors, kept as such and left out of every mean; the first, {first[0]}: {first[1]}")
-    say(f"wrote {rows} rows to {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
+    what = f"wrote {rows} rows to" if worked else f"nothing left to do; {rows} rows in"
+    say(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     say(f"next: sorites report {folder}   or   sorites metrics {folder} accuracy --by model,shift")
 
 
