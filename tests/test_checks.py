@@ -123,6 +123,12 @@ def test_a_sound_suite_says_what_it_will_do(tmp_path: Path, photos: Path) -> Non
     assert said[4:] == ["models: lite0", f"next: sorites run {path}"]
 
 
+def test_a_suite_that_judges_its_own_training_pictures_is_told(tmp_path: Path, photos: Path) -> None:
+    text = f'limit = 3\nscorers = ["mds"]\nfit = {{source = "folder:{photos}"}}\n'
+    said = check(suite_file(tmp_path, photos, text)).splitlines()
+    assert "note: 3 of the 20 training pictures are also judged: their strangeness is too low" in said
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

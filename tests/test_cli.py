@@ -75,6 +75,14 @@ def test_a_run_with_nothing_left_to_do_says_so(say: Callable[..., Said]) -> None
     assert "wrote" not in out
 
 
+def test_a_fit_on_the_pictures_under_test_is_told(say: Callable[..., Said], photos: Path) -> None:
+    note = "note: 3 of the 20 training pictures are also judged: their strangeness is too low"
+    for scorer, told in (("knn(k=2)", True), ("energy", False)):
+        code, _, err = say("run", "s.toml", "--model", "lite0", "--scorer", scorer, "--fit", f"folder:{photos}", "--level", "1")
+        assert code == 0, err
+        assert (note in err.splitlines()) is told
+
+
 def test_version(say: Callable[..., Said]) -> None:
     assert say("--version") == (0, f"{sorites.__version__}\n", "")
 

@@ -173,6 +173,17 @@ def test_too_few_training_pictures_are_refused_before_any_is_looked_at(run: Run,
     assert not (tmp_path / "run").exists()
 
 
+def test_training_pictures_that_are_judged_too_are_told(asked: Source, familiar: Source) -> None:
+    def said(source: str, fit: str, known: Source) -> str:
+        suite = SUITE.override(source=source, fit={"source": fit}, limit=15)
+        return fitting.judged_too(plan.make(suite, asked, fit=known))
+
+    assert said("asked", "familiar", familiar) == ""
+    assert said("asked", "asked", asked) == "note: 15 of the 20 training pictures are also judged: their strangeness is too low"
+    assert said("folder:a", "folder:./a", asked).startswith("note: 15 of the 20")
+    assert said("folder:a", "folder:b", asked) == ""
+
+
 def test_what_a_model_does_not_show_is_refused_by_name(run: Run, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"react needs the model's last linear layer, which bare does not show"):
         run(models=[linear("bare", head=False)])

@@ -10,8 +10,10 @@ from typing import Any
 import polars as pl
 
 from sorites import core, table
+from sorites import plan as plans
 from sorites.core import MODELS, SHIFTS, SOURCES, split_spec
 from sorites.errors import SoritesError
+from sorites.fitting import judged_too
 from sorites.folder import read_info, read_manifest, slug
 from sorites.labels import labels
 from sorites.suite import builtin_suites, load
@@ -42,6 +44,8 @@ def check_suite(spec: str) -> str:
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
     lines += [f"shift {name}: {', '.join(map(str, at))}{_unit(name)}" for name, at in stops.items()]
+    if suite.fit and (note := judged_too(plans.make(suite.model_copy(update={"models": ()}), source))):
+        lines.append(note)
     lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
     return "\n".join(lines)
 

@@ -107,6 +107,7 @@ def run(
     """Evaluate models under a suite's shifts. Typed again, it goes on where it stopped."""
     from sorites import plan as plans
     from sorites import runner
+    from sorites.fitting import judged_too
     from sorites.progress import bars, noted
     from sorites.summary import said
 
@@ -129,6 +130,8 @@ def run(
         typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
     elif plan.fit:
         typer.echo(f"outputs of {len(plan.fit)} training pictures will take {runner.training_bytes(plan) / 1e6:.1f} MB", err=True)
+    if note := judged_too(plan):
+        typer.echo(note, err=True)
     done: list[str] = []
     with bars() as bar:
         folder = runner.execute(

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import folder as folders
-from sorites.core import CLEAN, Model, Outputs, Sample, Scorer
+from sorites.core import CLEAN, Model, Outputs, Sample, Scorer, split_spec
 from sorites.errors import SoritesError
 from sorites.interrupts import leave_if_asked
 from sorites.look import GREY, batches, is_framed, verdicts
@@ -52,6 +52,22 @@ def refuse_unfitted(plan: Plan) -> None:
     for scorer in plan.scorers.values():
         if "training" in needs(scorer) and hasattr(scorer, "enough"):
             scorer.enough(len(plan.fit))
+
+
+def judged_too(plan: Plan) -> str:
+    """A warning in words where training pictures that a scorer remembers are under test as well; empty where none is."""
+    fit = plan.suite.fit if any("training" in needs(scorer) for scorer in plan.scorers.values()) else None
+    judged = {sample.id for group in plan.groups.values() for sample in group}
+    both = sum(sample.id in judged for sample in plan.fit)
+    if fit is None or not both or _place(fit.source) != _place(plan.suite.source):
+        return ""
+    return f"note: {both} of the {len(plan.fit)} training pictures are also judged: their strangeness is too low"
+
+
+def _place(spec: str) -> tuple[str, Path | None]:
+    """A source by its name and where it reads from, however that is spelled."""
+    name, argument = split_spec(spec)
+    return name, Path(argument).resolve() if argument else None
 
 
 def units(plan: Plan) -> list[Unit]:
