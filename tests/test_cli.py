@@ -83,6 +83,20 @@ def test_a_fit_on_the_pictures_under_test_is_told(say: Callable[..., Said], phot
         assert (note in err.splitlines()) is told
 
 
+def test_an_empty_answer_says_what_was_asked(say: Callable[..., Said]) -> None:
+    say("run", "s.toml", "--shift", "jpeg", "--scorer", "energy", "--out", "r")
+    code, out, err = say("metrics", "r", "lens_field", "--format", "csv")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert err.startswith("no rows. lens_field asks: ")
+    assert err.endswith(" This run holds nothing of that, asked in this way.\n")
+    _, out, err = say("metrics", "r", "ood", "--format", "csv")
+    assert len(out.splitlines()) == 6
+    assert err.startswith("every value is null, n up to 18. ood asks: AUROC")
+    assert "none is strange; to ask of those that the model gets wrong: --framework model-specific" in err
+    assert "to ask of those" not in say("metrics", "r", "ood", "--framework", "model-specific")[2]
+    assert say("metrics", "r", "accuracy")[2] == ""
+
+
 def test_version(say: Callable[..., Said]) -> None:
     assert say("--version") == (0, f"{sorites.__version__}\n", "")
 

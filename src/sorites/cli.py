@@ -13,6 +13,7 @@ from sorites.cli_options import shift_options
 from sorites.kernels_cli import app as kernels_app
 from sorites.lens_cli import app as lens_app
 from sorites.measure_cli import decompose_app, degrees, measure
+from sorites.metrics_cli import metrics
 from sorites.score_cli import score
 
 if TYPE_CHECKING:
@@ -140,29 +141,7 @@ def run(
     said(folder, worked=bool(done))
 
 
-@app.command()
-def metrics(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help='See "sorites list metrics".')],
-    by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="Columns to group by.")] = None,
-    reference: Annotated[
-        str | None, typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to.")
-    ] = None,
-    framework: Annotated[
-        str | None,
-        typer.Option("--framework", metavar="NAME", help="Who is strange: semantic, model-specific, combined or graded."),
-    ] = None,
-    option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the metric; may be repeated.")
-    ] = None,
-    format: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")] = "table",
-) -> None:
-    """Ask one question of a run's table."""
-    from sorites.summary import ask, options, printed
-
-    asked = options([*(option or ()), *([f"framework={framework}"] if framework else ())])
-    columns = [name.strip() for name in by.split(",")] if by else None
-    typer.echo(printed(ask(run, metric, columns, reference, asked), format), nl=False)
+app.command()(metrics)
 
 
 @app.command()

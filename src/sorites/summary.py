@@ -60,6 +60,19 @@ def _option(metric: str, question: Callable[..., Any], name: str, text: str) -> 
         raise SoritesError(f"the option {name} of {metric} wants {wanted}, got {text!r}") from None
 
 
+def empty(answer: pl.DataFrame, metric: str, asked: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Why there is nothing in an answer, in words; no words where there is something."""
+    about = _first_sentence(METRICS.get(metric))
+    if answer.is_empty():
+        return f"no rows. {metric} asks: {about} This run holds nothing of that, asked in this way."
+    if "value" not in answer.columns or answer["value"].null_count() < answer.height:
+        return ""
+    said = f"every value is null, n up to {max(answer['n'].to_list())}. {metric} asks: {about}"
+    if "strange" in answer.columns and not answer["strange"].sum() and asked.get("framework") != "model-specific":
+        return f"{said} Of these pictures none is strange; to ask of those that the model gets wrong: --framework model-specific"
+    return said
+
+
 def options(texts: Sequence[str]) -> dict[str, str]:
     """``["min_n=20"]`` as names and texts."""
     for text in texts:
