@@ -211,8 +211,8 @@ def test_a_negative_lens_is_refused() -> None:
 
 def test_a_blur_beyond_the_window_is_refused() -> None:
     far = build(singlet(f_number=2.0))
-    far.focus_mm = 6.0
-    with pytest.raises(Refused, match="of its light falls within 1024 um"):
+    far.focus_mm = 12.0
+    with pytest.raises(Refused, match="of its light falls within 2048 um"):
         blur(far, focus="file")
 
 

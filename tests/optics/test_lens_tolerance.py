@@ -197,4 +197,4 @@ def test_what_cannot_be_moved_is_named() -> None:
     with pytest.raises(SoritesError, match="got 'shear' and 1"):
         moved(lens, 1, "shear", 1.0)
     with pytest.raises(Refused, match="ask for smaller stops"):
-        built(replace(lens), 3.0, 3, "spacing", [6000.0], 0.7)
+        built(replace(lens), 3.0, 3, "spacing", [12000.0], 0.7)
