@@ -7,6 +7,7 @@ from scipy import ndimage
 from scipy.special import j1
 
 from sorites.core import Image, shift
+from sorites.errors import SoritesError
 from sorites.rng import rng_for
 from sorites.shifts.blur import disk
 
@@ -63,3 +64,9 @@ def test_defocus_equals_a_direct_filter_mirrored_at_the_border(photo: Image, rad
 def test_defocus_of_one_pixel_is_that_pixel() -> None:
     image = np.full((1, 1, 3), 0.25, np.float32)
     np.testing.assert_allclose(shift("defocus_disk")(image, 3, rng_for(0, "a", "defocus_disk")), image, atol=1e-6)
+
+
+@pytest.mark.parametrize(("name", "most"), [("defocus_disk", 500), ("gaussian_blur", 125)])
+def test_a_kernel_that_would_take_gigabytes_is_refused(name: str, most: float) -> None:
+    with pytest.raises(SoritesError, match=f"{name}: wanted a severity from 0 to {most} .px., got 12000.0"):
+        shift(name)(np.zeros((32, 32, 3), np.float32), 12_000, np.random.default_rng(0))

@@ -23,6 +23,9 @@ from sorites.shifts.fields import gaussian_taps
 SMALL = 10
 """Disks up to this radius in px are laid on one array size, so that a sweep shares one transform."""
 
+WIDEST = 500
+"""px from the middle of a kernel to its edge, at most: a wider one would take gigabytes."""
+
 
 @functools.lru_cache(maxsize=64)
 def _published_disk(radius: int) -> NDArray[np.float64]:
@@ -65,7 +68,7 @@ def defocus_disk(image: Image, severity: float, rng: np.random.Generator) -> Ima
 
 @defocus_disk.sweeper
 def _defocus(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
-    check("defocus_disk", severities, math.inf, "px")
+    check("defocus_disk", severities, WIDEST, "px")
     for _, group in itertools.groupby(severities, key=lambda radius: max(SMALL, math.ceil(radius))):
         for blurred in convolve(image, map(_kernel, group), "reflect"):
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
@@ -96,7 +99,7 @@ def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Im
 
 @gaussian_blur.sweeper
 def _gaussian_sweep(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
-    check("gaussian_blur", severities, math.inf, "px")
+    check("gaussian_blur", severities, WIDEST / 4, "px")
     for reach, group in itertools.groupby(severities, key=_reach):
         wide = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
         for blurred in convolve(wide, map(_gaussian, group), "zeros"):
