@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -58,3 +59,12 @@ def tiny() -> Callable[..., Model]:
         return Model(name, forward, labels=CLASSES, version="1")
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tracer() -> None:
+    """Skip where the ray tracer is not installed; its import takes seconds and warns."""
+    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from pathlib import Path
 
 import numpy as np
@@ -36,14 +35,6 @@ def zmx(f_number: float = 5.0, crown: str = "N-SK16", factors: str = "", unit: s
         named = f" GLAS {glass.replace('N-SK16', crown)} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else ""
         head += f"SURF {i}\n{stop} TYPE STANDARD\n CURV {bent * scale} 0 0 0 0\n DISZ {thick / scale}\n{named}"
     return head + "SURF 7\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
-
-
-@pytest.fixture(scope="module")
-def traced() -> None:
-    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
 
 
 def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path) -> None:
@@ -109,7 +100,7 @@ def test_what_the_ray_tracer_chokes_on_is_a_row(tmp_path: Path, monkeypatch: pyt
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.usefixtures("traced")
+@pytest.mark.usefixtures("tracer")
 class TestTraced:
     def test_two_processes_give_what_one_gives_and_twins_are_set_aside(self, tmp_path: Path) -> None:
         (tmp_path / "wide.zmx").write_text(zmx(), encoding="utf-16")

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 
 import pytest
@@ -30,11 +29,8 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("tracer")
 def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
-    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
     words = ["CookeTriplet", "--of", "decentre", "--stops", "5,40", "--field", "0.5", "--out", str(tmp_path), "--format", "csv"]
     done = runner.invoke(app, ["lens", "tolerance", *words])
     assert done.exit_code == 0, done.output

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import shutil
-import warnings
 from dataclasses import replace
 from pathlib import Path
 
@@ -136,11 +135,8 @@ def test_the_sheet_has_a_row_a_stop() -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 @every_kind
+@pytest.mark.usefixtures("tracer")
 def test_the_tolerances_that_come_with_us_are_what_tracing_gives(kind: str) -> None:
-    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
     held = tolerances.load(own(kind))
     fresh = tolerances.trace(held.about["lens"], kind, held.stops[1:], held.about["field"])
     assert fresh.about["element"] == held.about["element"]

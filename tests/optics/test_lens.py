@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -18,15 +17,7 @@ from sorites.optics.lens_file import Glass, Prescription, Refused, Surface
 from sorites.optics.lens_psf import gathered, inside, psf, rays_across
 from sorites.optics.lens_rays import COARSE, Rays, beams, chief, launched, through, trace
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tracer() -> None:
-    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("tracer")]
 
 
 def singlet(f_number: float = 8.0, glass: Glass | None = None, focal: float = 50.0) -> Prescription:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -19,17 +18,9 @@ from sorites.optics.lens_psf import psf
 from sorites.optics.lens_rays import COARSE, beams, chief, launched, through, trace
 from sorites.optics.lens_tolerance import AZIMUTHS, built, designed, elements, harm, looks, moved, worst
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("tracer")]
 GLASS = Glass("", 1.6, 60.0)
 Array = NDArray[np.float64]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _tracer() -> None:
-    pytest.importorskip("finufft", reason="needs: pip install 'sorites[lens]'")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
 
 
 def index() -> float:
