@@ -11,8 +11,9 @@ import numpy as np
 import polars as pl
 from scipy.stats import pearsonr, spearmanr
 
-from sorites import core, es_grid, plan
+from sorites import core, es_grid
 from sorites.core import to_image, to_picture
+from sorites.pipeline import plan
 from sorites.rng import rng_for
 from sorites.suite import Frame
 

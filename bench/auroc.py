@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sorites.metrics import separation
+from sorites.metrics import _separation as separation
 
 HALF, TURNS = 500_000, 7
 

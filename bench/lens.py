@@ -16,9 +16,9 @@ def _psfs() -> tuple[float, float]:
     """CPU seconds of one PSF, theirs and ours, both with their rays traced; theirs compiled before."""
     from optiland.psf import HuygensPSF
 
-    from sorites.optics.lens import D_LINE_UM, objective
-    from sorites.optics.lens_psf import psf
-    from sorites.optics.lens_rays import beams, trace
+    from sorites.optics.tracing.lens import D_LINE_UM, objective
+    from sorites.optics.tracing.psf import psf
+    from sorites.optics.tracing.rays import beams, trace
 
     lens = objective("CookeTriplet")
     angle = 0.7 * lens.field_deg
@@ -37,8 +37,8 @@ def _psfs() -> tuple[float, float]:
 
 def _lenses() -> list[float]:
     """CPU seconds of whole lenses: 13 positions x 3 colours, focus, MTF, matching and fits."""
-    from sorites.lens_import import made
-    from sorites.optics.lens import objective
+    from sorites.lenses.trace import made
+    from sorites.optics.tracing.lens import objective
 
     taken = []
     for name in ("DoubleGauss", "TessarLens", "ReverseTelephoto"):
@@ -50,8 +50,8 @@ def _lenses() -> list[float]:
 
 def _batch(processes: int) -> float:
     """Seconds on the clock of twelve lenses. A process imports the ray tracer first, which counts."""
-    from sorites.lens_batch import trace_all
-    from sorites.optics.lens import OBJECTIVES
+    from sorites.lenses.batch import trace_all
+    from sorites.optics.tracing.lens import OBJECTIVES
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()
@@ -63,8 +63,8 @@ def _photo() -> tuple[float, float]:
     """CPU seconds of a 12-megapixel picture: through a lens with the blur of every place, and by one kernel in one bare FFT."""
     from scipy import fft
 
-    from sorites import lenses
-    from sorites.lens_photo import through
+    from sorites.datasets.lens_photo import through
+    from sorites.lenses import store as lenses
 
     entry = lenses.load(lenses.builtin(), "CookeTriplet")
     picture = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
@@ -82,7 +82,7 @@ def _photo() -> tuple[float, float]:
 
 
 def run() -> list[tuple[str, float, str]]:
-    from sorites.optics.lens import tracer
+    from sorites.optics.tracing.lens import tracer
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

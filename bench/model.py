@@ -16,7 +16,7 @@ def run() -> list[tuple[str, float, str]]:
     import torch
 
     from sorites import core
-    from sorites.models.export import one_thread, probe
+    from sorites.models._export import one_thread, probe
     from sorites.models.lite import load
 
     model, network = core.model("lite0"), load(0)

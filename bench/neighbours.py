@@ -17,7 +17,7 @@ QUERIES, WIDE = 20_000, 256
 _ASK = """
 import json, resource, sys, time
 import numpy as np
-from sorites.measures.neighbours import COLUMNS, ROWS, kth_distance
+from sorites.measures._neighbours import COLUMNS, ROWS, kth_distance
 what, size, queries, wide = sys.argv[1], *map(int, sys.argv[2:])
 rng = np.random.default_rng(0)
 bank = rng.standard_normal((size, wide), dtype=np.float32)

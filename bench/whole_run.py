@@ -13,8 +13,8 @@ from statistics import median
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites import plan, runner
 from sorites.core import Model, model
+from sorites.pipeline import plan, runner
 from sorites.suite import Suite
 
 SAMPLES, WORKERS, ROUNDS = 64, 2, 3

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
         shift,
         source,
     )
-    from sorites.dataset import build
+    from sorites.datasets.build import build
     from sorites.errors import SoritesError
-    from sorites.runner import run
+    from sorites.pipeline.runner import run
+    from sorites.reports.report import report
     from sorites.table import read
-    from sorites.views import report
 
 __version__ = "0.2.0"
 
@@ -37,11 +37,11 @@ _HOMES = {
         "Attr", "Box", "Model", "Outputs", "Sample", "Setting", "Shift", "Source",
         "add_metric", "add_model", "add_scorer", "add_shift", "add_source", "model", "scorer", "shift", "source",
     ),
-    "sorites.dataset": ("build",),
+    "sorites.datasets.build": ("build",),
     "sorites.errors": ("SoritesError",),
-    "sorites.runner": ("run",),
+    "sorites.pipeline.runner": ("run",),
     "sorites.table": ("read",),
-    "sorites.views": ("report",),
+    "sorites.reports.report": ("report",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

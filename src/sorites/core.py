@@ -11,7 +11,8 @@ from typing import Any
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
-from sorites.nouns import (
+from sorites.registry import Registry
+from sorites.types import (
     CLEAN,
     Apply,
     Attr,
@@ -31,7 +32,6 @@ from sorites.nouns import (
     to_image,
     to_picture,
 )
-from sorites.registry import Registry
 
 __all__ = [
     "CLEAN",

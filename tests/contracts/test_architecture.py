@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import ast
+import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.contracts import arrows
 
 import sorites
 
 ROOT = Path(sorites.__file__).parent
-ROOMS = ("shifts", "sources", "measures", "models", "scorers", "metrics")
-ABOVE = {
-    "plan",
-    "runner",
-    "shots",
-    "look",
-    "refine",
-    "folder",
-    "dataset",
-    "summary",
-    "checks",
-    "views",
-    "cli",
-    "engines",
-    "reports",
-}
 HEAVY = (
     "torch",
     "torchvision",
@@ -54,15 +41,9 @@ def each(*rooms: str) -> pytest.MarkDecorator:
 every_file = each()
 
 
-def imports(tree: ast.AST, path: Path) -> Iterator[str]:
-    """Full names of all modules and members that some part of a file imports."""
-    here = ("sorites", *path.relative_to(ROOT).parent.parts)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = ".".join([*here[: len(here) - node.level + 1], node.module or ""]).strip(".") if node.level else node.module
-            yield from (f"{base}.{alias.name}" for alias in node.names)
+def imported(tree: ast.AST, path: Path) -> Iterator[str]:
+    """Yield the full names of all modules and members that some part of a file imports."""
+    return arrows.names(tree, ("sorites", *path.relative_to(ROOT).parent.parts))
 
 
 def at_import(tree: ast.Module) -> ast.Module:
@@ -84,48 +65,80 @@ def parsed(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-@each(*ROOMS)
-def test_plug_in_rooms_know_neither_each_other_nor_what_runs_them(path: Path) -> None:
-    room = path.relative_to(ROOT).parts[0]
-    reached = {name.split(".")[1] for name in imports(parsed(path), path) if name.startswith("sorites.")}
-    assert not reached & (set(ROOMS) - {room}), f"{path.name} reaches into another room"
-    assert not reached & ABOVE, f"{path.name} reaches up"
+def test_imports_point_one_way() -> None:
+    assert arrows.forbidden(ROOT) == []
+
+
+def test_no_import_goes_round_in_a_circle() -> None:
+    assert arrows.cycles(ROOT) == []
+
+
+@pytest.mark.parametrize(
+    ("where", "line", "complaint"),
+    [
+        ("shifts/blur.py", "from sorites.models import lite", "sorites.shifts.blur imports sorites.models.lite"),
+        (
+            "models/lite.py",
+            "def f():\n    from sorites.pipeline import plan",
+            "sorites.models.lite imports sorites.pipeline.plan",
+        ),
+        ("engines/local.py", "from sorites.pipeline.plan import Unit", "sorites.engines.local imports sorites.pipeline.plan"),
+        ("reports/page.py", "import sorites.datasets.build", "sorites.reports.page imports sorites.datasets.build"),
+        ("table.py", "from sorites.suite import Suite", "sorites.table imports sorites.suite"),
+        ("attic/box.py", "", "the room attic has no layer"),
+        ("loose.py", "", "the module loose has no place in the root's order"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path: Path, where: str, line: str, complaint: str) -> None:
+    tree = tmp_path / "sorites"
+    shutil.copytree(ROOT, tree, ignore=shutil.ignore_patterns("__pycache__", "*.safetensors", "*.npy"))
+    (tree / where).parent.mkdir(exist_ok=True)
+    with (tree / where).open("a", encoding="utf-8") as file:
+        file.write(f"\n{line}\n")
+    assert complaint in arrows.forbidden(tree)
+
+
+def test_a_cycle_inside_functions_is_found(tmp_path: Path) -> None:
+    for name, other in (("a", "b"), ("b", "a")):
+        (tmp_path / f"{name}.py").write_text(f"def f():\n    from sorites import {other}\n")
+    assert arrows.cycles(tmp_path) == [["sorites.a", "sorites.b"]]
+
+
+def test_at_most_fourteen_modules_lie_flat() -> None:
+    assert len(list(ROOT.glob("*.py"))) <= 14
+
+
+@each(*arrows.PLUG_INS)
+def test_what_registers_nothing_starts_with_an_underscore(path: Path) -> None:
+    calls = {ast.unparse(node.func) for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)}
+    marks = {ast.unparse(d) for n in ast.walk(parsed(path)) for d in getattr(n, "decorator_list", ())} | calls
+    registers = any(re.search(r"(^|\.)add_\w+$|^[A-Z]+\.add$", mark) for mark in marks)
+    assert registers or path.name.startswith("_")
 
 
 @each("optics")
 def test_optics_is_physics_alone(path: Path) -> None:
     """NumPy and SciPy, apart from the ray tracer behind a lens file and the JPEG codec inside a camera."""
     allowed = {"numpy", "scipy", "sorites", *sys.stdlib_module_names}
-    allowed |= {"lens.py": {"optiland"}, "lens_psf.py": {"finufft"}, "develop.py": {"PIL"}}.get(path.name, set())
-    names = set(imports(parsed(path), path))
+    extra = {"tracing/lens.py": {"optiland"}, "tracing/psf.py": {"finufft"}, "develop.py": {"PIL"}}
+    allowed |= extra.get(path.relative_to(ROOT / "optics").as_posix(), set())
+    names = set(imported(parsed(path), path))
     assert {name.split(".")[0] for name in names} <= allowed
     inside = {name for name in names if name.startswith("sorites.")}
-    assert all(name.startswith(("sorites.optics", "sorites.errors", "sorites.cache")) for name in inside), inside
+    assert all(name.startswith(("sorites.optics", "sorites.errors", "sorites.files")) for name in inside), inside
 
 
 @every_file
 def test_heavy_libraries_are_imported_where_they_are_used(path: Path) -> None:
-    names = {name.split(".")[0] for name in imports(at_import(parsed(path)), path)}
+    names = {name.split(".")[0] for name in imported(at_import(parsed(path)), path)}
     assert not names & set(HEAVY)
 
 
 def test_importing_the_rooms_is_cheap() -> None:
-    rooms = [f"sorites.{room}" for room in (*ROOMS, "optics", "suite", "runner", "dataset", "summary", "checks", "cli")]
+    rooms = [arrows.module_name(path, ROOT) for path in FILES if path.parent.name != "sections"]
     code = f"import sys, {', '.join(rooms)}; print(sorted(set({HEAVY!r}) & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert (done.stdout, done.stderr) == ("[]\n", "")
-
-
-def test_the_core_comes_first() -> None:
-    """core <- table <- rooms <- plan and the rest: nothing below imports what stands above it, when it is imported."""
-    below = {
-        "errors": set(), "rng": set(), "cache": set(), "registry": {"errors"}, "labels": {"errors"}, "table": {"errors"},
-        "nouns": set(), "core": {"errors", "registry", "labels", "nouns"}, "progress": set(),
-    }  # fmt: skip
-    for name, allowed in below.items():
-        path = ROOT / f"{name}.py"
-        reached = {n.split(".")[1] for n in imports(at_import(parsed(path)), path) if n.startswith("sorites.")}
-        assert reached <= allowed, f"{name} imports {reached - allowed}"
 
 
 @every_file

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites import core, plan
+from sorites import core
 from sorites.core import SOURCES, Source
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
+from sorites.pipeline import plan
 from sorites.suite import Suite
 
 SLOW = {"stamps", "cifar"}

@@ -5,9 +5,9 @@ import time
 
 import pytest
 
+from sorites.engines.interrupts import leave_if_asked
 from sorites.engines.local import local
-from sorites.interrupts import leave_if_asked
-from sorites.plan import Unit
+from sorites.pipeline.plan import Unit
 
 UNITS = [Unit("s", start, start + 1) for start in range(6)]
 

@@ -9,9 +9,9 @@ from scipy.linalg import subspace_angles
 from scipy.stats import ortho_group
 
 from sorites.errors import SoritesError
-from sorites.measures.decompose import Split, Training, decompose, triplet_loss
-from sorites.measures.texts import triplets
-from sorites.measures.zero_shot import accuracies
+from sorites.measures._decompose import Split, Training, decompose, triplet_loss
+from sorites.measures._texts import triplets
+from sorites.measures._zero_shot import accuracies
 
 WIDE = 16
 LABELS, LOOKS = [f"thing{i}" for i in range(24)], [[f"look{i} {{}}"] for i in range(24)]

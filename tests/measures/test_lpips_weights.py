@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.measures.lpips_weights import ArraysOnly, alexnet
+from sorites.measures._lpips_weights import ArraysOnly, alexnet
 
 
 class Trap:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
 from sorites.errors import SoritesError
-from sorites.measures import neighbours
-from sorites.measures.neighbours import directions, kth_distance
+from sorites.measures import _neighbours as neighbours
+from sorites.measures._neighbours import directions, kth_distance
 
 
 def points(n: int, d: int = 16, seed: int = 0) -> np.ndarray:

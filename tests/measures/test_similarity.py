@@ -12,7 +12,7 @@ from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
-from sorites.measures.lpips_weights import alexnet
+from sorites.measures._lpips_weights import alexnet
 from sorites.measures.similarity import MEASURES, clipped_share, exposure_error, lpips, psnr, ssim
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.measures.texts import LOOKS, read_looks, triplets
+from sorites.measures._texts import LOOKS, read_looks, triplets
 
 THINGS = ["cat", "dog", "frog"]
 SIMPLE = [["a {} photo", "the {} photo"], ["a {} sketch"], ["a {} toy"]]

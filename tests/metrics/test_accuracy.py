@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from sorites.metrics import accuracy, accuracy_drop, mean_accuracy
-from sorites.metrics.intervals import Z
+from sorites.metrics._intervals import Z
 
 VERDICTS = st.lists(
     st.tuples(

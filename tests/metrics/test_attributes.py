@@ -15,7 +15,7 @@ from scipy import stats
 from sorites import core
 from sorites.errors import SoritesError
 from sorites.metrics import attribute_accuracy, attribute_gap, partition_accuracy
-from sorites.metrics.resampling import interval
+from sorites.metrics._resampling import interval
 
 Row = dict[str, Any]
 CLASSES = ("truck", "car", "plane", "ship", "cat", "dog", "horse", "deer", "frog", "bird")

@@ -2,9 +2,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from sorites.metrics import bounds, separation
-from sorites.metrics.intervals import Z
-from sorites.metrics.separation import Pair, Pool, pair
+from sorites.metrics import _bounds as bounds
+from sorites.metrics import _separation as separation
+from sorites.metrics._intervals import Z
+from sorites.metrics._separation import Pair, Pool, pair
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (3, 7), (7, 7), (40, 100)])

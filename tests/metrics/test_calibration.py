@@ -9,7 +9,7 @@ from scipy.stats import binned_statistic
 
 from sorites.errors import SoritesError
 from sorites.metrics import accuracy, calibration_error, reliability
-from sorites.metrics.intervals import Z
+from sorites.metrics._intervals import Z
 
 CONF = st.floats(0, 1, width=32)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from sorites.errors import SoritesError
 from sorites.metrics import corruption_error, relative_corruption_error
-from sorites.metrics.intervals import Z
+from sorites.metrics._intervals import Z
 
 RIGHT = {  # of four samples, how many each model gets right: clean, then severities 1 and 2
     "m": {"clean": [4], "blur": [3, 2], "noise": [4, 2]},

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from sorites.metrics.intervals import Z, clustered_wilson, normal, wilson
+from sorites.metrics._intervals import Z, clustered_wilson, normal, wilson
 
 
 def test_z_is_the_two_sided_95_percent_point() -> None:

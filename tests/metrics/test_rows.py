@@ -5,7 +5,7 @@ import pytest
 
 from sorites.errors import SoritesError
 from sorites.metrics import accuracy, failure_point, with_clean
-from sorites.metrics.rows import ask, judged
+from sorites.metrics._rows import ask, judged
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
 from sorites.errors import SoritesError
-from sorites.metrics import separation
-from sorites.metrics.separation import Pair, Pool, pair
+from sorites.metrics import _separation as separation
+from sorites.metrics._separation import Pair, Pool, pair
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=25).map(lambda drawn: np.array(drawn, np.float32))
 

@@ -7,7 +7,7 @@ from sklearn.metrics import f1_score, precision_recall_curve
 
 from sorites.errors import SoritesError
 from sorites.metrics import f1
-from sorites.metrics.separation import pair
+from sorites.metrics._separation import pair
 from sorites.metrics.threshold import best_threshold
 
 

@@ -10,9 +10,9 @@ import pytest
 import torch
 from torch import nn
 
+from sorites.models._export import probe
+from sorites.models._preprocess import Input
 from sorites.models._torch import fingerprint, linear_head, torch_model
-from sorites.models.export import probe
-from sorites.models.preprocess import Input
 
 WANTS = Input(size=(20, 16))
 

@@ -12,7 +12,7 @@ import pytest
 from sorites.core import Model, Picture
 from sorites.errors import MissingExtra, SoritesError
 from sorites.models import lite as room
-from sorites.models.preprocess import fit
+from sorites.models._preprocess import fit
 
 CATS = {"n02123045", "n02123159", "n02124075"}
 ESPRESSO = {"n07920052"}

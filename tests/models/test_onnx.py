@@ -17,8 +17,8 @@ from sorites import core
 from sorites.core import Picture
 from sorites.errors import SoritesError
 from sorites.labels import imagenet
+from sorites.models._preprocess import IMAGENET_MEAN, IMAGENET_STD
 from sorites.models.onnx import onnx as make
-from sorites.models.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 RNG = np.random.default_rng(3)
 WEIGHT, BIAS = RNG.normal(0, 1, (4, 3)).astype(np.float32), RNG.normal(0, 1, 4).astype(np.float32)

@@ -10,9 +10,9 @@ from PIL import Image as Pil
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
-from sorites.models import preprocess
+from sorites.models import _preprocess as preprocess
+from sorites.models._preprocess import Input, fit
 from sorites.models._torchvision import ready
-from sorites.models.preprocess import Input, fit
 
 
 def picture(height: int, width: int) -> Picture:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from sorites.core import SHIFTS
-from sorites.referees.captions import CLASSES, LOOKS, PHOTO, part_of
+from sorites.referees._captions import CLASSES, LOOKS, PHOTO, part_of
 from sorites.sources import cifar
 
 PAIRS = [(i, j) for i in range(len(CLASSES)) for j in range(len(LOOKS))]

@@ -11,7 +11,7 @@ import pytest
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
-from sorites.referees.referee import Referee, features, referee
+from sorites.referees._referee import Referee, features, referee
 
 OWN = """
 import numpy as np

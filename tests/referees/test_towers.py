@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from sorites.errors import SoritesError
-from sorites.measures.zero_shot import zero_shot
-from sorites.referees.towers import Lesson, Towers, teach
+from sorites.measures._zero_shot import zero_shot
+from sorites.referees._towers import Lesson, Towers, teach
 
 THINGS, SHADES = ("cat", "dog", "ship", "frog"), ("photo", "sketch", "night")
 PAIRS = [(i, j) for i in range(4) for j in range(3) if (i, j) not in ((0, 2), (3, 1))]

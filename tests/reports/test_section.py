@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.reports.markup import Html
+from sorites.reports.parts.markup import Html
 from sorites.reports.section import SECTIONS, Section, View, add_section, sections
 from sorites.reports.view import RunView, merge
 

@@ -7,7 +7,8 @@ import pytest
 from sorites.core import SHIFTS, to_picture
 from sorites.errors import SoritesError
 from sorites.rng import rng_for
-from sorites.shifts import aberration, kernels
+from sorites.shifts import _kernels as kernels
+from sorites.shifts import aberration
 
 NAMES = list(kernels.PAIRS)
 

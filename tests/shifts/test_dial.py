@@ -9,7 +9,7 @@ from sorites import core
 from sorites.errors import SoritesError
 from sorites.registry import Registry
 from sorites.rng import rng_for
-from sorites.shifts.dial import add_dial, between
+from sorites.shifts._dial import add_dial, between
 
 
 def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,7 +15,7 @@ from sorites.core import Image, to_image, to_picture
 from sorites.measures.haze import haze_depth
 from sorites.measures.similarity import lpips
 from sorites.rng import rng_for
-from sorites.shifts.air import Scene, depth, scene, to_light, to_shown, veil
+from sorites.shifts._air import Scene, depth, scene, to_light, to_shown, veil
 from sorites.shifts.rain import density, speed
 from sorites.shifts.snowfall import _flake, _laid
 from sorites.suite import Frame

@@ -4,9 +4,9 @@ import pytest
 
 from sorites.errors import SoritesError
 from sorites.optics.mtf import sharpness
+from sorites.shifts._kernel_table import kernel_table, match_table, sheet
+from sorites.shifts._kernels import WAVES
 from sorites.shifts.blur import disk
-from sorites.shifts.kernel_table import kernel_table, match_table, sheet
-from sorites.shifts.kernels import WAVES
 
 
 def test_the_table_has_a_row_a_kernel_and_says_how_far_it_is_from_the_disk():

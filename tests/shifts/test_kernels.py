@@ -4,8 +4,8 @@ import pytest
 from sorites.errors import SoritesError
 from sorites.optics.mtf import sharpness
 from sorites.optics.psf import centroid
-from sorites.shifts import kernels
-from sorites.shifts.kernels import SHAPE, WAVES, Modelled, Stack, checked, default, load
+from sorites.shifts import _kernels as kernels
+from sorites.shifts._kernels import SHAPE, WAVES, Modelled, Stack, checked, default, load
 
 PUBLISHED = {
     4: (0.1134, 0.0811, 0.0522, 0.0415, 0.0317),

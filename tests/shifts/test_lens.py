@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from sorites import core, lenses
+from sorites import core
 from sorites.core import Image
 from sorites.errors import SoritesError
+from sorites.lenses import store as lenses
 from sorites.rng import rng_for
 from sorites.shifts.lens import AZIMUTHS, drawn, place
 

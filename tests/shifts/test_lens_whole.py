@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites import core, lenses
+from sorites import core
 from sorites.core import Image
 from sorites.errors import SoritesError
-from sorites.optics.lens_field import field_blur
+from sorites.lenses import store as lenses
+from sorites.optics.tracing.field import field_blur
 from sorites.rng import rng_for
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.sources import deb
+from sorites.sources import _deb as deb
 
 
 def ar(*members: tuple[str, bytes]) -> bytes:

@@ -12,7 +12,7 @@ import pytest
 from rich.progress import Progress
 
 from sorites.errors import SoritesError
-from sorites.sources import debian
+from sorites.sources import _debian as debian
 
 WANTED = {name: hashlib.sha256(name.encode()).hexdigest() for name in ("a", "x/b", "c")}
 

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from sorites.errors import BadPicture
-from sorites.sources.decode import GROUND, LIMIT, decode, decode_rgba, on_ground
+from sorites.sources._decode import GROUND, LIMIT, decode, decode_rgba, on_ground
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:

@@ -13,8 +13,8 @@ from sorites import core
 from sorites.core import Attr, Sample
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
+from sorites.sources._uncommon import WORDS, inferred
 from sorites.sources.focus import accepted
-from sorites.sources.uncommon import WORDS, inferred
 
 ROWS = [
     ("/cat-night/86.jpeg", "cat", "night", "none", "grass, street", "no"),

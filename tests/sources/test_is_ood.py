@@ -10,8 +10,8 @@ from PIL import Image as Pillow
 
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
+from sorites.sources._syn_is import prompts, styles
 from sorites.sources.is_ood import is_ood
-from sorites.sources.syn_is import prompts, styles
 
 VAL = ["ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002"]
 LISTS = {

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.sources import npm
+from sorites.sources import _npm as npm
 
 DATA = b"what a registry sent"
 SHA = hashlib.sha256(DATA).hexdigest()

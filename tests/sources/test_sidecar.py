@@ -16,7 +16,7 @@ from PIL import Image
 from sorites.core import Attr, Setting
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import imagenet, labels
-from sorites.sources import sidecar
+from sorites.sources import _sidecar as sidecar
 from sorites.sources.folder import folder
 
 IDS = imagenet().ids

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import BadPicture, SoritesError
-from sorites.sources import tars
+from sorites.sources import _tars as tars
 
 
 def make(path: Path, *members: tuple[str, bytes], kind: str = "") -> Path:

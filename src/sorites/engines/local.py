@@ -7,9 +7,8 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from sorites.engines import ENGINES
-from sorites.interrupts import heed
-from sorites.plan import Unit
+from sorites.engines import ENGINES, Unit
+from sorites.engines.interrupts import heed
 
 PULSE = 0.1
 """Seconds between two looks for an interrupt: a signal that another thread receives does not wake the one that waits."""

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Picture
 from sorites.errors import BadPicture, MissingExtra, SoritesError, UnknownName
-from sorites.measures.lpips_weights import alexnet
+from sorites.measures._lpips_weights import alexnet
 
 Measure = Callable[[Picture, Picture], float]
 

@@ -3,6 +3,7 @@
 Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent.
 """
 
+from sorites.metrics._rows import with_clean
 from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.agreement import rank_agreement
@@ -18,7 +19,6 @@ from sorites.metrics.levels import correlation, level_curve, level_map, sensitiv
 from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
-from sorites.metrics.rows import with_clean
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
 from sorites.metrics.strange_settings import strange_share

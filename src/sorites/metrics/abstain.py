@@ -15,11 +15,11 @@ from numpy.typing import NDArray
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics import bounds
-from sorites.metrics.intervals import Z
+from sorites.metrics import _bounds as bounds
+from sorites.metrics._intervals import Z
+from sorites.metrics._pools import JUDGE, SOUND, by_judge, scored
+from sorites.metrics._rows import answer
 from sorites.metrics.ood import key_types
-from sorites.metrics.pools import JUDGE, SOUND, by_judge, scored
-from sorites.metrics.rows import answer
 from sorites.table import Table
 
 Floats = NDArray[np.float64]

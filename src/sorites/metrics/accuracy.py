@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
-from sorites.metrics.intervals import clustered_wilson, normal, wilson
-from sorites.metrics.rows import ON_GRID, SAMPLE, START, answer, ask, in_turn, judged
+from sorites.metrics._intervals import clustered_wilson, normal, wilson
+from sorites.metrics._rows import ON_GRID, SAMPLE, START, answer, ask, in_turn, judged
 from sorites.table import Table
 
 

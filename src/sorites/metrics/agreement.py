@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import UnknownName
+from sorites.metrics._rows import answer
 from sorites.metrics.accuracy import mean_accuracy
-from sorites.metrics.rows import answer
 from sorites.table import Table
 
 

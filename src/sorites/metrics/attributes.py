@@ -14,9 +14,9 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics.intervals import wilson
-from sorites.metrics.resampling import gap, interval
-from sorites.metrics.rows import answer, ask, judged
+from sorites.metrics._intervals import wilson
+from sorites.metrics._resampling import gap, interval
+from sorites.metrics._rows import answer, ask, judged
 from sorites.table import Table
 
 CLASS = "class"

@@ -12,8 +12,8 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics.intervals import normal, wilson
-from sorites.metrics.rows import answer, ask, judged
+from sorites.metrics._intervals import normal, wilson
+from sorites.metrics._rows import answer, ask, judged
 from sorites.table import Table
 
 

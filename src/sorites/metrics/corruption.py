@@ -13,8 +13,8 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics.intervals import normal
-from sorites.metrics.rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, in_turn, judged
+from sorites.metrics._intervals import normal
+from sorites.metrics._rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, in_turn, judged
 from sorites.table import Table
 
 ROUNDING = 1e-12

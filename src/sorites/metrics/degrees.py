@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics.intervals import normal
+from sorites.metrics._intervals import normal
+from sorites.metrics._rows import ON_GRID, SAMPLE, answer, ask
 from sorites.metrics.lenses import with_lenses
-from sorites.metrics.rows import ON_GRID, SAMPLE, answer, ask
 from sorites.table import Table
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
+from sorites.metrics._rows import with_clean
 from sorites.metrics.accuracy import accuracy_drop, mean_accuracy
-from sorites.metrics.rows import with_clean
 from sorites.table import Table
 
 

@@ -14,8 +14,8 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
-from sorites.metrics.intervals import wilson
-from sorites.metrics.rows import OF_AN_IMAGE, SHIFTED, START, answer, ask, judged
+from sorites.metrics._intervals import wilson
+from sorites.metrics._rows import OF_AN_IMAGE, SHIFTED, START, answer, ask, judged
 from sorites.table import Table
 
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")

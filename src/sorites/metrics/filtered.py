@@ -9,8 +9,8 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
+from sorites.metrics._rows import answer, with_clean
 from sorites.metrics.accuracy import accuracy
-from sorites.metrics.rows import answer, with_clean
 from sorites.table import Table
 
 Verdicts = str | Path | pl.DataFrame

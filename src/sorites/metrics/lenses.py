@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
+from sorites.metrics._rows import WHOLE, answer, ask
 from sorites.metrics.accuracy import accuracy, mean_accuracy
-from sorites.metrics.rows import WHOLE, answer, ask
 from sorites.table import Table
 
 NUMBERS = {"field": "lens_field", "mtf50": "mtf50", "quality": "quality"}

@@ -13,9 +13,9 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError, UnknownName
+from sorites.metrics._pools import JUDGE
+from sorites.metrics._rows import answer
 from sorites.metrics.ood import NUMBERS, asked
-from sorites.metrics.pools import JUDGE
-from sorites.metrics.rows import answer
 from sorites.table import Table
 
 MIN_N = 10

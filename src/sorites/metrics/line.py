@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
+from sorites.metrics._facts import Facts, model_facts
+from sorites.metrics._rows import answer, with_clean
 from sorites.metrics.accuracy import accuracy, mean_accuracy
-from sorites.metrics.facts import Facts, model_facts
-from sorites.metrics.rows import answer, with_clean
 from sorites.table import Table
 
 Array = NDArray[np.float64]

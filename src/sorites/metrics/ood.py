@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics import bounds, separation
-from sorites.metrics.pools import JUDGE, Group, groups
-from sorites.metrics.rows import answer
-from sorites.metrics.separation import Pair
+from sorites.metrics import _bounds as bounds
+from sorites.metrics import _separation as separation
+from sorites.metrics._pools import JUDGE, Group, groups
+from sorites.metrics._rows import answer
+from sorites.metrics._separation import Pair
 from sorites.table import SCHEMA, Table
 
 Estimate = tuple[float, float | None, float | None]

@@ -8,9 +8,9 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics.intervals import Z, normal, wilson
-from sorites.metrics.pools import JUDGE, SOUND, framework_named, scored
-from sorites.metrics.rows import answer
+from sorites.metrics._intervals import Z, normal, wilson
+from sorites.metrics._pools import JUDGE, SOUND, framework_named, scored
+from sorites.metrics._rows import answer
 from sorites.table import Table
 
 SETTING = ("shift", "severity", "params")

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
+from sorites.metrics._intervals import clustered_wilson, normal
+from sorites.metrics._rows import SAMPLE, WHOLE, answer, ask, judged
 from sorites.metrics.accuracy import accuracy, mean_accuracy
-from sorites.metrics.intervals import clustered_wilson, normal
-from sorites.metrics.rows import SAMPLE, WHOLE, answer, ask, judged
 from sorites.table import Table
 
 DIALS = ("iso", "shutter", "aperture")

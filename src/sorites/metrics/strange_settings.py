@@ -8,9 +8,9 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError, UnknownName
+from sorites.metrics._intervals import wilson
+from sorites.metrics._rows import ON_GRID, answer, ask
 from sorites.metrics.attributes import CLASS
-from sorites.metrics.intervals import wilson
-from sorites.metrics.rows import ON_GRID, answer, ask
 from sorites.table import Table
 
 TPR = 0.95

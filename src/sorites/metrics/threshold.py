@@ -9,11 +9,11 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics import bounds
+from sorites.metrics import _bounds as bounds
+from sorites.metrics._pools import JUDGE, Group, groups
+from sorites.metrics._rows import answer
+from sorites.metrics._separation import Pair
 from sorites.metrics.ood import COLUMNS, key_types
-from sorites.metrics.pools import JUDGE, Group, groups
-from sorites.metrics.rows import answer
-from sorites.metrics.separation import Pair
 from sorites.table import Table
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
-from sorites.models.preprocess import Input
+from sorites.models._preprocess import Input
 
 TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 FEATURES = re.compile(r"feat|embed|pre_?logit|penult|pool", re.IGNORECASE)

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs
 from sorites.models._checked import Forward, checked
-from sorites.models.export import NAMES, exported
-from sorites.models.preprocess import Input
+from sorites.models._export import NAMES, exported
+from sorites.models._preprocess import Input
 from sorites.rng import digest
 
 if TYPE_CHECKING:

@@ -13,13 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.cache import cache
 from sorites.core import Model, Sample, add_model
 from sorites.errors import SoritesError
+from sorites.files import cache
 from sorites.labels import labels
 from sorites.models import lite
+from sorites.models._preprocess import Input
 from sorites.models._torch import Head, linear_head, torch_model
-from sorites.models.preprocess import Input
 from sorites.rng import digest
 from sorites.table import write_bytes
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from sorites.core import Model, add_model
 from sorites.errors import MissingExtra, SoritesError
 from sorites.labels import imagenet
+from sorites.models._preprocess import Input
 from sorites.models._torch import linear_head, torch_model
-from sorites.models.preprocess import Input
 
 if TYPE_CHECKING:
     from torch import nn

@@ -3,7 +3,7 @@
 Layout, type and size are read from the graph (a free size is 224). What a graph cannot say stands in its metadata,
 or in a JSON file beside it called ``PATH.json``, under the same keys, the file winning:
 
-- ``size mean std crop_pct filter mode``: as in ``sorites.models.preprocess.Input``; mean and std are those of
+- ``size mean std crop_pct filter mode``: as in ``sorites.models._preprocess.Input``; mean and std are those of
   pixels in 0..1 and default to ImageNet's (a graph that wants 0..255 has mean 0 and std 1/255);
 - ``labels``: class ids in the order of the logits, or ``"imagenet"``;
 - ``layout``: ``"NCHW"`` or ``"NHWC"``, only where the graph leaves it open.
@@ -30,8 +30,8 @@ from sorites.errors import SoritesError
 from sorites.labels import imagenet
 from sorites.models import _ends, _graph, _session
 from sorites.models._checked import Forward, checked, rows
-from sorites.models.export import probe
-from sorites.models.preprocess import Input
+from sorites.models._export import probe
+from sorites.models._preprocess import Input
 
 KEYS = (*Input.model_fields, "labels", "layout")
 

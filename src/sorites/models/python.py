@@ -8,7 +8,7 @@ What ``name`` may be, in the order it is tried:
    size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at a time.
 
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
-of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
+of ``sorites.models._preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from numpy.typing import NDArray
 from sorites.core import Model, Outputs, add_model
 from sorites.errors import SoritesError, UnknownName
 from sorites.models._checked import checked
+from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
-from sorites.models.preprocess import Input
 from sorites.rng import digest
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from sorites.core import Model, add_model
 from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.labels import imagenet
+from sorites.models._export import one_thread
+from sorites.models._preprocess import Input
 from sorites.models._torch import linear_head, torch_model
 from sorites.models._torchvision import ready
-from sorites.models.export import one_thread
-from sorites.models.preprocess import Input
 
 if TYPE_CHECKING:
     from torch import nn

@@ -17,13 +17,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.cache import cache
 from sorites.core import Model, Picture, Sample, to_image, to_picture
 from sorites.errors import SoritesError
+from sorites.files import cache
 from sorites.labels import labels
-from sorites.referees.captions import CLASSES, LOOKS, PARTS, PHOTO, part_of
-from sorites.referees.referee import Examples, Features, Referee, add_referee
-from sorites.referees.towers import Lesson, Towers, teach
+from sorites.referees._captions import CLASSES, LOOKS, PARTS, PHOTO, part_of
+from sorites.referees._referee import Examples, Features, Referee, add_referee
+from sorites.referees._towers import Lesson, Towers, teach
 from sorites.rng import digest, rng_for
 from sorites.table import write_bytes
 

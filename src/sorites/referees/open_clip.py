@@ -20,7 +20,7 @@ import numpy as np
 
 from sorites.core import Picture
 from sorites.errors import MissingExtra, SoritesError
-from sorites.referees.referee import Features, Referee, add_referee, checked
+from sorites.referees._referee import Features, Referee, add_referee, checked
 
 BATCH = 32
 

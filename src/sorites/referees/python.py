@@ -15,7 +15,7 @@ from typing import Any
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
-from sorites.referees.referee import Features, Referee, add_referee, checked
+from sorites.referees._referee import Features, Referee, add_referee, checked
 
 
 @add_referee

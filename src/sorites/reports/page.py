@@ -10,10 +10,10 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.reports.footer import footer
-from sorites.reports.markup import EMPTY, Html, join, several, tag
+from sorites.reports.parts.footer import footer
+from sorites.reports.parts.markup import EMPTY, Html, join, several, tag
+from sorites.reports.parts.summary import in_short
 from sorites.reports.section import Section, sections
-from sorites.reports.summary import in_short
 from sorites.reports.view import RunView, View, merge
 from sorites.table import write_bytes
 

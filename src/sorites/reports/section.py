@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from sorites.registry import Registry
-from sorites.reports.markup import EMPTY, Html
+from sorites.reports.parts.markup import EMPTY, Html
 from sorites.reports.view import View
 
 
@@ -29,7 +29,7 @@ class Section:
 
 Maker = Callable[[View], Section | None]
 
-SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports")
+SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports.sections")
 
 
 def add_section(order: int) -> Callable[[Maker], Maker]:

@@ -15,8 +15,8 @@ from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
-from sorites.shifts.dial import check
-from sorites.shifts.kernels import LEVELS, NAMES, PAIRS, RG, RGB, Kernels, Modelled, default, load
+from sorites.shifts._dial import check
+from sorites.shifts._kernels import LEVELS, NAMES, PAIRS, RG, RGB, Kernels, Modelled, default, load
 
 Colours = Literal["rgb", "rg"]
 

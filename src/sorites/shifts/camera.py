@@ -16,7 +16,7 @@ from sorites.core import Image, Shift, add_shift
 from sorites.errors import SoritesError, UnknownName
 from sorites.optics.bodies import BODIES, EOS_RP
 from sorites.optics.camera import Body
-from sorites.shifts.studio import ES_STUDIO, Scene, Studio, scene
+from sorites.shifts._studio import ES_STUDIO, Scene, Studio, scene
 
 T = TypeVar("T", Body, Studio)
 GRIDS = {"val": ("val",), "test": ("test",), "both": ("val", "test")}

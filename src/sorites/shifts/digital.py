@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from sorites.core import Image, to_image, to_picture
-from sorites.shifts.dial import add_dial
+from sorites.shifts._dial import add_dial
 
 if TYPE_CHECKING:
     from PIL.Image import Image as Drawn

@@ -17,7 +17,7 @@ from sorites.core import Image
 from sorites.optics.bodies import EOS_RP
 from sorites.optics.camera import Light
 from sorites.optics.develop import linear, shown
-from sorites.shifts.dial import add_dial
+from sorites.shifts._dial import add_dial
 
 FURTHEST = 16.0
 """Stops beyond which a picture is white or black to the last bit."""

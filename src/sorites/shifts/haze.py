@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts.air import STOPS, TOP, Scene, scene, to_shown, veil
-from sorites.shifts.dial import add_dial
+from sorites.shifts._air import STOPS, TOP, Scene, scene, to_shown, veil
+from sorites.shifts._dial import add_dial
 
 
 def _calm(image: Image, rng: np.random.Generator) -> Scene:

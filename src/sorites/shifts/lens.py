@@ -14,9 +14,9 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sorites import lenses as store
 from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
+from sorites.lenses import store
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
 

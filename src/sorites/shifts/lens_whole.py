@@ -14,10 +14,10 @@ from typing import Any
 
 import numpy as np
 
-from sorites import lenses as store
 from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
-from sorites.optics.lens_field import Cut, Scene, Spectrum, transfer
+from sorites.lenses import store
+from sorites.optics.tracing.field import Cut, Scene, Spectrum, transfer
 from sorites.shifts.lens import Set
 
 ABOUT = "Lens blur over the whole picture: a real lens, sharp in the middle and less so toward the corners."

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sorites.core import Image, Picture, to_picture
-from sorites.shifts.dial import LEVELS, add_dial, between, clip
-from sorites.shifts.fields import half_gaussian, streak
+from sorites.shifts._dial import LEVELS, add_dial, between, clip
+from sorites.shifts._fields import half_gaussian, streak
 
 Box = tuple[float, float, float, float]
 """Left, top, right, bottom in px."""

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Image
-from sorites.shifts.dial import add_dial, clip
+from sorites.shifts._dial import add_dial, clip
 
 BINS = 4096
 """Slices of probability in a quantile table; each stands for its middle."""

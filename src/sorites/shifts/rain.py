@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts.air import STOPS, TOP, Scene, scene, to_shown, veil
-from sorites.shifts.dial import add_dial
-from sorites.shifts.fields import Field, smooth, streak
+from sorites.shifts._air import STOPS, TOP, Scene, scene, to_shown, veil
+from sorites.shifts._dial import add_dial
+from sorites.shifts._fields import Field, smooth, streak
 
 RATE = 20.0
 """mm/h at severity 1."""

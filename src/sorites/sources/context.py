@@ -10,7 +10,7 @@ import polars as pl
 from sorites.core import Box, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.sources import sidecar
+from sorites.sources import _sidecar as sidecar
 
 TRUTH = "truth.parquet"
 """Image id to the boxes of what it shows."""

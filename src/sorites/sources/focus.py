@@ -24,9 +24,9 @@ import polars as pl
 from sorites.core import Attr, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.sources.options import split_options
-from sorites.sources.sidecar import load
-from sorites.sources.uncommon import NONE, WORDS, Setting, inferred, is_common, read_uncommon
+from sorites.sources._options import split_options
+from sorites.sources._sidecar import load
+from sorites.sources._uncommon import NONE, WORDS, Setting, inferred, is_common, read_uncommon
 
 COLUMNS = ("file_name", "category", "time", "weather", "locations")
 DATABASE, TABLE = "annotations.db", "annotations"

@@ -12,8 +12,8 @@ from pathlib import Path, PurePosixPath
 from sorites.core import Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.sources import sidecar
-from sorites.sources.decode import SUFFIXES, decode
+from sorites.sources import _sidecar as sidecar
+from sorites.sources._decode import SUFFIXES, decode
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")

@@ -21,7 +21,7 @@ from sorites import es_grid
 from sorites.core import Attr, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.sources.decode import SUFFIXES, decode
+from sorites.sources._decode import SUFFIXES, decode
 
 NAMED = 6
 """Missing folders or pictures that an error names before it counts the rest."""

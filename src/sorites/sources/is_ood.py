@@ -27,7 +27,7 @@ from sorites.core import Attr, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.rng import digest
-from sorites.sources.decode import decode
+from sorites.sources._decode import decode
 
 LEVELS = 8
 CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")

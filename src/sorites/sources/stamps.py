@@ -15,12 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.cache import cache
 from sorites.core import Picture, Sample, add_source
 from sorites.errors import SoritesError
+from sorites.files import cache
 from sorites.labels import Labels
-from sorites.sources import debian
-from sorites.sources.decode import decode_rgba, on_ground
+from sorites.sources import _debian as debian
+from sorites.sources._decode import decode_rgba, on_ground
 
 PACKAGE = "tuxpaint-stamps-default"
 INSIDE = "usr/share/tuxpaint/stamps"

@@ -10,8 +10,8 @@ from pathlib import Path
 from sorites.core import Picture, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.sources import tars
-from sorites.sources.decode import decode
+from sorites.sources import _tars as tars
+from sorites.sources._decode import decode
 
 PICTURES = ("jpg", "jpeg", "png", "webp")
 LABELS = ("cls", "json", "txt")

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics.intervals import wilson
-from sorites.metrics.rows import answer, ask, judged
+from sorites.metrics._intervals import wilson
+from sorites.metrics._rows import answer, ask, judged
 from sorites.table import Table
 
 

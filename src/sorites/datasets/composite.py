@@ -1,0 +1,144 @@
+"""A cut-out stood into a place: scaled, placed, lit and shadowed, with the exact box around it; then weather, then night."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from sorites import core
+from sorites.core import Image, Picture, to_image
+from sorites.errors import SoritesError
+from sorites.shifts._air import GREY, to_light, to_shown
+from sorites.shifts._fields import Field, smooth
+
+TALL, WIDE = 0.66, 0.80
+"""The most of the place's side that a thing takes; a little less is drawn."""
+
+FOOT = (0.84, 0.90)
+"""Where it stands, as a share of the height."""
+
+WEATHER = {"foggy": ("haze", 1.0), "raining": ("rain", 1.5), "snowing": ("snowfall", 1.2)}
+"""The dial and the severity behind each word for weather."""
+
+NIGHT = (0.115, 0.13, 0.20)
+"""What is left of daylight, by channel."""
+
+LAMP, GRAIN = 1.6, 0.012
+"""How much brighter a lamp makes the middle, and the deviation of the noise that darkness brings, in linear light."""
+
+
+@dataclass(frozen=True)
+class Cut:
+    """A thing without its surroundings: colours in linear light, and its mask 0..1, both trimmed to what is visible."""
+
+    light: Image
+    mask: Field
+
+
+@dataclass(frozen=True)
+class Pose:
+    """Where and how large a thing stands: shares of the place's side."""
+
+    scale: float
+    middle: float
+    foot: float
+
+
+def cut_out(picture: Picture, alpha: NDArray[np.uint8], ground: int = 128) -> Cut:
+    """The thing alone; half transparent pixels lose the share of the ``ground`` that they were laid on."""
+    mask = alpha.astype(np.float32) * np.float32(1 / 255)
+    rows, cols = (np.flatnonzero((mask > 0.02).any(axis)) for axis in (1, 0))
+    if not len(rows):
+        raise SoritesError("wanted a cut-out, got a picture whose mask is empty")
+    box = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
+    shown, cover = to_image(picture[box]), mask[box][..., None]
+    own = (shown - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
+    return Cut(to_light(np.clip(own, 0, 1).astype(np.float32)), mask[box])
+
+
+def pose(rng: np.random.Generator) -> Pose:
+    return Pose(rng.uniform(0.88, 1.0), rng.uniform(0.44, 0.56), rng.uniform(*FOOT))
+
+
+def stand(thing: Cut, place: Image, at: Pose, shadow: float = 0.55) -> tuple[Image, tuple[float, float, float, float]]:
+    """The thing in the place, in sRGB, and the box of what is at least half visible: x0, y0, x1, y1 in px."""
+    side = place.shape[0]
+    light, mask = _sized(thing, side, at.scale)
+    height, width = mask.shape
+    top, left = round(side * at.foot) - height, round(side * at.middle - width / 2)
+    ground = to_light(place)
+    ground *= 1 - shadow * _shadow(mask, side, top, left)[..., None]
+    inside = (slice(top, top + height), slice(left, left + width))
+    lit = _lit(light, mask, ground[inside])
+    ground[inside] += (lit - ground[inside]) * mask[..., None]
+    rows, cols = (np.flatnonzero((mask >= 0.5).any(axis)) for axis in (1, 0))
+    box = (left + cols[0], top + rows[0], left + cols[-1] + 1, top + rows[-1] + 1)
+    return to_shown(ground), tuple(map(float, box))  # type: ignore[return-value]
+
+
+def _sized(thing: Cut, side: int, scale: float) -> tuple[Image, Field]:
+    """Scaled with its mask, colours weighed by it so that no border shows."""
+    height, width = thing.mask.shape
+    factor = scale * min(TALL * side / height, WIDE * side / width)
+    size = (max(2, round(width * factor)), max(2, round(height * factor)))
+
+    def scaled(plane: Field) -> Field:
+        made = Pillow.fromarray(np.ascontiguousarray(plane)).resize(
+            size, Pillow.Resampling.BOX if factor < 1 else Pillow.Resampling.BILINEAR
+        )
+        return np.asarray(made)
+
+    mask = np.clip(scaled(thing.mask), 0, 1)
+    planes = [scaled(thing.light[..., c] * thing.mask) / np.maximum(mask, np.float32(1e-3)) for c in range(3)]
+    return np.clip(np.stack(planes, axis=-1), 0, 1), mask
+
+
+def _shadow(mask: Field, side: int, top: int, left: int) -> Field:
+    """Darkness around the foot: the thing's lowest part flattened onto the ground and blurred, darkest where it touches."""
+    height, width = mask.shape
+    flat = max(3, height // 9)
+    low = mask[-max(1, height // 3) :].max(axis=0)
+    field = np.zeros((side, side), np.float32)
+    foot = top + height
+    rows = slice(max(0, foot - flat), min(side, foot + flat // 2))
+    field[rows, left : left + width] = low
+    soft: Field = 0.6 * smooth(field, side / 40, truncate=3) + 0.4 * smooth(field, side / 120, truncate=3)
+    return soft
+
+
+def _lit(light: Image, mask: Field, behind: Image) -> Image:
+    """The thing in the place's light: a third of the way to its brightness, a fifth to its colour."""
+    weight = mask.sum() + 1e-6
+    mine = np.einsum("hwc,hw->c", light, mask) / weight
+    theirs = behind.reshape(-1, 3).mean(axis=0)
+    gain = np.clip((theirs @ GREY + 0.02) / (mine @ GREY + 0.02), 0.4, 2.5) ** 0.33
+    tint = np.clip((theirs / (theirs @ GREY + 1e-4)) ** 0.2, 0.8, 1.25)
+    made: Image = np.clip(light * (gain * tint).astype(np.float32), 0, 1)
+    return made
+
+
+def weathered(image: Image, weather: str, rng: np.random.Generator) -> Image:
+    """Through fog, rain or snow; other words leave it as it is."""
+    if weather not in WEATHER:
+        return image
+    name, severity = WEATHER[weather]
+    return core.shift(name)(image, severity, rng)
+
+
+def at_night(image: Image, rng: np.random.Generator) -> Image:
+    """The same by night: little light and that bluish, a lamp towards the middle, and the noise of a long exposure."""
+    side = image.shape[0]
+    y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j].astype(np.float32)
+    lamp = 1 + np.float32(LAMP) * np.exp(-(x**2 + (y - 0.2) ** 2) / np.float32(0.35))
+    light = to_light(image) * np.array(NIGHT, np.float32) * lamp[..., None]
+    light += (
+        rng.standard_normal(light.shape, dtype=np.float32)
+        * np.float32(GRAIN)
+        * np.sqrt(light + np.float32(0.02))
+        / math.sqrt(0.1)
+    )
+    return to_shown(light)

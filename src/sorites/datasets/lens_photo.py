@@ -1,0 +1,103 @@
+"""Whole photographs through one lens, written as lossless PNG files that say how they were made."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image as Pillow
+from PIL import PngImagePlugin
+
+from sorites.core import Picture, to_picture
+from sorites.errors import SoritesError
+from sorites.lenses.store import Entry
+from sorites.optics.tracing.field import Scene, transfer
+from sorites.progress import Bar
+from sorites.sources._decode import decode
+from sorites.table import write_bytes
+
+VERSION = 1
+"""Changes whenever a pixel does."""
+NOTE = "sorites"
+"""The PNG's text that tells how it was made; a file that tells the same is not made again."""
+
+
+def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
+    """An 8-bit picture as the lens shows it; memory beyond the two pictures does not grow with their height."""
+    scene = Scene(picture, entry.arrays["kernels"].shape[-1], corner)
+    made = np.empty(picture.shape, np.uint8)
+    for top, strip in scene.through(transfer(entry.arrays["kernels"], scene.cut)):
+        made[top : top + len(strip)] = to_picture(strip)
+    return made
+
+
+def photograph(
+    entry: Entry, pictures: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
+) -> list[tuple[Path, str]]:
+    """Write each picture to ``out`` under its own stem. Gives those that failed with the reason; the rest is written."""
+    if not 0 < corner <= 1:
+        raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
+    tick = bar("lens", len(pictures)) if bar else lambda n: None
+    failed = []
+    for path, target in _targets(pictures, out):
+        try:
+            if isinstance(target, str):
+                raise SoritesError(target)
+            _one(entry, path, target, corner)
+        except SoritesError as error:
+            failed.append((path, str(error)))
+        tick(1)
+    return failed
+
+
+def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
+    """Where each picture goes, or why it cannot: no file stands for two pictures, or replaces one that was not written here."""
+    given = {path.resolve() for path in pictures}
+    taken: dict[Path, Path] = {}
+    for path in pictures:
+        target = out / f"{path.stem}.png"
+        if target.resolve() in given:
+            yield path, f"{path}: would be written over {target}; choose another --out DIR"
+        elif os.path.lexists(target) and _told(target) is None:
+            yield path, f"{path}: {target} is there and was not written by sorites lens photo; choose another --out DIR"
+        elif taken.setdefault(target, path) != path:
+            yield path, f"{path}: {target} already holds {taken[target]}; rename one, or choose another --out DIR"
+        else:
+            yield path, target
+
+
+def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
+    try:
+        raw = path.read_bytes()
+    except OSError as error:
+        raise SoritesError(f"{path}: {error.strerror or error}") from error
+    note = _note(entry, raw, corner)
+    if _told(target) == note:
+        return
+    info = PngImagePlugin.PngInfo()
+    info.add_text(NOTE, note)
+    buffer = io.BytesIO()
+    Pillow.fromarray(through(entry, decode(raw, str(path)), corner)).save(buffer, "PNG", compress_level=4, pnginfo=info)
+    write_bytes(buffer.getvalue(), target)
+
+
+def _note(entry: Entry, raw: bytes, corner: float) -> str:
+    hashes = {"kernels": entry.arrays["kernels"].tobytes(), "picture": raw}
+    told = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
+    return json.dumps({**told, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
+
+
+def _told(target: Path) -> str | None:
+    """The note of a file; none where it is missing, or not one that was written here."""
+    if not target.is_file():
+        return None
+    try:
+        with PngImagePlugin.PngImageFile(target) as held:
+            return held.info.get(NOTE)
+    except Exception:  # whatever Pillow makes of a damaged file, it was not written here
+        return None

@@ -1,0 +1,175 @@
+"""Prescriptions into lenses of the set: traced one by one or side by side, what cannot be traced refused by name."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sorites.errors import SoritesError
+from sorites.lenses.store import SUFFIX, Entry, load, save
+from sorites.rng import digest
+
+if TYPE_CHECKING:
+    from sorites.optics.tracing.lens import Lens
+    from sorites.optics.tracing.prescription import Glass
+
+Glasses = Mapping[str, tuple[float, float]]
+"""Index and Abbe number at the d line, for glasses that no catalogue here has."""
+TRACING = 4
+"""Changes whenever the same prescription gives another entry."""
+
+
+def made(lens: Lens, focus: str = "best") -> Entry:
+    """Trace a lens into an entry."""
+    from sorites.optics.tracing.blur import blur
+
+    seen, image = blur(lens, focus), image_mm(lens)
+    about = {
+        "efl_mm": lens.paraxial.efl_mm,
+        "bfl_mm": lens.paraxial.bfl_mm,
+        "f_number": lens.f_number,
+        "fov_deg": 2 * lens.field_deg,
+        "pitch_um": seen.pitch_um,
+        "image_mm": image,
+        "pixels": round(1000 * image / seen.pitch_um),
+        "mtf50": list(seen.mtf50),
+        "quality": seen.quality,
+        "focus": focus,
+        "focus_mm": seen.focus_mm,
+        "window_um": seen.window_um,
+        "caught": list(seen.caught),
+        "kept": seen.kept,
+        "lens": lens_digest(lens),
+        "layout": layout(lens),
+    }
+    arrays = {"kernels": seen.kernels, "mtf": seen.mtf, "zernike": seen.zernike, "zernike12": seen.zernike12}
+    return Entry(lens.name, {key: value.astype(np.float32) for key, value in arrays.items()}, about)
+
+
+def image_mm(lens: Lens) -> float:
+    """How wide the image of the whole field is: from where the chief ray of the outermost traced field lands."""
+    from sorites.optics.tracing.blur import FIELDS
+    from sorites.optics.tracing.lens import D_LINE_UM
+    from sorites.optics.tracing.rays import chief
+
+    return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]
+
+
+def layout(lens: Lens) -> dict[str, Any]:
+    """For a drawing, in mm: each surface as (vertex z, radius of curvature or 0, glass behind), and rays at two fields."""
+    from sorites.optics.tracing.lens import D_LINE_UM
+    from sorites.optics.tracing.rays import beams, paths
+
+    angles = [0.0, 0.7 * lens.field_deg]
+    boxes = beams(lens, angles, 90.0, D_LINE_UM)
+    rays = [[_rounded(path) for path in paths(lens, a, box, D_LINE_UM)] for a, box in zip(angles, boxes, strict=True)]
+    inner = [
+        [round(float(np.squeeze(s.geometry.cs.z)), 5), _radius(s), bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001)]
+        for s in lens.surfaces[1:]
+    ]
+    return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
+
+
+def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
+    return [[round(z, 5), round(y, 5)] for z, y in path]
+
+
+def _radius(surface: Any) -> float:
+    radius = float(surface.geometry.radius)
+    return round(radius, 5) if np.isfinite(radius) else 0.0
+
+
+def lens_digest(lens: Lens) -> str:
+    """The same for two files that describe one lens, whatever they are called."""
+    shapes = [_shape(one) for one in lens.surfaces[1:-1]]
+    rims = [(i, round(rim, 6)) for i, rim in sorted(lens.rims.items())]
+    cuts = [tuple(round(value, 6) for value in vars(cut).values()) for cut in lens.cuts]
+    return digest(shapes, rims, cuts, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
+
+
+def _shape(surface: Any) -> tuple[Any, ...]:
+    """Radius, conic, even terms, distance to the next surface, and the index behind at the three lines."""
+    from sorites.optics.aberrated import LINES_UM
+
+    bent = surface.geometry
+    terms = [float(f"{float(one):.6g}") for one in getattr(bent, "coefficients", ()) or ()]
+    behind = [round(float(np.squeeze(surface.material_post.n(line))), 6) for line in LINES_UM]
+    return (
+        round(float(bent.radius), 6),
+        round(float(getattr(bent, "k", 0.0)), 6),
+        terms,
+        round(float(surface.thickness), 6),
+        behind,
+    )
+
+
+def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | None = None) -> dict[str, Any]:
+    """One prescription (a .zmx, or the name of a built-in objective) into the folder; a row of the batch's table.
+
+    A lens that the folder has from the same prescription and settings is not traced again.
+    """
+    from sorites.optics.tracing.lens import OBJECTIVES, build, objective
+    from sorites.optics.tracing.prescription import Refused, read
+
+    name = name_of(path)
+    try:
+        text = path if path in OBJECTIVES else Path(path).read_bytes().hex()
+    except OSError as error:
+        return _row(name, f"it cannot be read: {error.strerror}")
+    cause = digest(text, focus, sorted((glasses or {}).items()), TRACING).hex()
+    if (same := _traced(Path(folder), name, cause)) is not None:
+        return _row(name, "", same)
+    try:
+        lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _given(glasses))
+        entry = made(lens, focus)
+    except (Refused, ValueError, ArithmeticError, LookupError) as error:
+        (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
+        return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
+    save(Entry(entry.name, entry.arrays, {**entry.about, "cause": cause}), Path(folder))
+    return _row(name, "", entry.about["lens"])
+
+
+def name_of(path: str) -> str:
+    from sorites.optics.tracing.lens import OBJECTIVES
+
+    return path if path in OBJECTIVES else Path(path).stem
+
+
+def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
+    return {"lens": name, "accepted": not reason, "reason": reason, "digest": lens}
+
+
+def _traced(folder: Path, name: str, cause: str) -> str | None:
+    """The digest of the lens that the folder has from this very prescription; a file that cannot be read is traced again."""
+    if not (folder / f"{name}{SUFFIX}").is_file():
+        return None
+    try:
+        about = load(folder, name).about
+    except SoritesError:
+        return None
+    return str(about["lens"]) if about.get("cause") == cause else None
+
+
+def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
+    """``BK1=1.51009,63.46`` as a glass by name, index and Abbe number."""
+    found = {}
+    for text in texts:
+        name, _, numbers = text.partition("=")
+        try:
+            nd, vd = map(float, numbers.split(","))
+        except ValueError:
+            nd = vd = math.nan
+        if not (name and 1 < nd < math.inf and 0 < vd < math.inf):
+            raise SoritesError(f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46 (ND above 1, VD above 0), got {text!r}")
+        found[name] = nd, vd
+    return found
+
+
+def _given(glasses: Glasses | None) -> dict[str, Glass]:
+    from sorites.optics.tracing.prescription import Glass
+
+    return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}

@@ -1,0 +1,155 @@
+"""Pictures that no longer show their class: four votes, a rule over them, and how well each tells against labels by hand.
+
+A picture made by turning a nuisance up may lose the thing itself. Four similarities are asked: to a text that names the class, to
+one that names it in the shift, and to the untouched picture in two encoders. Each has a threshold, and a similarity at or below
+it is a vote to set the picture aside. Dünkel et al., "CNS-Bench", ICCV 2025, sections 3.4, 4.2 and I.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.core import Picture
+from sorites.errors import SoritesError, UnknownName
+from sorites.measures._neighbours import directions
+
+VOTES = ("class_text", "shift_text", "joint_image", "own_image")
+"""To "a photo of a CLASS" and "a photo of a CLASS in SHIFT" (100 x cosine), and to the untouched picture in the encoder of the
+texts and in one of pictures alone (cosine)."""
+
+PUBLISHED: Mapping[str, float] = dict(zip(VOTES, (28.7394449, 35.2928484, 0.805859378, 0.781161878), strict=True))
+"""The thresholds of the published code, for CLIP ViT-B/16 and for the softmax of DINOv2 ViT-L/14's features."""
+
+REMOVED = 0.9
+"""The share of out-of-class pictures that each vote alone has to set aside."""
+
+NEEDED: Mapping[str, int] = {"paper": 3, "code": 2}
+"""How many of the four have to pass for a picture to stay. The paper sets aside a picture with two votes against it; its code
+keeps one that two speak for."""
+
+Array = NDArray[np.floating]
+Encoder = Callable[[Sequence[Picture]], Array]
+
+
+def similarities(
+    pictures: Sequence[Picture],
+    untouched: Sequence[Picture],
+    texts: tuple[Sequence[str], Sequence[str]],
+    joint: tuple[Encoder, Callable[[Sequence[str]], Array]],
+    alone: Encoder,
+    softmax: bool = False,
+) -> pl.DataFrame:
+    """The four similarities of each picture; ``untouched`` and both lists of ``texts`` stand beside the pictures, one each.
+
+    ``joint`` encodes pictures and texts into one space, ``alone`` only pictures. ``softmax`` takes the softmax of the latter's
+    features first, as the published code does.
+    """
+    sizes = {len(pictures), len(untouched), *map(len, texts)}
+    if len(sizes) != 1:
+        raise SoritesError(f"wanted an untouched picture and two texts for each of {len(pictures)} pictures, got {sorted(sizes)}")
+    seen, start = (directions(joint[0](some), "pictures") for some in (pictures, untouched))
+    said = [directions(joint[1](some), "texts") for some in texts]
+    own = [directions(_soft(alone(some)) if softmax else alone(some), "pictures") for some in (pictures, untouched)]
+    found = [100 * (seen * said[0]).sum(1), 100 * (seen * said[1]).sum(1), (seen * start).sum(1), (own[0] * own[1]).sum(1)]
+    return pl.DataFrame(dict(zip(VOTES, found, strict=True)))
+
+
+def _soft(features: Array) -> Array:
+    raised = np.exp(features - features.max(axis=1, keepdims=True))
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))
+
+
+def read_scores(file: str | Path) -> pl.DataFrame:
+    """Similarities kept in a CSV or parquet file: ``image_id``, the four votes, and ``outside`` where it is labelled."""
+    path = Path(file)
+    try:
+        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SoritesError(f"{path}: cannot be read: {error}") from error
+    _check(frame, str(path))
+    return frame
+
+
+def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "scores") -> dict[str, float]:
+    """For each vote the least threshold that sets aside at least ``removed`` of the pictures labelled ``outside`` their class."""
+    _check(scores, name)
+    if "outside" not in scores.columns or not scores["outside"].any():
+        raise SoritesError(
+            f"{name}: thresholds need rows labelled by hand: a column outside that is true where the class is lost. "
+            f"None of {scores.height} rows is. Label some, or take the published thresholds (PUBLISHED)."
+        )
+    lost = scores.filter(pl.col("outside"))
+    return {vote: float(lost[vote].drop_nulls().sort()[math.ceil(removed * lost[vote].count()) - 1]) for vote in VOTES}
+
+
+def stays(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED, rule: str = "paper") -> pl.Series:
+    """Whether each picture stays (``valid``), by a rule: ``paper``, ``code``, or ``text``, the text that names the class alone.
+
+    Null where a similarity that the rule asks for is missing.
+    """
+    _check(scores, "scores")
+    if rule == "text":
+        return scores.select(valid=pl.col(VOTES[0]) > thresholds[VOTES[0]]).to_series()
+    if rule not in NEEDED:
+        raise UnknownName("rule", rule, (*NEEDED, "text"), "It is paper, code or text.")
+    passes = pl.sum_horizontal((pl.col(vote) > thresholds[vote]).cast(pl.Int32) for vote in VOTES)
+    known = pl.all_horizontal(pl.col(vote).is_not_null() for vote in VOTES)
+    return scores.select(valid=pl.when(known).then(passes >= NEEDED[rule])).to_series()
+
+
+def facts(scores: pl.DataFrame, valid: pl.Series, trajectory: str | None = None) -> pl.DataFrame:
+    """``image_id`` and ``valid``, for ``table.write_facts``: pictures are marked, never removed.
+
+    With the name of a ``trajectory`` column, a trajectory stays only as a whole, as in the published set.
+    """
+    if "image_id" not in scores.columns:
+        raise SoritesError(f"facts need image_id; got {', '.join(scores.columns)}")
+    marked = scores.with_columns(valid=valid)
+    whole = pl.col("valid") if trajectory is None else pl.col("valid").all(ignore_nulls=False).over(trajectory)
+    return marked.select("image_id", valid=whole)
+
+
+def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -> pl.DataFrame:
+    """Against the labels (``outside``), for each vote alone and each rule: ``tpr``, ``fpr``, ``accuracy`` and ``n`` (table 2b).
+
+    Positive is out of class: tpr is the share of lost pictures set aside, fpr that of sound ones.
+    """
+    labelled = scores.filter(pl.col("outside").is_not_null())
+    if not labelled.height:
+        raise SoritesError("quality needs rows labelled by hand in the column outside; none is")
+    kept = {vote: labelled[vote] > thresholds[vote] for vote in VOTES}
+    kept |= {rule: stays(labelled, thresholds, rule) for rule in ("text", *NEEDED)}
+    rows = []
+    for name, valid in kept.items():
+        judged = labelled.with_columns(aside=~valid).drop_nulls("aside")
+        lost, sound = judged.filter("outside")["aside"], judged.filter(~pl.col("outside"))["aside"]
+        right = int(lost.sum()) + len(sound) - int(sound.sum())
+        rows.append(
+            {"filter": name, "tpr": lost.mean(), "fpr": sound.mean(), "accuracy": right / judged.height, "n": judged.height}
+        )
+    return pl.DataFrame(rows)
+
+
+def stages(rows: pl.DataFrame, names: Sequence[str], by: str = "severity") -> pl.DataFrame:
+    """How many pictures each stage of a selection leaves, by scale (table 8): counts of each boolean column named."""
+    for name in (by, *names):
+        if name not in rows.columns:
+            raise UnknownName("column", name, rows.columns)
+    return rows.group_by(by).agg(pl.len().alias("all"), *(pl.col(name).sum() for name in names)).sort(by)
+
+
+def _check(scores: pl.DataFrame, name: str) -> None:
+    for vote in VOTES:
+        if vote not in scores.columns:
+            raise SoritesError(f"{name}: wanted the columns {', '.join(VOTES)}; {vote} is missing")
+        if not scores[vote].dtype.is_numeric():
+            raise SoritesError(f"{name}: wanted numbers in {vote}, got {scores[vote].dtype}")
+        odd = scores.with_row_index("row", offset=1).filter(pl.col(vote).cast(pl.Float64).is_nan())
+        if odd.height:
+            raise SoritesError(f"{name}, row {odd['row'][0]}: {vote} is not a number")

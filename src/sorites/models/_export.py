@@ -1,0 +1,151 @@
+"""A torch graph, exported once to ONNX, proved equal to torch, and run by ONNX Runtime.
+
+The graph takes 8-bit pictures (N x H x W x 3) and gives logits and features in one pass; turning the axes and
+normalising happen inside it. It is kept in the cache under a hash of the weights, the module's make-up, its
+input and the versions that wrote it, and compared with torch on a probe batch every time it is loaded: a
+damaged or stale file is written again, a graph that disagrees is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pil
+
+from sorites.core import Outputs
+from sorites.errors import SoritesError
+from sorites.files import cache
+from sorites.models import _session
+from sorites.models._checked import Forward
+from sorites.models._preprocess import Input
+from sorites.rng import digest
+
+if TYPE_CHECKING:
+    from torch import nn
+
+VERSION = 1
+"""Of the graph laid around a module; raise it when that changes."""
+TOLERANCE = 1e-4
+"""The most an exported logit may differ from torch's."""
+NAMES = ("logits", "features")
+OPSET = 17
+
+_exporting = threading.Lock()
+
+
+def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) -> Forward:
+    """The graph on ONNX Runtime, from the cache or made now; raises when it cannot be made or does not agree with torch."""
+    pictures = probe(wants.size)
+    path = _path(version)
+    with _exporting:
+        with one_thread():
+            truth = on_torch(pictures)
+        forward = _kept(path, truth, pictures)
+        if forward is None:
+            data = _export(graph, np.stack(pictures[:2]), truth)
+            forward = _runner(data)
+            _compare(forward(pictures), truth)
+            _keep(data, path)
+    return forward
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch's threads wait for each other by spinning: on a busy machine two are ten times slower than one."""
+    import torch
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+def _path(version: str) -> Path:
+    import onnx
+    import torch
+
+    made_by = digest(torch.__version__, onnx.__version__, OPSET, VERSION, size=6).hex()
+    return cache("onnx", f"{version}-{made_by}.onnx")
+
+
+def probe(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Three pictures with the soft patches and fine grain of photographs."""
+    rng = np.random.default_rng(0)
+    soft = [
+        Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize((size[1], size[0]), Pil.Resampling.BICUBIC) for _ in "abc"
+    ]
+    return [np.clip(np.asarray(s) + rng.normal(0, 8, (*size, 3)), 0, 255).astype(np.uint8) for s in soft]
+
+
+def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes:
+    """Both of torch's exporters warn; the older one needs no more than onnx and takes a tenth of the time."""
+    import torch
+
+    names = [name for name in NAMES if getattr(truth, name) is not None]
+    dynamic = {name: {0: "n"} for name in ("pictures", *names)}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), one_thread():
+        warnings.simplefilter("ignore")
+        path = Path(folder, "graph.onnx")
+        torch.onnx.export(
+            graph,
+            (torch.from_numpy(batch),),
+            path,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=["pictures"],
+            output_names=names,
+            dynamic_axes=dynamic,
+        )
+        return path.read_bytes()
+
+
+def _runner(data: bytes) -> Forward:
+    session = _session.session(data)
+    names = [output.name for output in session.get_outputs()]
+
+    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+        given = _session.run(session, np.stack(pictures), names)
+        return Outputs(**dict(zip(names, given, strict=True)))
+
+    return forward
+
+
+def _compare(given: Outputs, truth: Outputs) -> None:
+    for name in NAMES:
+        ours, theirs = getattr(given, name), getattr(truth, name)
+        if theirs is None:
+            continue
+        allowed = TOLERANCE if name == "logits" else TOLERANCE * max(1.0, float(np.abs(theirs).max()))
+        gap = float(np.abs(ours - theirs).max())
+        if not gap <= allowed:
+            raise SoritesError(f"its {name} differ from torch's by {gap:.2g}, more than {allowed:.2g}")
+
+
+def _kept(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
+    """The graph in the cache, when there is one that loads and agrees."""
+    if not path.is_file():
+        return None
+    try:
+        forward = _runner(path.read_bytes())
+        _compare(forward(pictures), truth)
+    except Exception:  # damaged or stale, in any of the ways ONNX Runtime knows: make it anew
+        return None
+    return forward
+
+
+def _keep(data: bytes, path: Path) -> None:
+    """Whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
+    from sorites.table import write_bytes
+
+    with contextlib.suppress(SoritesError, OSError):
+        write_bytes(data, path)

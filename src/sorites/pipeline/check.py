@@ -1,0 +1,108 @@
+"""Is a suite ready to run; is a run folder whole."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sorites import core, table
+from sorites.core import MODELS, SHIFTS, SOURCES, split_spec
+from sorites.errors import SoritesError
+from sorites.labels import labels
+from sorites.pipeline import plan as plans
+from sorites.pipeline.fit import judged_too
+from sorites.pipeline.folder import read_info, read_manifest, slug
+from sorites.suite import builtin_suites, load
+
+AGAIN = ": type the run's command again"
+
+
+def check(what: str) -> str:
+    """One paragraph about a run folder or a suite; an error when something is wrong."""
+    folder = Path(what)
+    is_run = (folder / "run.json").exists() or (folder.is_dir() and what not in builtin_suites() and folder.suffix != ".toml")
+    return check_run(folder) if is_run else check_suite(what)
+
+
+def check_suite(spec: str) -> str:
+    """Every name resolves and the source can be read; nothing is evaluated."""
+    suite = load(spec)
+    names = labels(suite.labels)
+    SOURCES.get(split_spec(suite.source)[0])
+    for model in suite.models:
+        MODELS.get(split_spec(model)[0])
+    for scorer in suite.scorers:
+        core.scorer(scorer)
+    source = core.source(suite.source, names)
+    held = {sample.shift for sample in source}
+    stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
+    if suite.reference and suite.models and suite.reference not in suite.models:
+        raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
+    lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
+    lines += [f"shift {name}: {', '.join(map(str, at))}{_unit(name)}" for name, at in stops.items()]
+    if suite.fit and (note := judged_too(plans.make(suite.model_copy(update={"models": ()}), source))):
+        lines.append(note)
+    lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
+    return "\n".join(lines)
+
+
+def _unit(name: str) -> str:
+    return f" ({SHIFTS.get(name).unit})" if name in SHIFTS.names() else ""
+
+
+def check_run(folder: Path) -> str:
+    """The shards can be read, have the table's columns and keys, and cover every sample, stop and model."""
+    info = read_info(folder)
+    shards = sorted((folder / "predictions").glob("*.parquet"))
+    for shard in shards:
+        _readable(shard)
+    held = table.read(folder)
+    wrong = table.check(held)
+    strange = held.filter(pl.col("run_id") != info["run_id"]).select(pl.len()).collect(engine="streaming").item()
+    if strange:
+        wrong.append(f"{strange} rows of another run")
+    if wrong:
+        raise SoritesError(f"{folder}: " + "; ".join(wrong))
+    return _coverage(folder, held, info, _unrefined(info, shards))
+
+
+def _readable(shard: Path) -> None:
+    """Every value of it, not only its footer."""
+    try:
+        pl.read_parquet(shard, glob=False)
+    except Exception as error:
+        raise SoritesError(f"{shard} cannot be read ({error}). Delete it and type the run's command again.") from error
+
+
+def _unrefined(info: Mapping[str, Any], shards: Sequence[Path]) -> Counter[str]:
+    """Model, as file names spell it, to its slices whose probes are missing."""
+    if not info["suite"].get("refine"):
+        return Counter()
+    dials = {slug(name) for name, stops in info["stops"].items() if not isinstance(stops[0], Mapping)}
+    cut = [shard.stem.partition("--") for shard in shards]
+    done = {(key, model) for key, _, model in cut}
+    return Counter(model for key, _, model in cut if key[:-8] in dials and (f"{key}-probe", model) not in done)
+
+
+def _coverage(folder: Path, held: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
+    grid = held.filter(pl.col("output") == "label", ~pl.col("probe"))
+    counted = grid.group_by("model").agg(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming")
+    counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
+    manifest = read_manifest(folder)
+    clean = manifest.filter(pl.col("shift") == core.CLEAN).height
+    wanted = manifest.height + clean * sum(len(stops) for stops in info["stops"].values())
+    lines, whole = [f"run {info['run_id']}: {wanted} images a model"], True
+    for name in info["models"]:
+        seen, errors = counts.get(name, (0, 0))
+        lacks = [f"{wanted - seen} missing"] * (seen != wanted) + [f"{unrefined[slug(name)]} slice not refined"] * (
+            slug(name) in unrefined
+        )
+        whole = whole and not lacks
+        lines.append(f"{name}: {seen} rows, {errors} errors, {', '.join(lacks) + AGAIN if lacks else 'whole'}")
+    if not whole:
+        raise SoritesError("\n".join(lines))
+    return "\n".join(lines)

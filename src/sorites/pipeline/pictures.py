@@ -1,0 +1,74 @@
+"""The images of a unit, made one sample at a time: a picture, or the reason there is none."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from sorites import core
+from sorites.core import CLEAN, Picture, Sample, Setting, Stop
+from sorites.engines.interrupts import leave_if_asked
+from sorites.errors import SoritesError
+from sorites.pipeline.plan import Plan, Unit, frame_of
+from sorites.rng import rng_for
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One image: whose, under which shift and setting, and its picture or the reason there is none."""
+
+    sample: Sample
+    shift: str
+    setting: Setting
+    picture: Picture | None = None
+    error: str | None = None
+    probe: bool = False
+    told: Mapping[str, Any] = field(default_factory=dict)
+    """What the shift chose for this image, kept with its params but not part of what was asked for."""
+
+
+def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
+    """The images of a grid unit."""
+    for sample in plan.groups[unit.shift][unit.start : unit.stop]:
+        leave_if_asked()
+        if unit.shift in plan.shifts:
+            yield from turned(plan, sample, unit.shift, plan.stops[unit.shift])
+        else:
+            yield captured(plan, sample)
+
+
+def captured(plan: Plan, sample: Sample) -> Shot:
+    """The image as the source has it, framed."""
+    shot = Shot(sample, sample.shift, sample.setting)
+    try:
+        return replace(shot, picture=plan.framed(sample.id) if sample.shift == CLEAN else frame_of(plan.suite.frame, sample))
+    except Exception as error:
+        return replace(shot, error=reason(error, "reading the picture"))
+
+
+def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: bool = False) -> Iterator[Shot]:
+    """One sample under one shift. What goes wrong becomes the error of every image it keeps from being made."""
+    shift = plan.shifts[name]
+    left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe)) for stop in stops]
+    try:
+        image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
+        for moved in shift.sweep(image, stops, rng):
+            leave_if_asked()
+            stop, shot = left[0]
+            if not np.isfinite(moved.sum()):
+                raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
+            told = {} if shift.told is None else dict(shift.told(image, stop, copy.deepcopy(rng)))
+            shot = replace(shot, picture=core.to_picture(moved), told=told)
+            del left[0]
+            yield shot
+    except Exception as error:
+        yield from (replace(shot, error=reason(error, name)) for _, shot in left)
+
+
+def reason(error: Exception, doing: str) -> str:
+    """An error as a row keeps it: our own in their words, others with their kind and what was being done."""
+    return str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"

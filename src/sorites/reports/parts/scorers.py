@@ -1,0 +1,91 @@
+"""What the sections on strangeness share: the scorers of a page in order, how each is drawn, and choosing one of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sorites.reports.parts.charts import COLOURS, DASHES, HEIGHT, LEGEND_ROW, SYMBOLS, Pen, figure, plot
+from sorites.reports.parts.markup import DASH, EMPTY, Html, between, join, percent, safe, tag
+from sorites.reports.view import View
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+MOST_LINES = 6
+"""More lines than these in one chart cannot be told apart; a table takes their place."""
+
+
+def scorers(view: View) -> tuple[str, ...]:
+    """Every scorer of the table, in the order of the suites."""
+    rows = view.table.filter(pl.col("output") == "ood").select(pl.col("scorer").unique())
+    held = set(rows.collect(engine="streaming")["scorer"].drop_nulls())
+    named = [name for run in view.runs for name in run.suite.get("scorers", ()) if isinstance(name, str)]
+    return tuple(name for name in dict.fromkeys([*named, *sorted(held)]) if name in held)
+
+
+def scorer_pen(names: Sequence[str], scorer: str) -> Pen:
+    """How a scorer is drawn where the lines of a chart are scorers."""
+    place = names.index(scorer)
+    turn = place // len(COLOURS)
+    return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+
+
+def estimate(row: Mapping[str, Any] | None, *more: str) -> Html:
+    """A share with its interval, and whatever else must be said, in small."""
+    if row is None or row["value"] is None:
+        return safe(DASH)
+    small = [between(percent(row["low"]), percent(row["high"]))] if row.get("low") is not None else []
+    return join([percent(row["value"]), tag("small", ", ".join([*small, *more]))])
+
+
+def chart(view: View, names: Sequence[str], axes: tuple[str, str], lines: Mapping[str, Mapping[str, Any]], **more: Any) -> Html:
+    """A chart whose lines are scorers: ``lines`` holds what each adds to its trace. Clicking a scorer hides it in this chart."""
+    fig = figure(view, *axes, **{key: more[key] for key in ("xaxis", "yaxis") if key in more})
+    for name, trace in lines.items():
+        fig.add_trace(_trace(scorer_pen(names, name), name, trace))
+    _legend(fig, list(lines))
+    return plot(fig, more["label"])
+
+
+def _trace(drawn: Pen, name: str, trace: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": safe(name),
+        "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+        "line": {"color": drawn.colour, "width": 2.0, "dash": drawn.dash},
+        **trace,
+    }
+
+
+def _legend(fig: go.Figure, names: Sequence[str], width: float = 400) -> None:
+    across = max(1, int(width // max(44 + 7 * len(name) for name in names)))
+    room = LEGEND_ROW * math.ceil(len(names) / across)
+    fig.update_layout(showlegend=True, margin_t=12 + room, height=HEIGHT + room)
+
+
+def picked(name: str, what: str, parts: Mapping[str, Html]) -> Html:
+    """Parts of which one is shown at a time, and the buttons to choose it; without the page's script all stand open."""
+    shown = [
+        tag("div", tag("h3", key, cls="away"), part, cls="picks", data_pick=key) if len(parts) > 1 else part
+        for key, part in parts.items()
+    ]
+    return tag("div", _picker(name, what, list(parts)), *shown)
+
+
+def _picker(name: str, what: str, keys: Sequence[str]) -> Html:
+    if len(keys) < 2:
+        return EMPTY
+    options = [
+        part
+        for i, key in enumerate(keys)
+        for part in (
+            tag("input", type="radio", name=name, id=f"{name}-{i}", value=key, checked=i == 0),
+            tag("label", key, for_=f"{name}-{i}"),
+        )
+    ]
+    return tag("fieldset", tag("legend", what, cls="away"), *options, cls="picker", hidden=True)

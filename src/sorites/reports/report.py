@@ -1,0 +1,77 @@
+"""Run folders and bare tables as the report wants them: with their story, their class names and their pictures."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+
+from sorites.core import Picture, Setting, Stop
+from sorites.errors import SoritesError
+from sorites.labels import labels as labels_of
+from sorites.pipeline import plan as plans
+from sorites.pipeline.folder import describe, read_info
+from sorites.pipeline.pictures import captured, turned
+from sorites.pipeline.plan import Plan
+from sorites.pipeline.runner import known
+from sorites.reports.view import RunView
+from sorites.suite import parse
+from sorites.table import Table, read
+
+
+def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html") -> Path:
+    """One self-contained page from run folders or tables."""
+    from sorites.reports import page
+
+    several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
+    views = [view for item in several for view in _views(item)]
+    return page(views, Path(out))
+
+
+def _views(item: str | Path | Table) -> list[RunView]:
+    if isinstance(item, (str, Path)):
+        return [_view(read(item), read_info(item))]
+    table = item.lazy()
+    ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
+    return [_view(table.filter(pl.col("run_id") == run_id), _told(run_id)) for run_id in ids]
+
+
+def _told(run_id: str) -> dict[str, Any]:
+    return describe(known[run_id]) if run_id in known else {}
+
+
+def _view(table: pl.LazyFrame, info: dict[str, Any]) -> RunView:
+    if not info:
+        return RunView(table, "table", {}, None, None)
+    suite = parse(info["suite"], "run.json")
+    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(info))
+
+
+def _pictures(info: dict[str, Any]) -> Callable[[str, str, Stop], Picture]:
+    """Make any picture of a run again: the same source, frame, draw and rounding give the same pixels."""
+    held: list[Plan] = []
+
+    def picture(sample_id: str, shift: str, stop: Stop) -> Picture:
+        if not held:
+            suite = parse({**info["suite"], "models": ()}, "run.json")
+            held.append(known.get(info["run_id"]) or plans.make(suite))
+        return _again(held[0], sample_id, shift, stop)
+
+    return picture
+
+
+def _again(plan: Plan, sample_id: str, shift: str, stop: Stop) -> Picture:
+    for sample in plan.groups.get(shift, ()):
+        if sample.id != sample_id or (shift not in plan.shifts and not _stands_at(sample.setting, stop)):
+            continue
+        shot = next(turned(plan, sample, shift, [stop])) if shift in plan.shifts else captured(plan, sample)
+        if shot.picture is not None:
+            return shot.picture
+        raise SoritesError(shot.error or f"no picture of {sample_id}")
+    raise SoritesError(f"the source no longer holds {sample_id} under {shift}")
+
+
+def _stands_at(setting: Setting, stop: Stop) -> bool:
+    return dict(setting.params) == dict(stop) if isinstance(stop, Mapping) else setting.severity == stop

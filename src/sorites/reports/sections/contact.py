@@ -1,0 +1,148 @@
+"""A contact sheet: one picture under every camera setting, and pictures that automatic exposure lost and a fixed one kept."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics.settings import AUTO, DIALS, with_settings
+from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
+from sorites.reports.parts.scorers import picked
+from sorites.reports.section import Section, add_section
+from sorites.reports.sections.exposure import dials, grids, shutter_text
+from sorites.reports.sections.strips import data_uri
+from sorites.reports.view import View
+
+WEIGHT = 900_000
+"""Bytes that the sheet's pictures may take, as they stand in the file."""
+LOST = 4
+"""Pictures a model, at most, that its best setting saves from the camera's own choice."""
+
+Row = dict[str, Any]
+
+
+@add_section(order=36)
+def contact(view: View) -> Section | None:
+    """Absent where no run can make its pictures again."""
+    if not any(run.picture for run in view.runs) or not view.ask(metrics.setting_share).height:
+        return None
+    rows = judged(view)
+    book = Book(view)
+    sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
+    sheet = _sheet(book, rows, view)
+    if not sheet:
+        return None
+    lead = (
+        "One picture at every setting; a green edge says that the first model named is right. Below it, pictures that automatic "
+        "exposure lost and the model's best single setting kept."
+    )
+    below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
+    return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)
+
+
+@dataclass
+class Book:
+    """Pictures of a grid as data URIs, until the allowance is used up."""
+
+    view: View
+    left: int = WEIGHT
+
+    def figure(self, row: Row, caption: str) -> Html:
+        held = self.uri(row)
+        edge = "#009e73" if row["correct"] else "#d55e00"
+        style = f"border:3px solid {edge};max-width:100%"
+        alt = f"{row['sample_id']}, {caption or dials(row)}"
+        image = tag("img", src=held, alt=alt, style=style) if held else tag("div", "picture not at hand", cls="gone")
+        return tag("figure", image, tag("figcaption", caption))
+
+    def uri(self, row: Row) -> str | None:
+        if self.left <= 0:
+            return None
+        stop = asked(row["params"])
+        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], stop)
+        made = None if picture is None else data_uri(picture)
+        self.left -= len(made or "")
+        return made
+
+
+def asked(params: str) -> Mapping[str, Any]:
+    """The setting that was asked for: what an automatic camera chose is not part of it."""
+    told = json.loads(params)
+    return {key: value for key, value in told.items() if told.get("mode") != "auto" or key not in DIALS}
+
+
+def judged(view: View) -> pl.DataFrame:
+    rows = with_settings(view.table).filter((pl.col("output") == "label") & pl.col("correct").is_not_null())
+    return rows.select("run_id", "model", "sample_id", "shift", "params", "correct", "light", "exposure", *DIALS).collect(
+        engine="streaming"
+    )
+
+
+def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
+    """The picture that is right at nearest to half of the settings: there is most to see on it."""
+    model = next((name for name in view.models if name in set(rows["model"])), None)
+    own = rows.filter(pl.col("model") == model)
+    shares = own.filter(~AUTO).group_by("sample_id").agg(pl.col("correct").mean())
+    if model is None or not shares.height:
+        return EMPTY
+    sample = shares.sort((pl.col("correct") - 0.5).abs(), "sample_id")["sample_id"][0]
+    one = own.filter(pl.col("sample_id") == sample)
+    cards = [_page(book, part, light, aperture) for (light, aperture), part in _pages(one)]
+    shown = [card for card in cards if card]
+    return join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")]) if shown else EMPTY
+
+
+def _pages(rows: pl.DataFrame) -> list[tuple[tuple[str | None, float | None], pl.DataFrame]]:
+    ordered = rows.sort("light", "aperture", descending=[True, False], nulls_last=True)
+    parts = ordered.partition_by("light", "aperture", as_dict=True, maintain_order=True)
+    return [((key[0], key[1]), part) for key, part in parts.items()]
+
+
+def _page(book: Book, rows: pl.DataFrame, light: str | None, aperture: float | None) -> Html:
+    if aperture is None:
+        shots = rows.to_dicts()[:3]
+        body = tag("div", *(book.figure(row, "shot " + str(asked(row["params"]).get("shot", ""))) for row in shots), cls="frames")
+        return tag("article", tag("h3", f"automatic · lamp {light}"), body, cls="card")
+    tables = [_grid(book, part) for part in grids(rows)]
+    return tag("article", tag("h3", f"f/{number(aperture)} · lamp {light}"), *tables, cls="card")
+
+
+def _grid(book: Book, rows: pl.DataFrame) -> Html:
+    held = {(row["iso"], row["shutter"]): row for row in rows.to_dicts()}
+    isos, shutters = (sorted(set(values)) for values in zip(*held, strict=True))
+    head = tag("tr", tag("th", "ISO", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters))
+    body = []
+    for iso in isos:
+        cells = [tag("td", book.figure(row, "") if (row := held.get((iso, s))) else EMPTY) for s in shutters]
+        body.append(tag("tr", tag("th", count(int(iso)), scope="row"), *cells))
+    return tag("div", tag("table", tag("thead", head), tag("tbody", *body), cls="heat"), cls="scroll", tabindex="0")
+
+
+def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
+    best = [
+        r for r in view.ask(metrics.setting_table).to_dicts() if (r["model"], r["light"], r["what"]) == (model, "both", "best")
+    ]
+    if not best or best[0]["iso"] is None:
+        return EMPTY
+    own = rows.filter(pl.col("model") == model)
+    kept = own.filter(~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS))
+    lost = own.filter(AUTO, ~pl.col("correct")).unique(["sample_id", "light"], keep="first", maintain_order=True)
+    pairs = (
+        lost.join(kept, on=["run_id", "sample_id", "light", "model", "shift"], suffix="_kept")
+        .sort("sample_id", "light")
+        .head(LOST)
+    )
+    strips = [_strip(book, row, dials(best[0])) for row in pairs.to_dicts()]
+    return tag("div", *strips, cls="cards") if strips else EMPTY
+
+
+def _strip(book: Book, row: Row, setting: str) -> Html:
+    kept = {**row, "params": row["params_kept"], "correct": True}
+    frames = [book.figure(row, "automatic"), book.figure(kept, setting)]
+    what = tag("p", tag("b", row["sample_id"]), tag("span", f"lamp {row['light']}"), cls="what")
+    return tag("div", what, tag("div", *frames, cls="frames"), cls="strip")

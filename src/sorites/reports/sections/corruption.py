@@ -1,0 +1,48 @@
+"""Errors in units of a reference model's, where the suite names one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.core import Metric
+from sorites.reports.parts.markup import DASH, Html, between, grid, join, percent, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+
+@add_section(order=70)
+def corruption(view: View) -> Section | None:
+    """A table of corruption errors and one of relative ones, where all runs that name a reference name the same."""
+    named = {run.suite.get("reference") for run in view.runs} - {None}
+    reference = named.pop() if len(named) == 1 else None
+    if reference not in view.models or not view.ask(metrics.corruption_error, reference=reference).height:
+        return None
+    kinds = [("Corruption error", metrics.corruption_error), ("Relative corruption error", metrics.relative_corruption_error)]
+    tables = [tag("article", _table(view, title, metric, reference), cls="card") for title, metric in kinds]
+    lead = (
+        f"The error summed over the stops of a dial, as a share of the same sum of {reference} (100 %). The relative "
+        "error counts only the rise over the clean error. The last column is the mean over shifts; "
+        "below 100 % is better than the reference."
+    )
+    return Section(f"Against {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead)
+
+
+def _table(view: View, title: str, metric: Metric, reference: str) -> Html:
+    each = view.ask(metric, reference=reference)
+    mean = view.ask(metric, reference=reference, by=("model",)).with_columns(shift=pl.lit(None, pl.String))
+    cells = {(row["model"], row["shift"]): row for row in each.to_dicts() + mean.to_dicts()}
+    shifts = [shift for shift in view.shifts if shift in set(each["shift"])]
+    lines = [
+        [model, *(_cell(cells.get((model, shift)), model == reference) for shift in [*shifts, None])] for model in view.models
+    ]
+    return grid(["", *shifts, "mean"], lines, caption=f"{title}, with its 95 % interval and n")
+
+
+def _cell(row: dict[str, Any] | None, is_reference: bool) -> object:
+    if row is None or row["value"] is None:
+        return DASH
+    interval = "reference" if is_reference else between(percent(row["low"]), percent(row["high"]))
+    return join([percent(row["value"]), tag("small", f"{interval}, n = {row['n']}")])

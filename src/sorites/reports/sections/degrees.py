@@ -1,0 +1,82 @@
+"""Strangeness by degree: the map of semantic by covariate level, its two axes, and what a level is worth."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.parts.heat import NONE, heat, shaded, thin
+from sorites.reports.parts.level_axes import AXES, level_axes
+from sorites.reports.parts.markup import Html, count, folded, grid, join, number, percent, tag
+from sorites.reports.parts.scorers import estimate, picked, scorers
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+
+@add_section(order=63)
+def degrees(view: View) -> Section | None:
+    """Heat maps with n in each cell, curves over each axis, correlation and sensitivity; absent without levels."""
+    cells = view.ask(metrics.level_map)
+    maps = {name: tag("div", *drawn, cls="cards two wide") for name in scorers(view) if (drawn := _maps(view, name, cells))}
+    if not maps:
+        return None
+    lead = (
+        "Each cell is held against the same untouched pictures of known classes. Blue is above 50 %, orange below. Hatched cells "
+        "have too few pictures to be fair and enter no mean; empty ones have none. A good score rises with the meaning "
+        "(downwards) and does not care for the appearance (to the right)."
+    )
+    below = tag("div", level_axes(view), _table(view), cls="stack below")
+    body = join([picked("degrees", "Scorer", maps), below])
+    return Section("Strange by degree", body, "Degrees", lead)
+
+
+def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
+    found = []
+    for model in view.models:
+        own = cells.filter(pl.col("model") == model, pl.col("scorer") == scorer)
+        if own.height:
+            found.append(tag("article", tag("h3", f"{model} · {scorer}"), _map(own), cls="card"))
+    return found
+
+
+def _map(cells: pl.DataFrame) -> Html:
+    held = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
+    down, across = (range(min(levels), max(levels) + 1) for levels in zip(*held, strict=True))
+    rows = [(level, [_cell(held.get((level, column))) for column in across]) for level in down]
+    caption = f"AUROC in % by level, with n; {count(cells['familiar'].max() or 0)} familiar pictures"  # type: ignore[arg-type]
+    return heat("meaning ↓ appearance →", across, rows, caption)
+
+
+def _cell(row: dict[str, Any] | None) -> Html:
+    if row is None:
+        return NONE
+    if row["value"] is None:
+        return thin(row["n"])
+    said = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
+    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, said, count(row["n"]))
+
+
+def _table(view: View) -> Html:
+    """Correlation and sensitivity along both axes, with the levels they rest on."""
+    asked = {"correlation": view.ask(metrics.correlation), "sensitivity": view.ask(metrics.sensitivity)}
+    cells = {(r["model"], r["scorer"], r["axis"], name): r for name, frame in asked.items() for r in frame.to_dicts()}
+    lines = []
+    for model, scorer in ((model, scorer) for model in view.models for scorer in scorers(view)):
+        own = [cells.get((model, scorer, axis, name)) for axis in AXES for name in asked]
+        if any(own):
+            lines.append([model, scorer, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(own))])
+    head = ["", "scorer", *(f"{axis} {name}" for axis in AXES for name in asked)]
+    caption = (
+        "Correlation of the mean AUROC with the level, and its change a level (sensitivity, in points), over the levels seen"
+    )
+    said = "Along the axes: correlation with the level, and sensitivity, of each scorer"
+    return folded(said, grid(head, lines, text=2, caption=caption), len(lines))
+
+
+def _number(row: dict[str, Any] | None, kind: str) -> Html:
+    if row is None or row["value"] is None:
+        return estimate(None)
+    text = number(100 * row["value"]) if kind else number(row["value"], 2)
+    return join([text, tag("small", f"{row['levels']} levels, n = {count(row['n'])}")])

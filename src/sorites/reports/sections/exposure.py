@@ -1,0 +1,128 @@
+"""A camera's settings: heat maps of ISO by shutter, the best and the worst, and what choosing for the model would gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics.settings import AUTO, POLICIES
+from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, points, tag
+from sorites.reports.parts.scorers import estimate, picked
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+Row = Mapping[str, Any]
+LIGHTS = ("on", "off", "both", "difference")
+SAID = {"auto": "automatic", "average": "any setting", "fixed": "best one setting", "oracle": "best for each picture"}
+
+
+@add_section(order=34)
+def exposure(view: View) -> Section | None:
+    """Heat maps per model, aperture and light; then the tables. Absent without a camera grid."""
+    settings = view.ask(metrics.setting_accuracy).filter(pl.col("n") > 0)
+    maps = {model: drawn for model in view.models if (drawn := _maps(settings.filter(pl.col("model") == model)))}
+    if not maps:
+        return None
+    lead = (
+        "Right answers in % at each ISO and shutter, one map an aperture and light; darker blue is better, and hovering tells "
+        "the interval and n. What the camera chose by itself stands beside them."
+    )
+    tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
+    below = tag("div", tag("div", *tables, cls="cards two"), cls="below") if tables else EMPTY
+    return Section("Which camera settings suit the model?", join([picked("exposure", "Model", maps), below]), "Exposure", lead)
+
+
+def _maps(settings: pl.DataFrame) -> Html:
+    lights = settings["light"].unique(maintain_order=True).sort(descending=True).to_list()
+    cards = [card for light in lights for card in _light(settings.filter(pl.col("light").eq_missing(pl.lit(light))), light)]
+    return tag("div", *cards, cls="cards two") if cards else EMPTY
+
+
+def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
+    lamp = f"lamp {light}" if light else "one light"
+    manual = settings.filter(~AUTO)
+    for aperture in manual["aperture"].unique().sort():
+        maps = [_map(part) for part in grids(manual.filter(pl.col("aperture") == aperture))]
+        yield tag("article", tag("h3", f"f/{number(aperture)} · {lamp}"), *maps, cls="card")
+    for auto in settings.filter(AUTO).to_dicts():
+        interval = f"95 %: {between(percent(auto['low']), percent(auto['high']))}, n = {count(auto['n'])}"
+        told = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval))
+        yield tag("article", tag("h3", f"automatic · {lamp}"), told, cls="card")
+
+
+def grids(settings: pl.DataFrame) -> list[pl.DataFrame]:
+    """ISOs that were taken at the same shutter times belong to one grid: two grids on one page are drawn apart."""
+    times = settings.group_by("iso").agg(key=pl.col("shutter").unique().sort().cast(pl.String))
+    times = times.with_columns(pl.col("key").list.join(" "))
+    told = settings.join(times, on="iso").sort("iso", "shutter")
+    return [part.drop("key") for part in told.partition_by("key", maintain_order=True)]
+
+
+def shutter_text(seconds: float) -> str:
+    """As cameras write it: 1/60, or 0.4 s."""
+    turns = round(1 / seconds)
+    return f"1/{turns}" if seconds <= 0.25 and abs(turns * seconds - 1) < 0.02 else f"{number(seconds)} s"
+
+
+def _map(settings: pl.DataFrame) -> Html:
+    held = {(row["iso"], row["shutter"]): row for row in settings.to_dicts()}
+    isos, shutters = (sorted(set(values)) for values in zip(*held, strict=True))
+    head = [tag("th", "ISO ↓ shutter →", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters)]
+    body = [tag("tr", tag("th", count(int(iso)), scope="row"), *(_cell(held.get((iso, s))) for s in shutters)) for iso in isos]
+    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls="heat")
+    return tag("div", table, cls="scroll", tabindex="0")
+
+
+def _cell(row: Row | None) -> Html:
+    if row is None:
+        return tag("td", cls="none")
+    said = f"{percent(row['value'])}, 95 %: {between(percent(row['low']), percent(row['high']))}, n = {row['n']}"
+    shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,var(--card))"
+    return tag("td", f"{100 * row['value']:.0f}", title=said, style=shade)
+
+
+def _ends(view: View) -> Html:
+    rows = {(r["model"], r["light"], r["what"]): r for r in view.ask(metrics.setting_table).to_dicts()}
+    lines = []
+    for model in view.models:
+        for light in LIGHTS:
+            own = [rows.get((model, light, what)) for what in ("best", "worst", "average", "auto")]
+            if any(own):
+                lines.append([model, light, *(_end(row, light) for row in own)])
+    caption = "The best, worst and average setting and automatic exposure. Difference is |on − off|, its best the least."
+    return grid(["", "lamp", "best", "worst", "average", "automatic"], lines, text=2, caption=caption) if lines else EMPTY
+
+
+def _end(row: Row | None, light: str) -> Html:
+    if row is None or row["value"] is None:
+        return tag("span", DASH)
+    text = points(row["value"]).removeprefix("+") if light == "difference" else percent(row["value"])
+    return join([text, tag("small", dials(row))]) if row["iso"] is not None else tag("span", text)
+
+
+def dials(row: Row) -> str:
+    return f"ISO {count(int(row['iso']))}, {shutter_text(row['shutter'])}, f/{number(row['aperture'])}"
+
+
+def _control(view: View) -> Html:
+    rows = {(r["model"], r["policy"]): r for r in view.ask(metrics.camera_control).to_dicts()}
+    lines = [
+        [model, SAID[policy], estimate(row), _gain(row), count(row["n"])]
+        for model, policy in _pairs(view.models)
+        if (row := rows.get((model, policy)))
+    ]
+    caption = "What choosing the setting for the model gives, and its gain over automatic exposure on the same pictures"
+    return grid(["", "setting chosen", "right", "gain", "n"], lines, text=2, caption=caption) if lines else EMPTY
+
+
+def _pairs(models: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return ((model, policy) for model in models for policy in POLICIES)
+
+
+def _gain(row: Row) -> Html:
+    if row["gain"] is None:
+        return tag("span", DASH)
+    return join([points(row["gain"]), tag("small", f"{points(row['gain_low'])} to {points(row['gain_high'])}")])

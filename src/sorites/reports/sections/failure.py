@@ -1,0 +1,73 @@
+"""Where pictures are lost: survival curves, and the distribution of failure points."""
+
+from __future__ import annotations
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot, small_multiples
+from sorites.reports.parts.markup import Html, number, safe, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+
+@add_section(order=30)
+def failure(view: View) -> Section | None:
+    """Per shift: the share of pictures not yet lost, and in which stretch of the dial they are lost."""
+    alive, lost = view.ask(metrics.survival), view.ask(metrics.failure_histogram)
+    cards = [_card(view, shift, alive, lost) for shift in view.shifts if shift in set(alive["shift"])]
+    if not cards:
+        return None
+    lead = (
+        "A picture is lost at the least severity where the model is wrong about it, and stays lost. Pictures that are "
+        "wrong when clean are lost at 0; those right up to the top of the dial survived."
+    )
+    return Section("Where pictures are lost", small_multiples(view, cards), "Failure points", lead)
+
+
+def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
+    across = along(alive.filter(pl.col("shift") == shift)["severity"])
+    curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
+    stops = {"type": "category", "tickfont": {"size": 11}}
+    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=stops)
+    bars.update_layout(barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8)
+    for model in view.models:
+        mine = (pl.col("model") == model) & (pl.col("shift") == shift)
+        if (steps := alive.filter(mine)).height:
+            line(curve, view, model, steps, "not yet lost", shape="hv")
+        if (brackets := lost.filter(mine)).height:
+            bars.add_trace(_bars(view, model, brackets))
+    return card(
+        shift,
+        plot(curve, f"Share of pictures not yet lost against the severity of {shift}"),
+        tag("h4", "Lost in which stretch of the dial"),
+        plot(bars, f"Share of pictures lost in each stretch of the dial of {shift}"),
+    )
+
+
+def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
+    told = rows.select("low", "high", "n", "above", "severity").iter_rows()
+    return {
+        "type": "bar",
+        "name": safe(model),
+        "legendgroup": model,
+        "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
+        "y": rows["value"].to_list(),
+        "customdata": [[f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)] for low, high, n, *edges in told],
+        "marker": {"color": pen(view, model).colour},
+        "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata[3]}: %{y:.1%}"
+        "<br>95 %: %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>",
+    }
+
+
+def _bracket(above: float | None, severity: float | None) -> str:
+    """Words for a stretch of the dial: above one stop, up to the next."""
+    if severity is None:
+        return "survived"
+    return "wrong when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
+
+
+def _up_to(above: float | None, severity: float | None) -> str:
+    if severity is None:
+        return "never"
+    return "clean" if above is None else number(severity)

@@ -1,0 +1,117 @@
+"""What to know of each model first."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.parts.charts import pen
+from sorites.reports.parts.markup import EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import UNTOUCHED, View, unit
+
+Row = dict[str, Any]
+
+
+@add_section(order=10)
+def headline(view: View) -> Section | None:
+    """A card a model: clean, under shift, the drop, and where on the dial half of its pictures are lost."""
+    counted = view.ask(metrics.accuracy, by=("model",))
+    if not counted.height:
+        return None
+    cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
+    lead = (
+        "Under shift is the mean over shifts of the mean over the stops of each dial. A picture is lost at the first stop "
+        "where the model is wrong about it; a trajectory is one picture along one dial. The smaller figures are 95 % intervals."
+    )
+    return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
+
+
+def _row(frame: pl.DataFrame, model: str) -> Row | None:
+    found = frame.filter(pl.col("model") == model).to_dicts()
+    return found[0] if found else None
+
+
+def _card(view: View, model: str) -> Html:
+    parts = [tag("h3", model), _figures(view, model), _dial(view, model), _by_shift(view, model), _missing(view, model)]
+    return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
+
+
+def _figures(view: View, model: str) -> Html:
+    clean = _row(view.ask(metrics.accuracy, UNTOUCHED, by=("model",)), model)
+    under = _row(view.ask(metrics.mean_accuracy, by=("model",)), model)
+    drop = _row(view.ask(metrics.accuracy_drop, by=("model",)), model)
+    named = [("Clean", clean, percent), ("Under shift", under, percent), ("Drop", drop, _fall)]
+    shown = [_figure(name, row, say) for name, row, say in named if row is not None and row["value"] is not None]
+    return tag("dl", *shown, cls="figures") if shown else EMPTY
+
+
+def _fall(value: float | None) -> str:
+    """A drop, told as what it does to the accuracy."""
+    return points(None if value is None else -value)
+
+
+def _figure(name: str, row: Row, say: Any) -> Html:
+    ends = sorted((row["low"], row["high"]), reverse=say is _fall)
+    low, high, big = (say(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
+    interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
+    return tag("div", tag("dt", name + (" (points)" if say is _fall else "")), tag("dd", tag("b", big), interval))
+
+
+def _dial(view: View, model: str) -> Html:
+    """Where half of all trajectories are lost, as a fraction of each dial's top."""
+    half = _row(view.ask(metrics.failure_point, by=("model",), relative=True), model)
+    if half is None:
+        return EMPTY
+    low, high, value = half["low"] or 0.0, half["high"], half["value"]
+    if value is None:
+        said = join([tag("b", "More than half"), f" of its pictures survive to the top of the dial ({_of(half)})."])
+    else:
+        said = join(
+            [
+                "Half of its pictures are lost at ",
+                tag("b", percent(value, 0)),
+                " of the dial ",
+                tag("span", _ends(half), cls="range"),
+            ]
+        )
+    marks = [
+        tag("i", style=f"width:{100 * (1 if value is None else value):.1f}%"),
+        tag("u", style=f"left:{100 * low:.1f}%;right:{100 - 100 * (1 if high is None else high):.1f}%"),
+        *([tag("b", style=f"left:{100 * value:.1f}%")] if value is not None else []),
+    ]
+    ends = tag("div", tag("span", "untouched"), tag("span", "top of the dial"), cls="ends")
+    return tag("div", tag("p", said), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial")
+
+
+def _of(row: Row) -> str:
+    return f"{row['survived']} of {row['n']}"
+
+
+def _ends(row: Row) -> str:
+    top = "beyond the top" if row["high"] is None else percent(row["high"], 0)
+    return f"({between(percent(row['low'], 0), top)}, n = {row['n']} trajectories)"
+
+
+def _by_shift(view: View, model: str) -> Html:
+    own = view.ask(metrics.failure_point).filter(pl.col("model") == model)
+    rows = {row["shift"]: row for row in own.to_dicts()}
+    lines = [_line(shift, rows[shift]) for shift in view.shifts if shift in rows]
+    return grid(["Half lost at", "severity", "95 %", "survive"], lines) if lines else EMPTY
+
+
+def _line(shift: str, row: Row) -> list[object]:
+    name = join([shift, tag("small", f" {unit(shift)}")]) if unit(shift) else shift
+    value = "> top" if row["value"] is None else number(row["value"])
+    high = "top" if row["high"] is None else number(row["high"])
+    interval = "> top" if row["low"] is None else f"{number(row['low'])} to {high}"
+    return [name, value, interval, percent(row["survived"] / row["n"], 0)]
+
+
+def _missing(view: View, model: str) -> Html:
+    row = _row(view.ask(metrics.accuracy, by=("model",)), model)
+    if row is None or not row["missing"]:
+        return EMPTY
+    return tag("p", f"{several(row['missing'], 'prediction')} failed and count as missing, not as wrong.", cls="warn")

@@ -1,0 +1,38 @@
+"""The numbers behind the curves, to read and to copy."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sorites import metrics
+from sorites.reports.parts.markup import Html, count, grid, number, percent, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View, unit
+
+
+@add_section(order=80)
+def numbers(view: View) -> Section | None:
+    """Accuracy by model, shift and severity, folded away."""
+    asked = view.ask(metrics.accuracy)
+    if not asked.height:
+        return None
+    places = {name: i for i, name in enumerate(view.shifts)}
+    rows = sorted(asked.to_dicts(), key=lambda row: places.get(row["shift"], -1))
+    table = grid(["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"], map(_line, rows), text=3)
+    folded = tag("details", tag("summary", f"Accuracy by model, shift and severity ({count(len(rows))} rows)"), table)
+    return Section(
+        "All the numbers", folded, "Numbers", "Select and copy the table into a spreadsheet; low and high are 95 % intervals."
+    )
+
+
+def _line(row: dict[str, Any]) -> list[str | Html]:
+    shares = [percent(row[name]) for name in ("value", "low", "high")]
+    return [
+        row["model"],
+        row["shift"],
+        unit(row["shift"]),
+        number(row["severity"], 6),
+        *shares,
+        count(row["n"]),
+        count(row["missing"]),
+    ]

@@ -1,0 +1,124 @@
+"""Common and uncommon settings: accuracy by how many are uncommon, what each kind takes, and the pictures behind it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.parts.charts import PERCENT_AXIS, card, figure, line, plot
+from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, percent, points, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.sections.strips import data_uri
+from sorites.reports.view import View
+from sorites.rng import digest
+
+SHOWN = 6
+"""Things whose pictures are shown."""
+FOUR = "grid-template-columns:repeat(4,minmax(0,1fr))"
+
+
+@add_section(order=52)
+def partitions(view: View) -> Section | None:
+    """Curves over the number of uncommon kinds, tables of their sets and gaps, and pictures; absent without settings."""
+    found = view.ask(metrics.partition_accuracy)
+    if not found.height:
+        return None
+    lead = (
+        "A picture counts once for each kind of setting (time, weather, location), uncommon if any of its values is. "
+        "P0 has nothing uncommon. The gap is the accuracy where a kind is common minus where it is not; its interval is a "
+        "bootstrap over pictures."
+    )
+    left = card("How many are uncommon", _chart(view, found))
+    right = tag("article", tag("h3", "What each kind takes"), _gaps(view), cls="card")
+    whole = tag("article", _table(view, found), cls="card")
+    body = join([tag("div", left, right, cls="cards two"), tag("div", whole, cls="below"), _pictures(view)])
+    return Section("Out of their usual settings", body, "Settings", lead)
+
+
+def _chart(view: View, found: pl.DataFrame) -> Html:
+    whole = found.filter(pl.col("kinds").is_null()).with_columns(severity=pl.col("uncommon").cast(pl.Float64))
+    top = float(whole["severity"].max() or 1)  # type: ignore[arg-type]
+    axis = {"dtick": 1, "range": [-0.15, top + 0.15], "tickprefix": "P"}
+    fig = figure(view, "kinds that are uncommon", "right", yaxis=dict(PERCENT_AXIS), xaxis=axis)
+    for model in view.models:
+        own = whole.filter(pl.col("model") == model).sort("severity")
+        if own.height:
+            line(fig, view, model, own, "right")
+    return plot(fig, "Accuracy of each model against the number of uncommon kinds")
+
+
+def _table(view: View, found: pl.DataFrame) -> Html:
+    sets = found.select("uncommon", "kinds").unique().sort("uncommon", "kinds", nulls_last=False).rows()
+    cells = {(row["model"], row["uncommon"], row["kinds"]): row for row in found.to_dicts()}
+    head = ["", *(f"P{n}" if kinds is None else kinds.replace("+", " + ") for n, kinds in sets)]
+    lines = [[model, *(_share(cells.get((model, *one))) for one in sets)] for model in view.models]
+    return grid(head, lines, caption="Accuracy with its 95 % interval and the number of pictures, by which kinds are uncommon")
+
+
+def _share(row: dict[str, Any] | None) -> object:
+    if row is None or row["value"] is None:
+        return DASH
+    small = f"{between(percent(row['low'], 0), percent(row['high'], 0))}, n = {count(row['n'])}"
+    return join([percent(row["value"]), tag("small", small)])
+
+
+def _gaps(view: View) -> Html:
+    gaps = view.ask(metrics.attribute_gap).filter(pl.col("class").is_null())
+    kinds = sorted(gaps["kind"].unique(), key=lambda kind: (kind == "any", kind))
+    cells = {(row["model"], row["kind"]): row for row in gaps.to_dicts()}
+    lines = [[model, *(_gap(cells.get((model, kind))) for kind in kinds)] for model in view.models]
+    return grid(["", *kinds], lines, caption="Common minus uncommon, with its 95 % interval")
+
+
+def _gap(row: dict[str, Any] | None) -> object:
+    if row is None or row["value"] is None:
+        return DASH
+    low, high = (points(row[name]).split("\u202f")[0] for name in ("low", "high"))
+    return join([points(row["value"]), tag("small", f"{low} to {high}")])
+
+
+def _pictures(view: View) -> Html:
+    """A few things with one picture a number of uncommon kinds, and what the models say to it."""
+    rows = view.table.filter((pl.col("output") == "label") & pl.col("correct").is_not_null() & (pl.col("attrs").list.len() > 1))
+    keep = ("run_id", "sample_id", "shift", "severity", "params", "model", "pred", "correct", "attrs")
+    several = rows.group_by("run_id", "sample_id").agg(images=pl.col("image_id").n_unique()).filter(pl.col("images") > 3)
+    things = several.select("run_id", "sample_id").collect(engine="streaming").rows()
+    fair = sorted(things, key=lambda thing: digest(*thing))[:SHOWN]
+    chosen = pl.DataFrame(fair, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
+    told = rows.select(keep).join(chosen.lazy(), on=["run_id", "sample_id"], how="semi").collect(engine="streaming")
+    made = [_thing(view, told.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
+    shown = [one for one in made if one]
+    return tag("div", *shown, cls="cards two below") if shown else EMPTY
+
+
+def _thing(view: View, told: pl.DataFrame) -> Html:
+    uncommon = pl.col("attrs").list.eval(pl.element().struct.field("common").not_().fill_null(False)).list.sum()
+    ordered = told.with_columns(uncommon=uncommon).sort("uncommon", "params")
+    frames = []
+    for _, own in ordered.group_by("uncommon", maintain_order=True):
+        first = own.filter(pl.col("params") == own["params"][0])
+        frames.append(_frame(view, first))
+    made = [frame for frame in frames if frame]
+    return (
+        tag("article", tag("h3", told["sample_id"][0]), tag("div", *made, cls="frames", style=FOUR), cls="card strip")
+        if made
+        else EMPTY
+    )
+
+
+def _frame(view: View, seen: pl.DataFrame) -> Html:
+    row = seen.row(0, named=True)
+    params = json.loads(row["params"] or "{}")
+    picture = view.picture(row["run_id"], row["sample_id"], row["shift"], params or row["severity"] or 0.0)
+    if picture is None:
+        return EMPTY
+    words = ", ".join(a["value"] for a in row["attrs"] if a["key"] != "class")
+    verdicts = {r["model"]: r for r in seen.to_dicts()}
+    wrong = [f"{m}: {view.said(row['run_id'], r['pred'])}" for m in view.models if (r := verdicts.get(m)) and not r["correct"]]
+    said = "; ".join(wrong) if wrong else "all right"
+    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {said}", decoding="async")
+    kind = "wrong" if wrong else "right"
+    return tag("figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), said), cls=kind)

@@ -1,0 +1,69 @@
+"""Photographs of places without things in them, from two Debian packages: grass, forest, rocks, water.
+
+The table beside this file names them, their licences and where the ground begins. They are fetched once, into the user's cache,
+and are part of no package of ours. Places that no photograph shows are drawn (see ``sorites.datasets.scenery``).
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from importlib.resources import files
+from itertools import groupby
+
+import numpy as np
+from PIL import Image as Pillow
+
+from sorites.core import Picture
+from sorites.files import cache
+from sorites.sources import _debian as debian
+from sorites.sources._decode import decode
+
+
+@dataclass(frozen=True)
+class Background:
+    """One row of the table; ``horizon`` is the share of the height above the ground."""
+
+    location: str
+    package: str
+    folder: str
+    file: str
+    horizon: float
+    sha256: str
+    credit: str
+
+    def load(self) -> Picture:
+        """The photograph, at most ``LARGEST`` px wide; read-only, kept once read."""
+        return _loaded(self.package, self.file)
+
+
+LARGEST = 1024
+
+
+@functools.cache
+def _loaded(package: str, file: str) -> Picture:
+    picture = Pillow.fromarray(decode(cache("backgrounds", package, file)))
+    picture.thumbnail((LARGEST, LARGEST), Pillow.Resampling.LANCZOS)
+    made = np.asarray(picture)
+    made.flags.writeable = False
+    return made
+
+
+@functools.cache
+def table() -> tuple[Background, ...]:
+    lines = files("sorites.sources").joinpath("backgrounds.tsv").read_text(encoding="utf-8").splitlines()
+    rows = (line.split("\t") for line in lines[1:])
+    return tuple(Background(a, b, c, d, float(horizon), *rest) for a, b, c, d, horizon, *rest in rows)
+
+
+def fetch() -> tuple[Background, ...]:
+    """All of them, in the cache."""
+    for (package, folder), rows in groupby(sorted(table(), key=_place), key=_place):
+        wanted = {row.file: row.sha256 for row in rows}
+        note = f"Fetching {len(wanted)} photographs of places from Debian's {package}. It is not installed."
+        debian.fetch(package, folder, wanted, cache("backgrounds", package), note)
+    return table()
+
+
+def _place(row: Background) -> tuple[str, str]:
+    return row.package, row.folder

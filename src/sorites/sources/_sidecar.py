@@ -1,0 +1,118 @@
+"""The file a built dataset carries: which picture is which sample, under which shift, at which setting.
+
+Labels stand as class ids and not as positions, so that the folder can be read under another order of the classes.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath, PureWindowsPath
+from typing import Any
+
+import polars as pl
+
+from sorites.core import CLEAN, Attr, Picture, Sample, Setting
+from sorites.errors import BadPicture, SoritesError
+from sorites.labels import Labels
+from sorites.sources._decode import decode
+from sorites.table import SCHEMA as TABLE
+
+NAME = "sorites.parquet"
+
+_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+    "path": pl.String,  # posix, relative to the folder
+    "sample_id": pl.String,
+    "image_id": pl.String,
+    "label": pl.String,
+    "accept": pl.List(pl.String),
+    "framed": pl.Boolean,
+}
+_SHARED = ("split", "attrs", "family", "shift", "severity", "level", "params", "seed")
+SCHEMA = pl.Schema(_COLUMNS | {name: TABLE[name] for name in _SHARED})
+_NEEDED = ("path", "sample_id", "image_id")
+
+
+def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
+    """Records to the rows of a sidecar, values as ``SCHEMA`` holds them; absent columns are null."""
+    strange = sorted({key for record in records for key in record} - set(SCHEMA))
+    if strange:
+        raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)}; got {', '.join(strange)}")
+    made = pl.DataFrame({name: [record.get(name) for record in records] for name in SCHEMA}, schema=SCHEMA)
+    _check(made, NAME)
+    return made
+
+
+def read(folder: str | Path, labels: Labels) -> list[Sample]:
+    """The samples of a built dataset, in the order of the file."""
+    root = Path(folder)
+    path = root / NAME
+    try:
+        found = pl.read_parquet(path)
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise SoritesError(f'cannot read {path}: {error}. Build the dataset again with "sorites build".') from error
+    kinds = found.schema
+    wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in SCHEMA.items() if kinds.get(name) != kind]
+    if wrong:
+        raise SoritesError(f"{path}: column {'; column '.join(wrong)}")
+    _check(found, str(path))
+    return [_sample(root, row, labels) for row in found.iter_rows(named=True)]
+
+
+def _check(rows: pl.DataFrame, called: str) -> None:
+    empty = [name for name in _NEEDED if rows[name].null_count()]
+    if empty:
+        raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
+    if rows["image_id"].is_duplicated().any():
+        raise SoritesError(f"{called}: an image_id stands twice")
+    outside = next((text for text in rows["path"] if not _inside(text)), None)
+    if outside is not None:
+        raise SoritesError(f"{called}: wanted paths inside the folder, got {outside!r}")
+
+
+def _inside(text: str) -> bool:
+    posix, windows = PurePosixPath(text), PureWindowsPath(text)
+    parts = {*posix.parts, *windows.parts}
+    return bool(text) and not posix.is_absolute() and not windows.anchor and ".." not in parts and "\0" not in text
+
+
+def _sample(root: Path, row: dict[str, Any], labels: Labels) -> Sample:
+    where = f"{root / NAME}, {row['path']}"
+    return Sample(
+        id=row["sample_id"],
+        load=functools.partial(load, root, row["path"]),
+        label=None if row["label"] is None else _find(row["label"], labels, where),
+        accept=frozenset(_find(name, labels, where) for name in row["accept"] or ()),
+        attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),
+        split=row["split"] or "",
+        shift=row["shift"] or CLEAN,
+        setting=Setting(row["severity"], _params(row["params"], where), row["level"]),
+        framed=bool(row["framed"]),
+        image_id=row["image_id"],
+    )
+
+
+def _find(name: str, labels: Labels, where: str) -> int:
+    try:
+        return labels.find(name)
+    except SoritesError as error:
+        raise SoritesError(f"{where}: {error} Read it with the labels it was built with.") from None
+
+
+def _params(text: str | None, where: str) -> dict[str, Any]:
+    try:
+        params = json.loads(text or "{}")
+    except ValueError as error:
+        raise SoritesError(f"{where}: params are not JSON: {error}") from None
+    if not isinstance(params, dict):
+        raise SoritesError(f"{where}: wanted params as a JSON object, got {text}")
+    return params
+
+
+def load(root: Path, relative: str) -> Picture:
+    """Decode a picture of the folder; a link that leads out of the folder is not followed."""
+    path = root / relative
+    if not path.resolve().is_relative_to(root.resolve()):
+        raise BadPicture(f"{path}: a link that leads out of the dataset folder")
+    return decode(path)

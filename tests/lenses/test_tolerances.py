@@ -1,0 +1,145 @@
+from __future__ import annotations
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites.errors import SoritesError
+from sorites.lenses import tolerances
+
+KINDS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
+every_kind = pytest.mark.parametrize("kind", KINDS)
+
+
+def own(kind: str = "decentre") -> Path:
+    return tolerances.find(tolerances.builtin(), kind)
+
+
+@every_kind
+def test_the_built_in_tolerances_are_whole(kind: str) -> None:
+    held = tolerances.load(own(kind))
+    stops, places, colours, height, width = held.kernels.shape
+    assert (stops, places, colours) == (len(held.stops), 6, 3)
+    assert height == width
+    assert height % 2 == 1
+    assert held.kernels.min() >= 0
+    np.testing.assert_allclose(held.kernels.sum((-2, -1)), 1, atol=1e-5)
+    assert held.stops[0] == 0
+    assert (held.about["kind"], held.about["unit"]) == (kind, KINDS[kind])
+    assert held.about["kept"] > 0.9
+    np.testing.assert_allclose(held.mtf50, held.about["mtf50"], atol=1e-5)
+
+
+@every_kind
+def test_the_middle_of_a_kernel_is_its_centre_of_mass(kind: str) -> None:
+    kernels = tolerances.load(own(kind)).kernels
+    places = np.arange(kernels.shape[-1]) - kernels.shape[-1] // 2
+    assert np.abs(kernels.sum(-2) @ places).max() < 0.02
+    assert np.abs(kernels.sum(-1) @ places).max() < 0.02
+
+
+def test_the_built_in_tolerances_are_small() -> None:
+    assert sum(path.stat().st_size for path in tolerances.builtin().glob("*.safetensors")) < 1.8e6
+
+
+@every_kind
+def test_as_designed_the_lens_is_symmetric(kind: str) -> None:
+    """At stop 0 opposite azimuths are one kernel turned about; a wider space leaves it so, a moved element does not."""
+    held = tolerances.load(own(kind))
+    up, down = (1 + held.about["azimuths"].index(azimuth) for azimuth in (90, 270))
+    differ = np.abs(held.kernels[:, up] - held.kernels[:, down][..., ::-1, ::-1]).sum((-2, -1)).max(1)
+    assert differ[0] < 0.03
+    assert (differ[-1] < 0.03) == (kind == "spacing")
+
+
+def test_between_stops_kernels_are_mixed() -> None:
+    held = tolerances.load(own())
+    low, high = held.stops[2:4]
+    for share in (0.0, 0.25, 1.0):
+        wanted = (1 - share) * held.kernels[2, 5] + share * held.kernels[3, 5]
+        np.testing.assert_allclose(held.taps(low + share * (high - low), 90), wanted, atol=1e-7)
+    np.testing.assert_allclose(held.taps(0.0, None), held.kernels[0, 0])
+    np.testing.assert_allclose(held.taps(held.stops[-1], 315), held.kernels[-1, 2])
+    assert held.sharpness((low + high) / 2, 90) == pytest.approx(held.mtf50[2:4, 5].mean())
+
+
+def test_the_other_half_of_the_field_is_a_mirror_image() -> None:
+    held = tolerances.load(own())
+    assert tolerances.around(held.about) == tuple(range(0, 360, 45))
+    for azimuth, twin in ((135, 45), (180, 0), (225, 315)):
+        np.testing.assert_array_equal(held.taps(20.0, azimuth), held.taps(20.0, twin)[..., ::-1])
+        assert held.sharpness(20.0, azimuth) == held.sharpness(20.0, twin)
+
+
+def test_beyond_the_last_stop_is_refused_by_name() -> None:
+    held = tolerances.load(own())
+    with pytest.raises(SoritesError, match=f"decentre: {held.about['lens']} was traced up to {held.stops[-1]:g} um, got 1000.0"):
+        held.taps(1000.0, None)
+
+
+def test_a_tolerance_survives_the_disk(tmp_path: Path) -> None:
+    held = tolerances.load(own("tilt"))
+    path = tolerances.save(held, tmp_path)
+    assert path.name == f"{held.about['lens']}.tilt.safetensors"
+    again = tolerances.load(path)
+    assert again.about == held.about
+    np.testing.assert_allclose(again.kernels, held.kernels, atol=1e-3 * held.kernels.max())
+    assert tolerances.version(path) != tolerances.version(own("tilt"))
+
+
+def test_the_file_of_a_kind_is_found_or_named_missing(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="no tilt in .*sorites lens tolerance LENS --of tilt --out"):
+        tolerances.find(tmp_path, "tilt")
+    shutil.copy(own("tilt"), tmp_path / "a.tilt.safetensors")
+    assert tolerances.find(tmp_path, "tilt") == tmp_path / "a.tilt.safetensors"
+    with pytest.raises(SoritesError, match="holds tilt, wanted decentre: .* --shift tilt"):
+        tolerances.find(tmp_path / "a.tilt.safetensors", "decentre")
+    shutil.copy(own("tilt"), tmp_path / "b.tilt.safetensors")
+    with pytest.raises(SoritesError, match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\): name the file"):
+        tolerances.find(tmp_path, "tilt")
+
+
+def test_what_is_no_tolerance_is_named(tmp_path: Path) -> None:
+    (tmp_path / "x.tilt.safetensors").write_bytes(b"nothing")
+    with pytest.raises(SoritesError, match="cannot read the tolerance"):
+        tolerances.about(tmp_path / "x.tilt.safetensors")
+    held = tolerances.load(own())
+    short = {key: value for key, value in held.about.items() if key != "field"}
+    with pytest.raises(SoritesError, match="does not say its field"):
+        tolerances.about(tolerances.save(replace(held, about=short), tmp_path))
+    with pytest.raises(SoritesError, match="wanted kernels of"):
+        tolerances.load(tolerances.save(replace(held, kernels=held.kernels[:, :3]), tmp_path / "few"))
+
+
+def test_what_cannot_be_traced_is_named_without_the_tracer() -> None:
+    with pytest.raises(SoritesError, match="of: wanted decentre, tilt, spacing, got 'shear'"):
+        tolerances.trace("CookeTriplet", "shear", [1.0], 0.7)
+    for stops in ([], [0.0, 1.0], [5.0, 1.0], [1.0, float("inf")]):
+        with pytest.raises(SoritesError, match="stops: wanted rising numbers above 0"):
+            tolerances.trace("CookeTriplet", "tilt", stops, 0.7)
+    with pytest.raises(SoritesError, match="field: wanted a part"):
+        tolerances.trace("CookeTriplet", "tilt", [1.0], 0.0)
+
+
+def test_the_sheet_has_a_row_a_stop() -> None:
+    held = tolerances.load(own("tilt"))
+    sheet = tolerances.table(held)
+    assert sheet.columns == ["tilt_arcmin", "mtf50_axis", "mtf50_field", "mtf50_worst", "worst_at"]
+    assert sheet["tilt_arcmin"].to_list() == list(held.stops)
+    assert (sheet["mtf50_worst"] <= sheet["mtf50_field"]).all()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+@every_kind
+@pytest.mark.usefixtures("tracer")
+def test_the_tolerances_that_come_with_us_are_what_tracing_gives(kind: str) -> None:
+    held = tolerances.load(own(kind))
+    fresh = tolerances.trace(held.about["lens"], kind, held.stops[1:], held.about["field"])
+    assert fresh.about["element"] == held.about["element"]
+    assert fresh.kernels.shape == held.kernels.shape
+    assert np.abs(fresh.kernels - held.kernels).sum((-2, -1)).max() < 0.02
+    np.testing.assert_allclose(fresh.mtf50, held.mtf50, atol=1e-3)

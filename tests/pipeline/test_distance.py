@@ -1,0 +1,236 @@
+"""Degrees and levels of sources and runs, against a loop; a small referee of our own stands for the large ones."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+import sorites
+from sorites import core, table
+from sorites.cli import app
+from sorites.core import Attr, Model, Sample, Setting, Source
+from sorites.errors import SoritesError
+from sorites.labels import labels
+from sorites.pipeline import decomposition as splits
+from sorites.pipeline import distance as measuring
+from sorites.referees._referee import Examples, Referee, referee
+from sorites.suite import Measure, Suite, parse
+
+MODULE = """
+import numpy as np
+rng = np.random.default_rng(0)
+WORDS = {word: rng.standard_normal(12) for word in "cat dog frog ship photo sketch toy".split()}
+class Judge:
+    version = "1"
+    labels = ("cat", "dog", "frog", "ship")
+    looks = (("a photo of a {}",), ("a sketch of a {}",), ("a toy {}",))
+    def images(self, pictures):
+        rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
+        return np.array(rows) - 100
+    def texts(self, sentences):
+        return np.array([sum(WORDS[w] for w in s.split() if w in WORDS) for s in sentences])
+"""
+
+
+@pytest.fixture
+def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    name = f"judge_{abs(hash(str(tmp_path)))}"
+    (tmp_path / f"{name}.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+    return f"python:{name}:Judge"
+
+
+def how(judge: str, photos: Path, **more: object) -> Measure:
+    return Measure.model_validate({"referee": judge, "against": f"folder:{photos}", "k": 3, "levels": 4, **more})
+
+
+def suite(measure: Measure) -> Suite:
+    small = {"name": "small", "frame": {"resize": 64, "crop": 56}, "shifts": ["style"], "scorers": ["msp"]}
+    return parse({**small, "measure": measure.model_dump()}, "test")
+
+
+def by_loop(judge: Referee, pictures: list[np.ndarray], bank: list[np.ndarray], k: int) -> dict[str, list[float]]:
+    split = splits.kept(judge, splits.recipe(judge))
+    found: dict[str, list[float]] = {"semantic": [], "covariate": []}
+    for half, degrees in found.items():
+        known = getattr(split, half)(judge.images(bank, False)).astype(np.float64)
+        for row in getattr(split, half)(judge.images(pictures, False)).astype(np.float64):
+            cosine = known @ row / np.linalg.norm(known, axis=1) / np.linalg.norm(row)
+            degrees.append(sorted(1 - cosine)[k - 1])
+    return found
+
+
+def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
+    source = core.source(f"folder:{photos}")
+    found = measuring.measure_source(source, how(judge, photos))
+    pictures = [sample.load() for sample in source]
+    expected = by_loop(referee(judge), pictures, pictures, 3)
+    for half, degrees in expected.items():
+        np.testing.assert_allclose(found.rows[half], degrees, atol=1e-6)
+        edges = found.told["edges"][half]
+        assert len(edges) == 3
+        low, high = np.percentile(degrees, [1, 99])
+        np.testing.assert_allclose(edges, np.linspace(low, high, 5)[1:-1], atol=1e-6)
+        assert found.rows[measuring.COLUMNS[half]].to_list() == (1 + np.digitize(found.rows[half], edges)).tolist()
+    assert found.rows["sample_id"].to_list() == [sample.id for sample in source]
+    assert found.cells()["n"].sum() == 20
+
+
+def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:
+    levels = [(2, 3), (10, 1), (1, 2), (1, 2)]
+    rows = pl.DataFrame(levels, {"sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row")
+    grid = measuring.Measured(rows, {}).grid()
+    assert grid.columns == ["pictures", "sem 1", "sem 2", "sem 10"]
+    assert grid.rows() == [
+        ("cov 1", None, None, 1),
+        ("cov 2", 2, None, None),
+        ("cov 3", None, 1, None),
+    ]
+
+
+def test_a_run_gets_its_degrees_as_facts(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    asked = how(judge, photos, sem_edges=[0.01, 0.02], cov_edges=[0.05])
+    sorites.run(suite(asked), source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=6).collect()
+    rows = table.read(tmp_path / "run").filter(pl.col("output") == "ood").collect()
+    assert rows.height == 6 * 13
+    assert rows["sem_level"].null_count() == rows["cov_level"].null_count() == 0
+    assert set(rows["sem_level"]) <= {1, 2, 3}
+    assert set(rows["cov_level"]) <= {1, 2}
+    told = json.loads((tmp_path / "run" / "facts" / "degrees.json").read_text())
+    assert told["edges"] == {"semantic": [0.01, 0.02], "covariate": [0.05]}
+    degrees = rows.select("sem_level", "degrees").explode("degrees").unnest("degrees").filter(pl.col("measure") == "semantic")
+    assert degrees["sem_level"].to_list() == (1 + np.digitize(degrees["value"], [0.01, 0.02])).tolist()
+
+
+def test_what_was_measured_is_not_measured_again(
+    judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = suite(how(judge, photos))
+    sorites.run(asked, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5)
+    first = (tmp_path / "run" / "facts" / "degrees.parquet").read_bytes()
+    monkeypatch.setattr(measuring, "ruler", lambda *args: pytest.fail("measured again"))
+    sorites.run(asked, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5)
+    assert (tmp_path / "run" / "facts" / "degrees.parquet").read_bytes() == first
+
+
+def test_measuring_does_not_make_another_run(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    plain = suite(how(judge, photos)).model_copy(update={"measure": None})
+    ids = [
+        sorites.run(one, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5).collect()["run_id"][0]
+        for one in (plain, suite(how(judge, photos)))
+    ]
+    assert ids[0] == ids[1]
+
+
+def test_levels_that_a_source_brings_become_facts(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    held = list(core.source(f"folder:{photos}"))
+    told = (Attr("sem_level", "8"), Attr("cov_level", "2"))
+    graded = [Sample(f"far/{s.id}", s.load, attrs=told, shift="captured", setting=Setting(None, {"a": 1})) for s in held[:4]]
+    recipe = parse({"name": "graded", "scorers": ["msp"]}, "test")
+    rows = sorites.run(recipe, source=Source("own", [*held, *graded]), models=[tiny()], out=tmp_path / "run").collect()
+    levels = rows.filter(pl.col("output") == "ood").group_by("shift").agg(pl.col("sem_level", "cov_level").unique()).sort("shift")
+    assert levels.rows() == [("captured", [8], [2]), ("clean", [None], [None])]
+
+
+def test_a_split_is_kept_and_refused_elsewhere(judge: str, tmp_path: Path) -> None:
+    own = referee(judge)
+    made = splits.recipe(own)
+    split = splits.learn(own, made)
+    splits.save(tmp_path / "split.safetensors", split, own, made)
+    np.testing.assert_array_equal(splits.load(tmp_path / "split.safetensors", own).matrix, split.matrix)
+    own.version = "2"
+    with pytest.raises(SoritesError, match="was learnt on python:.*, not on python:.* as it is now"):
+        splits.load(tmp_path / "split.safetensors", own)
+    with pytest.raises(SoritesError, match="cannot read the split .*none"):
+        splits.load(tmp_path / "none", own)
+    with pytest.raises(SoritesError, match="has no labels of its own"):
+        splits.recipe(Referee("bare", own.images, own.texts))
+
+
+def test_a_limit_holds_for_the_pictures_that_a_referee_brings(judge: str, photos: Path) -> None:
+    own = referee(judge)
+    rows = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
+
+    def examples(part: str, limit: int | None) -> Examples:
+        n = min(limit or 20, 20)
+        return Examples(rows[:n], np.arange(n) % 4, np.arange(n) % 3)
+
+    own.examples = examples
+    made = splits.recipe(own)
+    split = splits.learn(own, made)
+    for limit, n in ((5, 5), (None, 20)):
+        found = splits.report(own, split, made, None, limit)
+        assert found is not None
+        assert set(found["n"]) == {n}
+
+
+def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = tmp_path / "names.txt"
+    names.write_text("\n".join(entry.name for entry in photos.iterdir()), encoding="utf-8")
+    learnt = CliRunner().invoke(app, ["decompose", "train", "--referee", judge, "--epochs", "2", "--out", "w.safetensors"])
+    assert learnt.exit_code == 0, learnt.output
+    assert "W is orthogonal to" in learnt.output
+    words = [f"folder:{photos}", "--against", f"folder:{photos}", "--referee", judge, "--split", "w.safetensors"]
+    done = CliRunner().invoke(app, ["measure", *words, "--labels", str(names), "--k", "2", "--levels", "3", "--out", "d.parquet"])
+    assert done.exit_code == 0, done.output
+    assert "wrote 20 pictures to d.parquet" in done.output
+    assert pl.read_parquet("d.parquet").columns == ["sample_id", "semantic", "covariate", "sem_level", "cov_level"]
+
+
+def test_folders_of_any_classes_are_measured_without_naming_them(
+    judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = tmp_path / "own"
+    for entry, name in zip(sorted(photos.iterdir()), ("good part", "scratched", "cat", "ship"), strict=True):
+        (own / name).mkdir(parents=True)
+        for file in entry.iterdir():
+            (own / name / file.name).write_bytes(file.read_bytes())
+    words = ["measure", f"folder:{own}", "--against", f"folder:{photos}", "--referee", judge, "--k", "2"]
+    done = CliRunner().invoke(app, words)
+    assert done.exit_code == 0, done.output
+    assert "wrote 20 pictures" in done.output
+    assert "note:" not in done.stderr
+    names = tmp_path / "names.txt"
+    names.write_text("cat", encoding="utf-8")
+    refused = CliRunner().invoke(app, [*words, "--labels", str(names)])
+    assert "--labels FILE" in str(refused.exception)
+
+
+def test_a_referee_without_classes_is_split_by_those_of_the_pictures(judge: str, photos: Path) -> None:
+    bare = referee(judge)
+    monkey = Referee("bare", bare.images, bare.texts, looks=bare.looks)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(measuring, "named", lambda spec: monkey)
+        held = measuring.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
+    expected = splits.learn(bare, splits.recipe(bare))
+    np.testing.assert_array_equal(held.split.matrix, expected.matrix)
+
+
+def test_a_run_is_measured_with_its_own_labels(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    asked = how(judge, photos)
+    plain = suite(asked).model_copy(update={"measure": None})
+    sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
+    with pytest.raises(SoritesError, match="is a run, which has its own labels"):
+        measuring.measure(str(tmp_path / "run"), asked, "imagenet")
+    assert measuring.measure(str(tmp_path / "run"), asked).rows.height == 2 * 13
+
+
+def test_edges_are_numbers(judge: str, photos: Path) -> None:
+    assert measuring.asked("0.1,0.2", "", referee=judge, against="stamps").sem_edges == (0.1, 0.2)
+    with pytest.raises(SoritesError, match="numbers with commas between"):
+        measuring.asked("a,b", "", referee=judge, against="stamps")
+
+
+def test_fewer_familiar_pictures_than_k(judge: str, photos: Path) -> None:
+    with pytest.raises(SoritesError, match="30th nearest of the familiar, which are only 20"):
+        measuring.measure_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))

@@ -1,0 +1,166 @@
+"""Degrees of a run: facts joined into its table, and settings set aside by their mean LPIPS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+from sorites import core, metrics
+from sorites.core import Model, Picture
+from sorites.errors import SoritesError
+from sorites.measures.similarity import MEASURES, exposure_error
+from sorites.pipeline.runner import run
+from sorites.pipeline.similarity import degrees
+from sorites.suite import Frame, parse
+from sorites.table import read
+
+
+@pytest.fixture(scope="module")
+def folder(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("run")
+    suite = parse(
+        {
+            "name": "small", "source": f"folder:{photos}", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"],
+            "frame": {"resize": 64}, "limit": 2,
+            "shifts": [
+                {"name": "camera", "options": {"grid": "test"}, "settings": [{"light": "on", "aperture": 9.0}]},
+                {"name": "aperture", "severities": [8]},
+            ],
+        },
+        "small",
+    )  # fmt: skip
+    run(suite, models=[tiny()], out=out)
+    return out
+
+
+def test_every_shifted_image_gets_its_degrees(folder: Path, photos: Path) -> None:
+    degrees(folder, ("exposure_error", "clipped_share"))
+    rows = read(folder).filter(pl.col("shift") != "clean").collect()
+    assert rows["degrees"].list.len().unique().to_list() == [2]
+    assert read(folder).filter(pl.col("shift") == "clean").select("degrees").collect()["degrees"].null_count() == 2
+    told = rows.filter(pl.col("shift") == "aperture", pl.col("severity") == 8).row(0, named=True)
+    sample = next(s for s in core.source(f"folder:{photos}") if s.id == told["sample_id"])
+    clean = Frame(resize=64)(sample.load())
+    assert abs(next(d["value"] for d in told["degrees"] if d["measure"] == "exposure_error")) < 0.2
+    assert exposure_error(clean, clean) == 0
+
+
+def test_settings_too_far_by_lpips_are_set_aside_and_still_there(folder: Path) -> None:
+    before = metrics.accuracy(read(folder), by=("shift", "params"))
+    degrees(folder, ("lpips",), lpips_below=0.6)
+    rows = read(folder).filter(pl.col("shift") == "camera").collect()
+    entries = rows.explode("degrees").unnest("degrees").filter(pl.col("measure") == "lpips")
+    means = entries.group_by("params").agg(pl.col("value").mean(), pl.col("valid").all())
+    assert means.height == 9
+    assert ((means["value"] < 0.6) == means["valid"]).all()
+    assert 0 < means["valid"].sum() < 9
+    assert metrics.accuracy(read(folder), by=("shift", "params")).height < before.height
+
+
+def test_an_unknown_measure_is_named(folder: Path) -> None:
+    with pytest.raises(SoritesError, match="Did you mean lpips"):
+        degrees(folder, ("lpip",))
+
+
+def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 2, "lpips_below": 0.3}
+    suite = parse({**asked, "shifts": [{"name": "gaussian_noise", "severities": [0.01, 1.5]}]}, "far")
+    rows = run(suite, models=[tiny()], out=tmp_path / "run").filter(pl.col("shift") != "clean").collect()
+    assert rows.group_by("severity").agg(pl.col("valid").all()).sort("severity")["valid"].to_list() == [True, False]
+    when = (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns
+    run(suite, models=[tiny()], out=tmp_path / "run")
+    assert (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns == when
+
+
+def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 3}
+    dial = {"name": "gaussian_noise", "severities": [0.01, 0.5]}
+    suite = parse({**asked, "degrees": ["ssim"], "shifts": [dial]}, "far")
+    out = tmp_path / "run"
+    rows = run(suite, models=[tiny()], out=out).filter(pl.col("shift") != "clean").collect()
+    entries = rows.explode("degrees").unnest("degrees")
+    assert entries["measure"].unique().to_list() == ["ssim"]
+    likeness = entries.group_by("severity").agg(pl.col("value").mean()).sort("severity")["value"]
+    assert likeness[0] > 0.9 > likeness[1]
+
+    path = out / "facts" / "similarity.parquet"
+    held, when = pl.read_parquet(path), path.stat().st_mtime_ns
+    run(suite, models=[tiny()], out=out)
+    assert path.stat().st_mtime_ns == when
+    held.head(4).write_parquet(path)
+    calls = []
+    whole = MEASURES["ssim"]
+    monkeypatch.setitem(MEASURES, "ssim", lambda a, b: calls.append(1) or whole(a, b))
+    steps: list[int] = []
+    run(suite, models=[tiny()], out=out, bar=lambda what, n: steps.append(n) or steps.append)  # type: ignore[func-returns-value]
+    assert len(calls) == 2
+    assert steps[0] == 2
+    assert pl.read_parquet(path).equals(held)
+
+
+def test_measures_add_up_and_a_filter_stays(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    dial = {"name": "gaussian_noise", "severities": [0.01, 1.5]}
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 2, "lpips_below": 0.3}
+    run(parse({**asked, "shifts": [dial]}, "far"), models=[tiny()], out=tmp_path / "run")
+    degrees(tmp_path / "run", ("ssim", "psnr"))
+    rows = read(tmp_path / "run").filter(pl.col("shift") != "clean").collect()
+    assert {one["measure"] for one in rows["degrees"][0]} == {"lpips", "ssim", "psnr"}
+    assert rows.group_by("severity").agg(pl.col("valid").all()).sort("severity")["valid"].to_list() == [True, False]
+
+
+def test_what_was_measured_before_a_stop_is_kept(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 4}
+    run(parse({**asked, "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far"), models=[tiny()], out=tmp_path / "run")
+    whole, calls = MEASURES["ssim"], []
+
+    def stopped(reference: Picture, moved: Picture) -> float:
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return whole(reference, moved)
+
+    monkeypatch.setitem(MEASURES, "ssim", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        degrees(tmp_path / "run", ("ssim",), workers=1)
+    assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 2
+    degrees(tmp_path / "run", ("ssim",), workers=1)
+    assert len(calls) == 5
+    assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 4
+
+
+def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
+    with pytest.raises(SoritesError, match="no measure of pictures named 'sim'. Did you mean ssim"):
+        parse({"name": "s", "degrees": ["sim"]}, "s")
+
+
+def test_a_picture_too_small_for_a_measure_has_none_and_is_not_measured_again(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    suite = parse(
+        {
+            "name": "tiny", "source": f"folder:{photos}", "labels": ["n01440764", "n01443537", "n01484850", "n01491361"],
+            "frame": {"resize": 8}, "limit": 1, "shifts": [{"name": "brightness", "levels": [1]}],
+        },
+        "test",
+    )  # fmt: skip
+    run(suite, models=[tiny()], out=tmp_path / "run")
+    facts = pl.read_parquet(degrees(tmp_path / "run", ["ssim", "psnr"])).explode("degrees").unnest("degrees")
+    values = dict(zip(facts["measure"], facts["value"], strict=True))
+    assert values["ssim"] is None
+    assert values["psnr"] > 0
+    calls = []
+    for name in ("ssim", "psnr", "exposure_error"):
+        monkeypatch.setitem(MEASURES, name, lambda a, b, name=name: calls.append(name) or 0.0)
+    degrees(tmp_path / "run", ["ssim", "psnr"])
+    degrees(tmp_path / "run", ["ssim"])
+    assert calls == []
+    facts = pl.read_parquet(degrees(tmp_path / "run", ["psnr", "exposure_error", "ssim"])).explode("degrees").unnest("degrees")
+    assert calls == ["exposure_error"]
+    assert dict(zip(facts["measure"], facts["value"], strict=True)) == {**values, "exposure_error": 0.0}

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import polars as pl
+import pytest
+
+from sorites.core import CLEAN
+from sorites.reports.parts import charts
+from sorites.reports.section import SECTIONS
+from sorites.reports.view import RunView, merge
+
+
+def drawn(run: RunView, section: str) -> list[dict[str, Any]]:
+    """The figures of a section, as the page's script will read them."""
+    made = SECTIONS.get(section)[1](merge([run]))
+    assert made is not None
+    body = made.body
+    return [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', body)]
+
+
+def lines(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {trace["name"]: trace for trace in figure["data"] if "hovertemplate" in trace}
+
+
+def test_curves_are_the_counts_of_the_table(run: RunView, rows: pl.DataFrame) -> None:
+    figure = drawn(run, "curves")[0]
+    grid = [row for row in rows.to_dicts() if not row["probe"] and row["error"] is None]
+    for model, trace in lines(figure).items():
+        for x, y, told in zip(trace["x"], trace["y"], trace["customdata"], strict=True):
+            shift = "defocus_disk" if x else CLEAN
+            own = [r["correct"] for r in grid if (r["model"], r["shift"], r["severity"]) == (model, shift, x)]
+            assert y == pytest.approx(sum(own) / len(own))
+            assert told[2] == len(own) == 60
+
+
+def test_errors_are_missing_from_n(run: RunView) -> None:
+    figure = drawn(run, "curves")[2]
+    assert [told[2] for told in lines(figure)["lite0"]["customdata"]] == [60, 58, 58, 58, 58, 58]
+
+
+def test_survival_starts_from_clean_and_falls_in_more_steps_than_the_grid_has(run: RunView) -> None:
+    figure = drawn(run, "failure")[0]
+    for trace in lines(figure).values():
+        assert trace["x"][0] == 0
+        assert len(trace["x"]) > 12
+        assert all(a >= b for a, b in zip(trace["y"], trace["y"][1:], strict=False))
+
+
+def test_histograms_account_for_every_picture(run: RunView) -> None:
+    figure = drawn(run, "failure")[1]
+    assert [sum(trace["y"]) for trace in figure["data"]] == pytest.approx([1, 1, 1])
+    assert figure["data"][0]["x"] == ["clean", "3", "4", "6", "8", "10", "never"]
+
+
+def test_models_that_share_a_rank_are_drawn_apart(run: RunView) -> None:
+    for figure in drawn(run, "ranks"):
+        places = [(x, round(y, 6)) for trace in figure["data"] for x, y in zip(trace["x"], trace["y"], strict=True)]
+        assert len(set(places)) == len(places)
+        for trace in figure["data"]:
+            assert all(abs(y - told[0]) < 0.5 for y, told in zip(trace["y"], trace["customdata"], strict=True))
+
+
+def test_axes_name_their_unit(run: RunView) -> None:
+    assert drawn(run, "curves")[0]["layout"]["xaxis"]["title"]["text"] == "severity (px)"
+    assert charts.axis_name("a captured one") == "severity"
+
+
+def test_a_model_has_one_pen_on_the_whole_page(run: RunView) -> None:
+    view = merge([run])
+    pens = {charts.pen(view, model) for model in view.models}
+    assert len(pens) == 3
+    for section in ("curves", "failure", "ranks", "calibration"):
+        for figure in drawn(run, section):
+            for name, trace in lines(figure).items():
+                own = charts.pen(view, name).colour
+                assert own in (trace.get("line", {}).get("color"), trace["marker"]["color"])
+                assert trace["legendgroup"] == name
+
+
+def test_many_models_share_one_legend(run: RunView) -> None:
+    view = merge([run])
+    assert charts.legend(view) == ""
+    many = run.table.with_columns(model=pl.col("model") + pl.lit("-with-a-rather-long-name"))
+    crowd = pl.concat([run.table, many, many.with_columns(model=pl.col("model") + "r")])
+    view = merge([RunView(crowd, "crowd")])
+    assert charts.legend(view).count("<button") == 9
+    assert charts.figure(view, "x", "y").layout.showlegend is False
+    assert len({charts.pen(view, model) for model in view.models}) == 9
+
+
+def test_a_step_curve_holds_its_value_until_the_next_stop() -> None:
+    assert charts._corners([0.0, 1.0, 3.0], [1.0, 0.5, 0.2]) == [[0, 1, 1, 3, 3], [1, 1, 0.5, 0.5, 0.2]]
+
+
+def test_a_severity_carries_a_short_unit_only() -> None:
+    assert charts.stop("defocus_disk", 3.0) == "3\u202fpx"
+    assert charts.stop("jpeg", 75.0) == "75"

@@ -1,0 +1,55 @@
+from __future__ import annotations
+
+import dataclasses
+import html
+import json
+import re
+
+import polars as pl
+import pytest
+
+from sorites import metrics
+from sorites.reports.sections.abstain import abstain
+from sorites.reports.view import RunView, merge
+
+
+def test_a_chart_a_model_with_a_line_a_scorer_and_the_blind_one(strange_run: RunView) -> None:
+    section = abstain(merge([strange_run]))
+    assert section is not None
+    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)]
+    assert [len(figure["data"]) for figure in figures] == [4, 4]
+    curve = metrics.risk_coverage(strange_run.table).filter(model="lite0", scorer="msp")
+    assert figures[0]["data"][0]["y"] == pytest.approx(curve["value"].to_list())
+    assert figures[0]["data"][3]["y"] == pytest.approx([curve["value"][-1]] * 2)
+
+
+def test_many_scorers_are_dots_and_a_shaded_table_the_lowest_area_first(crowded_run: RunView) -> None:
+    section = abstain(merge([crowded_run]))
+    assert section is not None
+    assert "application/json" not in section.body
+    card, heat = section.body.split("<article")[1:3]
+    areas = metrics.aurc(crowded_run.table).filter(model="lite0").sort("value")
+    names = [html.escape(name) for name in areas["scorer"]]
+    assert re.findall(r"<b>(.*?)</b><div class=\"row\">", card) == names
+    assert re.findall(r'<th scope="row">(.*?)</th>', heat) == names
+    first = metrics.risk_coverage(crowded_run.table, points=10).filter(model="lite0", scorer=areas["scorer"][0])
+    row = re.search(r"<tbody><tr>(.*?)</tr>", heat)
+    assert row is not None
+    assert re.findall(r">(\d+)</td>", row.group()) == [f"{100 * value:.0f}" for value in first["value"]]
+    assert all(f"<small>{n}</small>" in heat for n in first["n"])
+    assert f"n = {areas['n'][0]}" in card
+
+
+def test_the_table_has_the_areas(strange_run: RunView) -> None:
+    section = abstain(merge([strange_run]))
+    assert section is not None
+    row = metrics.aurc(strange_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
+    assert (
+        f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to {100 * row['high']:.1f}\u202f%</small>" in section.body
+    )
+
+
+def test_a_model_without_mistakes_or_scores_has_no_section(strange_run: RunView, run: RunView) -> None:
+    assert abstain(merge([run])) is None
+    perfect = strange_run.table.with_columns(correct=pl.lit(True))
+    assert abstain(merge([dataclasses.replace(strange_run, table=perfect)])) is None

@@ -1,0 +1,103 @@
+"""The camera's sections: maps that hold the metric's numbers, tables, the contact sheet, and their absence."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import es_grid, metrics, table
+from sorites.core import Picture
+from sorites.errors import SoritesError
+from sorites.reports.sections.contact import asked, contact
+from sorites.reports.sections.exposure import exposure, grids, shutter_text
+from sorites.reports.view import RunView, merge
+
+
+def rows() -> Iterator[dict[str, Any]]:
+    rng = np.random.default_rng(0)
+    for model, skill in (("lite0", 0.0), ("<b>big</b>", 0.7)):
+        for i, params in enumerate(es_grid.grid("test")):
+            told = {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params["mode"] == "auto" else {}
+            stops = -6.0 if told else -abs(np.log2(params["iso"] * params["shutter"] / params["aperture"] ** 2 / 0.2))
+            for sample in range(8):
+                right = bool(rng.logistic() < skill + 3 + stops)
+                yield {
+                    "run_id": "r", "source": "s", "sample_id": f"p{sample}", "image_id": f"{i}/{sample}", "shift": "camera",
+                    "family": "camera", "params": json.dumps({**params, **told}), "probe": False, "model": model,
+                    "output": "label", "correct": right, "label": 0, "pred": 0, "known": True,
+                }  # fmt: skip
+
+
+def picture(sample_id: str, shift: str, stop: Any) -> Picture:
+    if not isinstance(stop, Mapping) or ("iso" in stop and stop["mode"] == "auto"):
+        raise SoritesError("no such setting")
+    return np.full((40, 40, 3), 90, np.uint8)
+
+
+@pytest.fixture(scope="module")
+def camera_run() -> RunView:
+    info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
+    return RunView(table.rows(list(rows())).lazy(), "camera", info, None, picture)
+
+
+def test_a_map_an_aperture_and_light_with_the_metric_in_its_cells(camera_run: RunView) -> None:
+    section = exposure(merge([camera_run]))
+    assert section is not None
+    maps = re.findall(r"<h3>(f/\S+ · lamp \w+)</h3>.*?(<table.*?</table>)", section.body)
+    assert len(maps) == 2 * 2 * 3
+    heading, first = maps[0]
+    assert heading == "f/5 · lamp on"
+    cells = metrics.setting_accuracy(camera_run.table).filter(model="lite0", light="on", exposure="manual", aperture=5.0)
+    shown = re.findall(r"<td title=[^>]*>(\d+)</td>", first)
+    assert shown == [f"{100 * value:.0f}" for value in cells.sort("iso", "shutter")["value"]]
+    assert "<b>big</b>" not in section.body
+    assert "&lt;b&gt;big&lt;/b&gt;" in section.body
+
+
+def test_the_tables_name_the_best_setting_and_the_gain(camera_run: RunView) -> None:
+    section = exposure(merge([camera_run]))
+    assert section is not None
+    best = metrics.setting_table(camera_run.table).filter(model="lite0", light="on", what="best").row(0, named=True)
+    assert f"ISO {best['iso']:,.0f}".replace(",", "\u202f") in section.body
+    gain = metrics.camera_control(camera_run.table).filter(model="lite0", policy="oracle")["gain"].item()
+    assert f"{100 * gain:+.1f}" in section.body
+
+
+def test_two_grids_at_one_aperture_are_drawn_apart() -> None:
+    both = [(p["iso"], p["shutter"]) for split in ("val", "test") for p in es_grid.manual(split, "on") if p["aperture"] == 5.0]
+    parts = grids(pl.DataFrame(both, schema=["iso", "shutter"], orient="row"))
+    assert sorted(part.height for part in parts) == [9, 16]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(1 / 60, "1/60"), (0.25, "1/4"), (0.4, "0.4 s"), (1 / 1250, "1/1250"), (2.0, "2 s")]
+)
+def test_shutters_are_written_as_on_a_camera(seconds: float, said: str) -> None:
+    assert shutter_text(seconds) == said
+
+
+def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_run: RunView) -> None:
+    section = contact(merge([camera_run]))
+    assert section is not None
+    assert section.body.count("data:image/webp") >= 2 * 27 + 2 * 3
+    assert "picture not at hand" not in section.body
+    assert "automatic" in section.body
+
+
+def test_what_an_automatic_camera_chose_was_not_asked_for() -> None:
+    chosen = {"light": "on", "mode": "auto", "shot": 1, "iso": 400, "shutter": 0.1, "aperture": 5.0}
+    assert asked(json.dumps(chosen)) == {"light": "on", "mode": "auto", "shot": 1}
+    assert asked(json.dumps({"mode": "manual", "iso": 400})) == {"mode": "manual", "iso": 400}
+
+
+def test_absent_without_a_grid_or_without_pictures(camera_run: RunView, run: RunView) -> None:
+    assert exposure(merge([run])) is None
+    assert contact(merge([run])) is None
+    assert contact(merge([dataclasses.replace(camera_run, picture=None)])) is None

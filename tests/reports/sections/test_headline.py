@@ -1,0 +1,77 @@
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+
+import polars as pl
+import pytest
+from scipy.stats import binomtest
+
+from sorites.core import CLEAN
+from sorites.reports.parts.markup import THIN
+from sorites.reports.parts.summary import in_short
+from sorites.reports.sections.headline import headline
+from sorites.reports.view import RunView, merge
+
+
+def card(run: RunView, model: str) -> str:
+    """The words of a model's card."""
+    section = headline(merge([run]))
+    assert section is not None
+    own = next(part for part in section.body.split("<article") if f"<h3>{model}</h3>" in part)
+    return " ".join(re.sub(r"<[^>]+>", " ", own).replace(THIN, "").split())
+
+
+def verdicts(rows: pl.DataFrame, model: str) -> list[dict[str, object]]:
+    return [row for row in rows.to_dicts() if row["model"] == model and row["error"] is None]
+
+
+def test_clean_and_shifted_accuracy(run: RunView, rows: pl.DataFrame) -> None:
+    own = verdicts(rows, "lite1")
+    clean = [row["correct"] for row in own if row["shift"] == CLEAN]
+    ends = binomtest(sum(clean), len(clean)).proportion_ci(method="wilson")  # type: ignore[arg-type]
+    said = f"Clean {100 * statistics.mean(clean):.1f}% {100 * ends.low:.1f} to {100 * ends.high:.1f}% n = 60"  # type: ignore[type-var]
+    assert said in card(run, "lite1")
+
+
+def test_the_mean_under_shift_counts_each_shift_the_same(run: RunView, rows: pl.DataFrame) -> None:
+    whole = dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null() & (pl.col("shift") != "jpeg")))
+    grid = [row for row in verdicts(rows, "lite2") if not row["probe"] and row["shift"] in ("defocus_disk", "gaussian_noise")]
+    each = [
+        statistics.mean(row["correct"] for row in grid if row["shift"] == shift) for shift in ("defocus_disk", "gaussian_noise")
+    ]  # type: ignore[misc]
+    assert f"Under shift {100 * statistics.mean(each):.1f}%" in card(whole, "lite2")
+
+
+def test_where_half_are_lost(run: RunView, rows: pl.DataFrame) -> None:
+    own = [row for row in verdicts(rows, "lite0") if row["shift"] in (CLEAN, "defocus_disk")]
+    points = []
+    for sample in {row["sample_id"] for row in own}:
+        wrong = [row["severity"] for row in own if row["sample_id"] == sample and not row["correct"]]
+        points.append(min(wrong, default=float("inf")))  # type: ignore[type-var]
+    assert f"defocus_disk px {statistics.median(points):.3g} " in card(run, "lite0")  # type: ignore[type-var]
+
+
+def test_survivors_have_no_median(run: RunView) -> None:
+    sturdy = run.table.filter(pl.col("error").is_null() & ~pl.col("probe")).with_columns(correct=pl.lit(True))
+    words = card(dataclasses.replace(run, table=sturdy), "lite0")
+    assert "More than half of its pictures survive to the top of the dial (178 of 178)" in words
+    assert "&gt; top" in words
+
+
+def test_missing_predictions_are_told(run: RunView) -> None:
+    assert "10 predictions failed and count as missing, not as wrong." in card(run, "lite0")
+    assert "missing" not in card(dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0")
+
+
+def test_the_summary_calls_nobody_better_whom_the_intervals_do_not_tell_apart(run: RunView) -> None:
+    assert "No model is clearly ahead" in in_short(merge([run]))
+    two = merge([dataclasses.replace(run, table=run.table.filter(pl.col("model") != "lite1"))])
+    assert "lite2 holds up best" in in_short(two)
+
+
+@pytest.mark.parametrize("rows_kept", [0, 1])
+def test_the_summary_of_next_to_nothing(run: RunView, rows_kept: int) -> None:
+    said = in_short(merge([dataclasses.replace(run, table=run.table.head(rows_kept))]))
+    assert said == ["No picture was judged.", "The model is right about 100\u202f% of the clean pictures."][rows_kept]

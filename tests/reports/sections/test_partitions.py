@@ -1,0 +1,104 @@
+"""Sections on settings, lines and filters: what they show, and that they stay away where there is nothing to show."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import table
+from sorites.reports.section import sections
+from sorites.reports.sections.filtering import filtering
+from sorites.reports.sections.on_line import on_line
+from sorites.reports.sections.partitions import partitions
+from sorites.reports.sections.settings_map import MANY, settings_map
+from sorites.reports.view import RunView, View, merge
+
+MODELS = ("a", "b", "c", "d")
+
+
+def attrs(category: str, night: bool, snow: bool) -> list[dict[str, Any]]:
+    told = (
+        ("class", category, None),
+        ("time", "night" if night else "day", not night),
+        ("location", "snow" if snow else "grass", not snow),
+    )
+    return [dict(zip(("key", "value", "common"), one, strict=True)) for one in told]
+
+
+def view(classes: int = 3, drop: str = "") -> View:
+    """Each thing by day and night, in grass and snow; what is uncommon is wrong more often."""
+    rng = np.random.default_rng(0)
+    rows: list[dict[str, Any]] = []
+    for m, model in enumerate(MODELS):
+        for i, night, snow in itertools.product(range(30), (False, True), (False, True)):
+            level = night + snow
+            where: dict[str, Any] = {"shift": "context" if level else "clean", "severity": float(level)}
+            where["params"] = json.dumps({"night": night, "snow": snow})
+            who = {"run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{i}{night}{snow}", "model": model, "seed": 0}
+            said = {"output": "label", "label": 0, "pred": 1, "conf": 0.5, "probe": False}
+            right = bool(rng.random() < 0.9 - 0.2 * level + 0.02 * m)
+            rows.append({**who, **where, **said, "attrs": attrs(f"k{i % classes}", night, snow), "correct": right})
+    frame = table.rows(rows)
+    if drop:
+        frame = frame.with_columns(pl.lit(None, frame.schema[drop]).alias(drop))
+
+    def picture(sample_id: str, shift: str, stop: Any) -> np.ndarray:
+        return np.full((20, 20, 3), 90, np.uint8)
+
+    return merge([RunView(frame.lazy(), "context", {}, None, picture)])
+
+
+def test_partitions_show_curves_gaps_and_pictures() -> None:
+    section = partitions(view())
+    assert section is not None
+    text = str(section.body)
+    assert "P0" in text
+    assert "location + time" in text
+    assert "points" in text
+    assert text.count("<img") == 6 * 3
+    assert "P2: night, snow" in text
+
+
+def test_a_map_marks_what_is_uncommon_and_gives_the_gap() -> None:
+    section = settings_map(view())
+    assert section is not None
+    text = str(section.body)
+    assert "#e69f00" in text
+    assert "#0072b2" in text
+    assert "gap" in text
+    assert "<details" not in text
+    folded = settings_map(view(classes=MANY + 1))
+    assert folded is not None
+    assert "26 classes by location" in str(folded.body)
+
+
+def test_lines_need_four_models() -> None:
+    section = on_line(view())
+    assert section is not None
+    assert "slope" in str(section.body)
+    assert on_line(merge([RunView(view().table.filter(pl.col("model") != "d"), "x")])) is None
+
+
+def test_a_filter_shows_what_it_took_out() -> None:
+    shown = view()
+    judged = shown.table.with_columns(valid=(pl.col("severity") < 2) | (pl.col("sample_id") < "p2"))
+    section = filtering(merge([RunView(judged, "x")]))
+    assert section is not None
+    assert "What the filter kept" in str(section.body)
+    assert '"dash":"dot"' in str(section.body).replace(" ", "")
+    assert filtering(shown) is None
+    assert filtering(merge([RunView(shown.table.with_columns(valid=pl.lit(True)), "x")])) is None
+
+
+@pytest.mark.parametrize("name", ["partitions", "settings_map", "filtering"])
+def test_sections_stay_away_without_settings(name: str) -> None:
+    assert name not in sections(view(drop="attrs"))
+
+
+def test_several_pictures_at_one_stop_are_no_strip() -> None:
+    assert "strips" not in sections(view())

@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+import base64
+import dataclasses
+import io
+import re
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from sorites.core import CLEAN, Picture
+from sorites.errors import SoritesError
+from sorites.reports.section import Section
+from sorites.reports.sections import strips
+from sorites.reports.view import RunView, merge
+
+
+def grey(sample_id: str, shift: str, severity: float) -> Picture:
+    return np.full((30, 40, 3), 128, np.uint8)
+
+
+def made(run: RunView) -> Section:
+    section = strips.strips(merge([run]))
+    assert section is not None
+    return section
+
+
+def test_those_lost_first_come_first_and_were_right_when_clean(run: RunView, rows: pl.DataFrame) -> None:
+    chosen = strips.first_lost(merge([run])).filter(model="lite0", shift="defocus_disk").to_dicts()
+    own = [row for row in rows.to_dicts() if row["model"] == "lite0" and row["shift"] in (CLEAN, "defocus_disk")]
+    wrong = sorted((row["severity"], row["sample_id"]) for row in own if not row["correct"])
+    lost_clean = {sample for severity, sample in wrong if severity == 0}
+    first: dict[str, float] = {}
+    for severity, sample in wrong:
+        if sample not in lost_clean:
+            first.setdefault(sample, severity)
+    assert [(row["sample_id"], row["failure"]) for row in chosen] == sorted(first.items(), key=lambda item: item[::-1])[
+        : strips.EACH
+    ]
+
+
+def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> None:
+    asked = []
+
+    def note(sample_id: str, shift: str, severity: float) -> Picture:
+        asked.append((sample_id, shift, severity))
+        return grey(sample_id, shift, severity)
+
+    section = made(dataclasses.replace(run, picture=note))
+    assert len(set(asked)) == len(asked), "a picture is made once, however many models lost it"
+    row = strips._frames(merge([run]))[0]
+    assert row["clean"]["severity"] == 0
+    assert row["right"]["severity"] < row["wrong"]["severity"] == row["failure"]
+    assert row["right"]["pred"] == row["right"]["label"] != row["wrong"]["pred"]
+    assert (row["sample_id"], row["shift"], row["failure"]) in asked
+    assert "&lt;b&gt;tank &amp; tower&lt;/b&gt;" in section.body
+    assert "<b>tank" not in section.body
+
+
+def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
+    assert "counts as right" not in made(dataclasses.replace(run, picture=grey)).body
+    right = pl.col("correct") & (pl.col("shift") == CLEAN)
+    other = run.table.with_columns(pred=pl.when(right).then((pl.col("label") + 1) % 2).otherwise("pred"))
+    body = made(dataclasses.replace(run, table=other, picture=grey)).body
+    clean, wrong = (re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body) for kind in ("clean", "wrong"))
+    assert any("(counts as right)" in caption for caption in clean)
+    assert not any("(counts as right)" in caption for caption in wrong)
+
+
+def test_thumbnails_are_small_and_never_enlarged() -> None:
+    rng = np.random.default_rng(0)
+    for shape, size in [((300, 600), (160, 80)), ((20, 30), (30, 20))]:
+        uri = strips.data_uri(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
+        with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as opened:
+            assert (opened.format, opened.size) == ("WEBP", size)
+
+
+def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunView) -> None:
+    noise = np.random.default_rng(0)
+    heavy = dataclasses.replace(run, picture=lambda *_: noise.integers(0, 256, (160, 160, 3), dtype=np.uint8))
+    body = made(heavy).body
+    assert sum(map(len, re.findall(r'src="(data:[^"]+)"', body))) < 1_500_000
+    assert body.count("<article") == 9
+
+
+def test_a_picture_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
+    def gone(sample_id: str, shift: str, severity: float) -> Picture:
+        raise SoritesError("the folder moved")
+
+    body = made(dataclasses.replace(run, picture=gone)).body
+    assert "picture not at hand" in body
+    assert "<img" not in body
+    assert "first wrong" in body
+
+
+@pytest.mark.parametrize("shifts", [["jpeg"], ["jpeg", "defocus_disk"]])
+def test_a_picker_only_where_there_is_a_choice(run: RunView, shifts: list[str]) -> None:
+    kept = run.table.filter(pl.col("shift").is_in([CLEAN, *shifts]))
+    assert ("picker" in made(dataclasses.replace(run, table=kept, picture=grey)).body) == (len(shifts) > 1)

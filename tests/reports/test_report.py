@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sorites
+from sorites.core import Model
+from sorites.errors import SoritesError
+from sorites.pipeline import runner
+from sorites.reports import report as views
+from sorites.suite import Suite, parse
+
+SUITE = parse({"name": "s", "shifts": ["gaussian_noise", "contrast"], "frame": {"resize": 40, "crop": 36}, "seed": 5}, "test")
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
+    """Forgets what this process has run, as a later process would, and keeps what the model was shown."""
+    monkeypatch.setattr(runner, "known", {})
+    monkeypatch.setattr(views, "known", runner.known)
+    return {}
+
+
+def go(photos: Path, model: Model, out: Path, suite: Suite = SUITE) -> pl.LazyFrame:
+    return sorites.run(suite, source=f"folder:{photos}", models=[model], limit=3, out=out, workers=1, batch=1)
+
+
+def watching(tiny: Callable[..., Model], pictures: list[np.ndarray]) -> Model:
+    model = tiny()
+    inner = model.forward
+
+    def forward(batch: list[np.ndarray]) -> sorites.core.Outputs:
+        pictures.extend(batch)
+        return inner(batch)
+
+    model.forward = forward
+    return model
+
+
+@pytest.mark.parametrize("later", [False, True], ids=["same process", "another process"])
+def test_a_picture_is_made_again_as_the_model_saw_it(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, seen: dict[str, np.ndarray], later: bool
+) -> None:
+    shown: list[np.ndarray] = []
+    table = go(photos, watching(tiny, shown), tmp_path / "run").collect()
+    if later:
+        runner.known.clear()
+    view = views._views(tmp_path / "run")[0]
+    assert view.picture is not None
+    shots = {p.tobytes() for p in shown}
+    for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
+        assert view.picture(sample, shift, severity).tobytes() in shots
+
+
+def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    sorites.build(SUITE.override(source=f"folder:{photos}", limit=3), tmp_path / "set")
+    shown: list[np.ndarray] = []
+    table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
+    runner.known.clear()
+    view = views._views(str(tmp_path / "run"))[0]
+    assert view.picture is not None
+    for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
+        assert any(np.array_equal(view.picture(sample, shift, severity), p) for p in shown)
+
+
+def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    go(photos, tiny(), tmp_path / "run")
+    view = views._views(tmp_path / "run")[0]
+    assert view.picture is not None
+    with pytest.raises(SoritesError, match="no longer holds nobody under contrast"):
+        view.picture("nobody", "contrast", 0.6)
+
+
+def test_a_table_brings_its_story_while_the_process_knows_it(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, seen: dict[str, np.ndarray]
+) -> None:
+    table = go(photos, tiny(), tmp_path / "run")
+    view = views._views(table)[0]
+    assert (view.name, view.suite["seed"]) == ("s", 5)
+    runner.known.clear()
+    bare = views._views(table.collect())[0]
+    assert (bare.name, bare.info, bare.picture) == ("table", {}, None)
+
+
+def test_two_runs_in_one_table_are_two_views(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    both = pl.concat([go(photos, tiny(name), tmp_path / name) for name in ("one", "two")])
+    found = views._views(both)
+    assert len(found) == 2
+    assert sorted(v.table.select("model").collect()["model"].unique().item() for v in found) == ["one", "two"]
+
+
+def test_a_report_of_folders_and_tables(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    table = go(photos, tiny(), tmp_path / "run")
+    path = sorites.report([tmp_path / "run", table], tmp_path / "deep" / "page.html")
+    assert path == tmp_path / "deep" / "page.html"
+    page = path.read_text(encoding="utf-8")
+    assert page.lstrip().lower().startswith("<!doctype html>")
+    assert "tiny" in page
+    assert sorites.report(table, tmp_path / "bare.html").stat().st_size > 1000
+
+
+def test_what_is_no_run_is_a_clear_error(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="no predictions in"):
+        sorites.report(tmp_path, tmp_path / "page.html")
+    assert not (tmp_path / "page.html").exists()
