@@ -44,7 +44,7 @@ def bare(lite: Model, pictures: list[np.ndarray], batch: int) -> None:
 
 def whole(recipe: Suite, lite: Model) -> None:
     with tempfile.TemporaryDirectory() as out:
-        runner.execute(plan.make(recipe, models={"lite0": lite}), Path(out) / "run", workers=WORKERS)
+        runner.execute(runner.prepare(plan.make(recipe, models={"lite0": lite})), Path(out) / "run", workers=WORKERS)
 
 
 def cost(work: Callable[[], None]) -> tuple[float, float]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     )
     from sorites.datasets.build import build
     from sorites.errors import SoritesError
-    from sorites.pipeline.runner import run
+    from sorites.pipeline.run import run
     from sorites.reports.report import report
     from sorites.table import read
 
@@ -39,7 +39,7 @@ _HOMES = {
     ),
     "sorites.datasets.build": ("build",),
     "sorites.errors": ("SoritesError",),
-    "sorites.pipeline.runner": ("run",),
+    "sorites.pipeline.run": ("run",),
     "sorites.table": ("read",),
     "sorites.reports.report": ("report",),
 }  # fmt: skip

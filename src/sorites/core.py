@@ -7,7 +7,10 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
@@ -16,7 +19,9 @@ from sorites.types import (
     CLEAN,
     Apply,
     Attr,
+    Batches,
     Box,
+    Head,
     Image,
     Metric,
     Model,
@@ -42,7 +47,9 @@ __all__ = [
     "SOURCES",
     "Apply",
     "Attr",
+    "Batches",
     "Box",
+    "Head",
     "Image",
     "Metric",
     "Model",
@@ -107,7 +114,7 @@ def add_model(make: Callable[[str | None], Model]) -> Callable[[str | None], Mod
 
 
 def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
-    """``@add_scorer`` over a function ``name(outputs, **params)``, or over a class that is fitted and called."""
+    """``@add_scorer`` over a function ``name(outputs, **params)``, or over a subclass of ``Scorer``."""
     return SCORERS.add(make.__name__, make)
 
 
@@ -149,15 +156,52 @@ def model(spec: str) -> Model:
     return made
 
 
-def scorer(spec: str, **params: Any) -> Any:
-    """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: call it on outputs; fit it first where it has ``fit``."""
+class _Plain(Scorer):
+    """A scorer from a function of outputs, or from any object with some of a scorer's members."""
+
+    def __init__(self, call: Callable[[Outputs], Any], members: Any = None) -> None:
+        self.call, self.members = call, members
+        self.needs = frozenset(getattr(members, "needs", {"training"} if hasattr(members, "fit") else ()))  # type: ignore[misc]
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        if hasattr(self.members, "fit"):
+            self.members.fit(batches, head)
+            self.fitted = getattr(self.members, "fitted", {})
+        return self
+
+    def enough(self, count: int) -> None:
+        if hasattr(self.members, "enough"):
+            self.members.enough(count)
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self.members.look(model, pictures, framed)
+        return rows
+
+    @property
+    def looks(self) -> bool:
+        return hasattr(self.members, "look")
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
+        return np.asarray(self.call(outputs))
+
+
+def scorer(spec: str, **params: Any) -> Scorer:
+    """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then call it on outputs."""
     name, params = scorer_params(spec, params)
-    made = SCORERS.get(name)
-    if not isinstance(made, type):
-        return functools.partial(made, **params)
-    ready = made(**params)
+    make = SCORERS.get(name)
+    if not isinstance(make, type):
+        ready: Scorer = _Plain(functools.partial(make, **params))
+    else:
+        found = make(**params)
+        ready = found if isinstance(found, Scorer) else _Plain(found, found)
     ready.name = scorer_name(name, params)
     return ready
+
+
+def scorer_version(spec: str) -> int | str:
+    """The version of a scorer's numbers: the attribute ``version`` of its class or function, else 1."""
+    version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", 1)
+    return version
 
 
 def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
@@ -166,10 +210,10 @@ def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
     defaults = {p.name: p.default for p in inspect.signature(SCORERS.get(name)).parameters.values()}
     wrong = sorted(given.keys() - defaults.keys())
     if wrong:
-        own = [key for key in defaults if key != "outputs"]
-        raise UnknownName(f"parameter of scorer {name}", wrong[0], own, f"It has {', '.join(own) or 'none'}.")
-    told = ", ".join(f"{key}={value!r}" for key, value in sorted(given.items()) if value != defaults[key])
-    return f"{name}({told})" if told else name
+        known = [key for key in defaults if key != "outputs"]
+        raise UnknownName(f"parameter of scorer {name}", wrong[0], known, f"It has {', '.join(known) or 'none'}.")
+    unusual = ", ".join(f"{key}={value!r}" for key, value in sorted(given.items()) if value != defaults[key])
+    return f"{name}({unusual})" if unusual else name
 
 
 def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -181,7 +225,7 @@ def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, 
         call = ast.parse(spec, mode="eval").body
         if not isinstance(call, ast.Call) or call.args:
             raise ValueError
-        told = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
+        written = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
     except (SyntaxError, ValueError) as error:
         raise SoritesError(f"scorer {spec!r}: wanted a name, or a name with parameters such as {name}(k=10)") from error
-    return name, {**told, **params}
+    return name, {**written, **params}

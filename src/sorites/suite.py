@@ -7,56 +7,18 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from PIL import Image as Pillow
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from sorites import core
-from sorites.core import Picture, Shift, Stop
+from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
-
-MOST = 1 << 28
-"""Pixels that a resized picture may have: 800 MB of them."""
+from sorites.frame import Frame, Strict
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class Frame(_Strict):
-    """Laid on every picture before the shift, so that a dial in pixels means the same for all models.
-
-    Sizes and offsets are rounded as torchvision's Resize and CenterCrop round them, which the published benchmarks used.
-    """
-
-    resize: StrictInt = Field(gt=0, description="shorter side, px")
-    crop: StrictInt | None = Field(default=None, gt=0, description="centre square, px")
-    filter: Literal["bicubic", "bilinear", "lanczos"] = "bicubic"
-
-    @model_validator(mode="after")
-    def _fits(self) -> Frame:
-        if self.crop is not None and self.crop > self.resize:
-            raise ValueError(f"crop ({self.crop}) must not be larger than resize ({self.resize})")
-        return self
-
-    def __call__(self, picture: Picture) -> Picture:
-        height, width = picture.shape[:2]
-        short = min(height, width)
-        size = (self.resize * width // short, self.resize * height // short)
-        if size[0] * size[1] > MOST:
-            raise BadPicture(f"a picture of {width} x {height} px is too long and thin for a frame of {self.resize}")
-        if size != (width, height):
-            resample = Pillow.Resampling[self.filter.upper()]
-            picture = np.asarray(Pillow.fromarray(picture).resize(size, resample))
-        if self.crop is None:
-            return picture
-        left, top = (round((side - self.crop) / 2) for side in size)
-        return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
-
-
-class Dial(_Strict):
+class Dial(Strict):
     """A shift and the stops to visit: published levels by number, severities in its unit, or settings of its grid by their
     params (each names the settings that agree with it); default all. ``options`` are the shift's own."""
 
@@ -64,7 +26,7 @@ class Dial(_Strict):
     levels: tuple[StrictInt, ...] = ()
     severities: tuple[float, ...] = ()
     settings: tuple[dict[str, Any], ...] = ()
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = Field(default_factory=dict)
 
     def shift(self) -> Shift:
         return core.shift(self.name, **self.options)
@@ -110,7 +72,7 @@ def _tried(shift: Shift, severities: Sequence[float]) -> None:
                 raise SoritesError(f"{named}{error}") from error
 
 
-class Measure(_Strict):
+class Measure(Strict):
     """How strange each image is by degree: whose judgement, against which familiar pictures, and which levels."""
 
     referee: str
@@ -127,7 +89,7 @@ class Measure(_Strict):
     """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
 
 
-class Fit(_Strict):
+class Fit(Strict):
     """Where scorers that remember training pictures get them: the clean pictures of a source, in a fair order."""
 
     source: str
@@ -135,7 +97,7 @@ class Fit(_Strict):
     limit: StrictInt | None = Field(default=None, gt=0)
 
 
-class Suite(_Strict):
+class Suite(Strict):
     """What is looked at, how it is moved, by which models, and what is asked."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")

@@ -96,7 +96,7 @@ def read(run: str | Path) -> pl.LazyFrame:
     shards = sorted((folder / "predictions").glob("*.parquet"))
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False)
+    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore")
     facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
     for fact in [*(fact.drop("degrees", strict=False) for fact in facts), *_degrees(facts)]:
         table = _join_facts(table, fact)

@@ -9,7 +9,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -175,8 +175,32 @@ class Outputs:
     """Of the samples, where a scorer is fitted: which of them it remembers follows from these and not from their order."""
 
     def __len__(self) -> int:
-        held = next((x for x in (self.logits, self.features, self.boxes, *self.inside.values()) if x is not None), ())
-        return len(held)
+        filled = next((x for x in (self.logits, self.features, self.boxes, *self.inside.values()) if x is not None), ())
+        return len(filled)
+
+    def __getitem__(self, rows: slice | NDArray[np.integer[Any]]) -> Outputs:
+        """The outputs of some of the pictures."""
+        places = np.arange(len(self))[rows]
+
+        def listed(things: Sequence[Any] | None) -> Any:
+            return None if things is None else [things[i] for i in places]
+
+        def part(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
+            return None if array is None else array[rows]
+
+        inside = {key: array[rows] for key, array in self.inside.items()}
+        return Outputs(part(self.logits), part(self.features), listed(self.boxes), inside, listed(self.ids))
+
+    @staticmethod
+    def join(parts: Sequence[Outputs]) -> Outputs:
+        """The pictures of several outputs, one after the other."""
+
+        def joined(arrays: list[Any]) -> Any:
+            return None if not arrays or arrays[0] is None else np.concatenate(arrays)
+
+        boxes = [box for part in parts for box in part.boxes or ()] if parts and parts[0].boxes is not None else None
+        inside = {key: joined([part.inside[key] for part in parts]) for key in (parts[0].inside if parts else ())}
+        return Outputs(joined([part.logits for part in parts]), joined([part.features for part in parts]), boxes, inside)
 
 
 @dataclass(eq=False)
@@ -200,21 +224,58 @@ class Model:
     """How many weights it has, where that is known."""
     module: Any = None
     """The torch module behind it, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
+    former_version: Callable[[], str] | None = None
+    """Returns the version by which releases up to 0.2 knew the same weights: their run folders can still be continued."""
 
     def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(picture, framed) for picture in pictures])
 
 
-class Scorer(Protocol):
-    """Outputs to strangeness: N floats, higher = stranger.
+Head = tuple[NDArray[np.float32], NDArray[np.float32]]
+"""Weights C x D and bias C of a model's last linear layer."""
 
-    A scorer may also have ``fit(batches of (Outputs, labels), head)``, called once before use; ``needs``, what it cannot do
-    without beyond logits: some of training, features, head, gradient, maps, layers; ``enough(count)``, an error where that is
-    too few training pictures, asked before any is looked at; and ``look(model, pictures, framed)``, N rows from inside the
-    model's torch module, which it finds again as ``outputs.inside[self.name]``.
+Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
+"""Outputs of training pictures with their labels, which are columns of the logits; None or a negative number is no label."""
+
+
+class Scorer:
+    """Outputs to strangeness: N floats, higher = stranger. A subclass defines ``__call__`` and overrides what it needs.
+
+    A class that overrides ``fit`` and does not say what it needs is taken to need training pictures.
     """
 
-    def __call__(self, outputs: Outputs) -> NDArray[np.float32]: ...
+    name: str = ""
+    """What the table calls it; ``core.scorer`` sets it, with the parameters that are not the default."""
+    version: ClassVar[int | str] = 1
+    """Part of a run's id: raise it when the numbers change."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""
+    fitted: dict[str, int]
+    """How many pictures it was fitted on and how many of them it remembers, once it is fitted."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
+        if "fit" in vars(cls) and cls.needs is Scorer.needs:
+            cls.needs = frozenset({"training"})
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        """Learn from training pictures and the model's head. Every model gets a scorer of its own; called once, before use."""
+        return self
+
+    def enough(self, count: int) -> Any:
+        """Raise an error if ``count`` training pictures are too few; asked before any of them is decoded."""
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32] | None:
+        """Return N rows from inside the model's torch module; they come back as ``outputs.inside[self.name]``."""
+        return None
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
+        raise TypeError(f"the scorer {self.name} defines no __call__(outputs)")
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks inside the model."""
+        return type(self).look is not Scorer.look
 
 
 Metric = Callable[..., "pl.DataFrame"]

@@ -14,7 +14,7 @@ UNITS = [Unit("s", start, start + 1) for start in range(6)]
 
 def test_every_unit_is_done_once() -> None:
     done: list[Unit] = []
-    assert sorted(unit.start for unit in local(UNITS, done.append, 3)) == [0, 1, 2, 3, 4, 5]
+    assert sorted(unit.start for unit, _ in local(UNITS, done.append, 3)) == [0, 1, 2, 3, 4, 5]
     assert sorted(unit.start for unit in done) == [0, 1, 2, 3, 4, 5]
 
 

@@ -111,7 +111,7 @@ def test_nothing_depends_on_the_order_of_the_training_pictures(run: Run, familia
 def test_the_models_see_each_training_picture_once(run: Run, tmp_path: Path) -> None:
     run()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "fits").iterdir()}
-    told = json.loads((tmp_path / "run" / fitting.TOLD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / fitting.RECORD).read_text())["linear"]
     assert len(kept) == 3
     assert told["left_out"] == 0
     assert told["scorers"]["knn(k=3)"] == {"pictures": 160, "bank": 160}
@@ -135,9 +135,9 @@ def test_the_models_see_each_training_picture_once(run: Run, tmp_path: Path) -> 
 
 def test_a_finished_run_fits_nothing_again(run: Run, tmp_path: Path) -> None:
     run()
-    (tmp_path / "run" / fitting.TOLD).unlink()
+    (tmp_path / "run" / fitting.RECORD).unlink()
     run()
-    assert not (tmp_path / "run" / fitting.TOLD).exists()
+    assert not (tmp_path / "run" / fitting.RECORD).exists()
 
 
 def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, familiar: Source) -> None:
@@ -178,7 +178,7 @@ def test_too_few_training_pictures_are_refused_before_any_is_looked_at(run: Run,
 def test_training_pictures_that_are_judged_too_are_told(asked: Source, familiar: Source) -> None:
     def said(source: str, fit: str, known: Source) -> str:
         suite = SUITE.override(source=source, fit={"source": fit}, limit=15)
-        return fitting.judged_too(plan.make(suite, asked, fit=known))
+        return fitting.note_overlap(plan.make(suite, asked, fit=known))
 
     assert said("asked", "familiar", familiar) == ""
     assert said("asked", "asked", asked) == "note: 15 of the 20 training pictures are also judged: their strangeness is too low"
@@ -213,7 +213,7 @@ def test_training_pictures_that_cannot_be_used_are_left_out_and_counted(run: Run
     three.forward = lambda p: Outputs(inner(p).logits[:, :3], inner(p).features)  # type: ignore[index]
     unknown = sum(s.label == 3 for s in familiar)
     run(models=[three], fit=Source("familiar", [*familiar, *odd]))
-    told = json.loads((tmp_path / "run" / fitting.TOLD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / fitting.RECORD).read_text())["linear"]
     assert told["left_out"] == unknown + 2
     assert told["scorers"]["mds"] == {"pictures": 160 - unknown, "classes": 3}
 
@@ -259,20 +259,13 @@ def test_a_suite_names_scorers_with_parameters() -> None:
         parse({**SUITE.model_dump(), "fit": {"sauce": "stamps"}}, "test")
 
 
-def test_a_suite_without_training_pictures_is_the_run_it_always_was(asked: Source) -> None:
-    from sorites.pipeline.folder import describe as told
-
-    recipe = parse({**SUITE.model_dump(), "scorers": ["msp"], "models": ["linear"]}, "test")
-    assert "fit" not in told(plan.make(recipe, asked, {"linear": linear()}))["suite"]
-
-
 def test_sizes_are_known_beforehand(asked: Source, familiar: Source, tmp_path: Path) -> None:
     recipe = parse({**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "familiar"}}, "test")
     made = plan.make(recipe, asked, {"linear": linear()}, familiar)
-    assert runner.training_bytes(made) == 160 * 4 * (WIDE + 4)
-    runner.execute(made, tmp_path / "run", keep_features=True)
+    assert runner.prepare(made).training_bytes() == 160 * 4 * (WIDE + 4)
+    runner.execute(runner.prepare(made), tmp_path / "run", keep_features=True)
     kept = sum(path.stat().st_size for part in ("features", "fits", "heads") for path in (tmp_path / "run" / part).rglob("*.s*"))
-    assert kept == pytest.approx(runner.feature_bytes(made), rel=0.5)
+    assert kept == pytest.approx(runner.prepare(made).feature_bytes(), rel=0.5)
 
 
 def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: Run) -> None:

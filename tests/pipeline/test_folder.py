@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,8 @@ import pytest
 from sorites import table
 from sorites.core import Attr, Model, Sample, Setting, Source
 from sorites.errors import SoritesError
-from sorites.pipeline import folder, plan, runner
+from sorites.pipeline import folder, plan, runner, shards
+from sorites.pipeline.identity import describe
 from sorites.pipeline.plan import Plan
 from sorites.suite import parse
 
@@ -27,28 +27,8 @@ def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
     return planned
 
 
-def test_what_a_run_is_follows_from_what_makes_its_numbers(make: Callable[..., Plan]) -> None:
-    info = folder.describe(make())
-    assert info["stops"] == {"jpeg": [75, 82, 85, 90, 93]}
-    assert info["models"] == {"tiny": "1"}
-    assert {"sorites", "numpy", "pillow"} <= set(info["versions"])
-    assert json.loads(json.dumps(info)) == info
-    assert folder.describe(make(about="x", refine=0.1))["run_id"] == info["run_id"]
-    others = [make(seed=1), make(limit=5), make(shifts=["contrast"]), make(frame={"resize": 32}), make(models=["tiny", "two"])]
-    ids = {folder.describe(other)["run_id"] for other in others}
-    assert len(ids | {info["run_id"]}) == 6
-
-
-def test_the_labels_in_a_file_are_part_of_the_run(make: Callable[..., Plan], tmp_path: Path, tiny: Callable[..., Model]) -> None:
-    names, ids = tmp_path / "classes.txt", []
-    for last in ("crow", "rook"):
-        names.write_text(f"n01440764\nn01443537\nn01484850\nn01491361\n{last}\n")
-        ids.append(folder.describe(make(labels=str(names)))["run_id"])
-    assert ids[0] != ids[1]
-
-
 def test_a_new_folder_gets_its_story_and_its_samples(make: Callable[..., Plan], tmp_path: Path) -> None:
-    with folder.opened(tmp_path / "deep" / "run", make(about="why")) as info:
+    with folder.opened(tmp_path / "deep" / "run", make(about="why"), describe(make(about="why"))) as info:
         assert info == folder.read_info(tmp_path / "deep" / "run")
     assert info["suite"]["about"] == "why"
     manifest = pl.read_parquet(tmp_path / "deep" / "run" / "manifest.parquet")
@@ -73,7 +53,7 @@ def test_the_manifest_has_a_row_for_every_captured_image(tiny: Callable[..., Mod
 @pytest.mark.parametrize("left", ["manifest.parquet", "run.json.99.tmp", "manifest.parquet.99.tmp"])
 def test_a_run_killed_before_its_story_was_written_goes_on(make: Callable[..., Plan], tmp_path: Path, left: str) -> None:
     (tmp_path / left).write_bytes(b"half")
-    runner.execute(make(), tmp_path)
+    runner.execute(runner.prepare(make()), tmp_path)
     assert table.read(tmp_path).collect().height == 4 * 6
     assert not list(tmp_path.rglob("*.tmp"))
 
@@ -84,18 +64,18 @@ def test_a_damaged_story_is_a_clear_error(make: Callable[..., Plan], tmp_path: P
     with pytest.raises(SoritesError, match=r"cannot read .*run\.json"):
         folder.read_info(tmp_path)
     with pytest.raises(SoritesError, match=r"cannot read .*run\.json"):
-        runner.execute(make(), tmp_path)
+        runner.execute(runner.prepare(make()), tmp_path)
 
 
 @pytest.mark.parametrize("data", [None, b"", b"PAR1 not really"])
 def test_a_damaged_manifest_is_a_clear_error(make: Callable[..., Plan], tmp_path: Path, data: bytes | None) -> None:
-    with folder.opened(tmp_path, make()):
+    with folder.opened(tmp_path, make(), describe(make())):
         pass
     (tmp_path / "manifest.parquet").unlink()
     if data is not None:
         (tmp_path / "manifest.parquet").write_bytes(data)
     with pytest.raises(SoritesError, match=r"cannot read .*manifest\.parquet"):
-        runner.execute(make(), tmp_path)
+        runner.execute(runner.prepare(make()), tmp_path)
 
 
 def test_what_is_not_a_run_folder_says_what_to_type(tmp_path: Path) -> None:
@@ -111,22 +91,22 @@ def test_what_is_not_a_run_folder_says_what_to_type(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_made_or_locked_is_a_clear_error(make: Callable[..., Plan], tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(SoritesError, match="cannot make the run folder"):
-        runner.execute(make(), tmp_path / "file")
+        runner.execute(runner.prepare(make()), tmp_path / "file")
     (tmp_path / "run" / "run.lock").mkdir(parents=True)
     with pytest.raises(SoritesError, match="cannot make the run folder .*run.lock"):
-        runner.execute(make(), tmp_path / "run")
+        runner.execute(runner.prepare(make()), tmp_path / "run")
 
 
 def test_the_lock_is_given_back_after_an_error(make: Callable[..., Plan], tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), folder.opened(tmp_path, make()):
+    with pytest.raises(RuntimeError), folder.opened(tmp_path, make(), describe(make())):
         raise RuntimeError
-    runner.execute(make(), tmp_path)
+    runner.execute(runner.prepare(make()), tmp_path)
 
 
 def test_file_names_are_plain_and_tell_models_apart() -> None:
-    assert folder.slug("lite0") == "lite0"
-    assert folder.slug("resnet50.a1_in1k") == "resnet50.a1_in1k"
+    assert shards.slug("lite0") == "lite0"
+    assert shards.slug("resnet50.a1_in1k") == "resnet50.a1_in1k"
     names = ["onnx:a/b.onnx", "onnx:a_b.onnx", "onnx:a-b.onnx", "../x", "/x", "x" * 80, "x" * 81, "é", "è"]
-    slugs = [folder.slug(name) for name in names]
+    slugs = [shards.slug(name) for name in names]
     assert len(set(slugs)) == len(names)
     assert all(slug.isascii() and "/" not in slug and slug not in {".", ".."} and len(slug) < 60 for slug in slugs)

@@ -10,7 +10,7 @@ import pytest
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Source
 from sorites.errors import SoritesError
-from sorites.pipeline import folder, plan
+from sorites.pipeline import plan, shards
 from sorites.pipeline.plan import SLICE, Plan, Unit
 from sorites.suite import parse
 
@@ -101,11 +101,11 @@ def test_a_unit_is_known_by_its_shift_its_start_and_its_kind() -> None:
 
 @pytest.mark.parametrize("name", ["../../etc/x", "/etc/x", "a b", "a\\b", ".hidden", "x" * 300, "naïve"])
 def test_whatever_a_source_calls_its_shift_the_shard_stays_in_the_folder(tmp_path: Path, name: str) -> None:
-    path = folder.shard(tmp_path, Unit(name, 0, 1), "m:../x")
+    path = shards.shard(tmp_path, Unit(name, 0, 1), "m:../x")
     assert path.parent == tmp_path / "predictions"
     assert path.name.isascii()
     assert len(path.name) < 200
-    assert path != folder.shard(tmp_path, Unit(name + "y", 0, 1), "m:../x")
+    assert path != shards.shard(tmp_path, Unit(name + "y", 0, 1), "m:../x")
 
 
 def test_image_ids_follow_what_makes_the_pixels() -> None:
@@ -133,8 +133,8 @@ def test_a_built_picture_keeps_its_id_and_is_not_framed_again() -> None:
     built = sample("p", "mist", Setting(1.0), image_id="known", framed=True)
     made = make([built], frame={"resize": 4})
     assert made.image_id(built, "mist", built.setting) == "known"
-    assert plan.frame_of(made.suite.frame, built).shape == (9, 9, 3)
-    assert plan.frame_of(made.suite.frame, CLEANS[0]).shape == (4, 4, 3)
+    assert plan.framed_picture(made.suite.frame, built).shape == (9, 9, 3)
+    assert plan.framed_picture(made.suite.frame, CLEANS[0]).shape == (4, 4, 3)
 
 
 def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., Model]) -> None:

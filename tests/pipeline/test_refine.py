@@ -152,7 +152,7 @@ def test_the_number_of_passes_for_any_tolerance(bracket: int, tolerance: float) 
     plan = make(DIALS.override(models=("w",)), Source("greys", [Sample("g", grey(40), label=0)]), {"w": model})
     steps = [(0.0, True), (low, True), (high, False)] if low else [(0.0, True), (high, False)]
     start = grid(*steps, sample="g", model="w").with_columns(pl.col("shift").replace("blur", "brightness"))
-    passes = refine(plan, Unit("brightness", 0, 1), start, tolerance, 8, lambda n: None)["w"]
+    passes = refine(plan, Unit("brightness", 0, 1), start, tolerance, 8, ["w"])["w"]
     assert len(passes) == max(0, math.ceil(math.log2((high - low) / (tolerance * 0.5)) - 1e-6))
 
 

@@ -19,6 +19,7 @@ from sorites import core, table
 from sorites.core import Model, Sample, Source
 from sorites.errors import SoritesError
 from sorites.pipeline import folder, plan, runner
+from sorites.pipeline.identity import describe
 from sorites.suite import Suite, parse
 
 SUITE = parse(
@@ -101,7 +102,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
 
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",), refine=0.05)
     with pytest.raises(Interrupt):
-        runner.execute(plan.make(recipe, models={"tiny": tiny()}), out, bar=bar, workers=1)
+        runner.execute(runner.prepare(plan.make(recipe, models={"tiny": tiny()})), out, bar=bar, workers=1)
     finished = {path: path.stat().st_mtime_ns for path in (out / "predictions").glob("*.parquet")}
     assert 0 < len(finished) < 4 * 2
     seen = 0
@@ -118,7 +119,7 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
         model.forward = forward
         return model
 
-    runner.execute(plan.make(recipe, models={"tiny": counting()}), out, workers=1)
+    runner.execute(runner.prepare(plan.make(recipe, models={"tiny": counting()})), out, workers=1)
     assert settled(table.read(out)).equals(once)
     assert {path: path.stat().st_mtime_ns for path in finished} == finished
     assert seen < once.filter(pl.col("output") == "label").height
@@ -126,14 +127,14 @@ def test_an_interrupted_run_goes_on_and_ends_the_same(
 
 def test_a_finished_run_does_nothing_again(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",))
-    runner.execute(plan.make(recipe, models={"tiny": tiny()}), tmp_path / "run")
+    runner.execute(runner.prepare(plan.make(recipe, models={"tiny": tiny()})), tmp_path / "run")
     steps: list[int] = []
 
     def bar(what: str, total: int) -> Callable[[int], None]:
         steps.append(total)
         return lambda n: None
 
-    runner.execute(plan.make(recipe, models={"tiny": tiny()}), tmp_path / "run", bar=bar)
+    runner.execute(runner.prepare(plan.make(recipe, models={"tiny": tiny()})), tmp_path / "run", bar=bar)
     assert steps == []
 
 
@@ -162,8 +163,8 @@ def test_a_folder_of_another_run_is_refused_by_the_key_that_differs(
 def test_two_runs_into_one_folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     recipe = SUITE.override(source=f"folder:{photos}", models=("tiny",))
     held = plan.make(recipe, models={"tiny": tiny()})
-    with folder.opened(tmp_path / "run", held), pytest.raises(SoritesError, match="another sorites is writing"):
-        runner.execute(held, tmp_path / "run")
+    with folder.opened(tmp_path / "run", held, describe(held)), pytest.raises(SoritesError, match="another sorites is writing"):
+        runner.execute(runner.prepare(held), tmp_path / "run")
 
 
 def test_a_strange_folder_is_not_written_into(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

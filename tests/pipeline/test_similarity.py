@@ -11,10 +11,11 @@ import pytest
 from sorites import core, metrics
 from sorites.core import Model, Picture
 from sorites.errors import SoritesError
+from sorites.frame import Frame
 from sorites.measures.similarity import MEASURES, exposure_error
-from sorites.pipeline.runner import run
+from sorites.pipeline.run import run
 from sorites.pipeline.similarity import degrees
-from sorites.suite import Frame, parse
+from sorites.suite import parse
 from sorites.table import read
 
 

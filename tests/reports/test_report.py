@@ -8,21 +8,12 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.core import Model
+from sorites.core import Model, Sample, Source
 from sorites.errors import SoritesError
-from sorites.pipeline import runner
 from sorites.reports import report as views
 from sorites.suite import Suite, parse
 
 SUITE = parse({"name": "s", "shifts": ["gaussian_noise", "contrast"], "frame": {"resize": 40, "crop": 36}, "seed": 5}, "test")
-
-
-@pytest.fixture
-def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
-    """Forgets what this process has run, as a later process would, and keeps what the model was shown."""
-    monkeypatch.setattr(runner, "known", {})
-    monkeypatch.setattr(views, "known", runner.known)
-    return {}
 
 
 def go(photos: Path, model: Model, out: Path, suite: Suite = SUITE) -> pl.LazyFrame:
@@ -43,16 +34,14 @@ def watching(tiny: Callable[..., Model], pictures: list[np.ndarray]) -> Model:
 
 @pytest.mark.parametrize("later", [False, True], ids=["same process", "another process"])
 def test_a_picture_is_made_again_as_the_model_saw_it(
-    photos: Path, tiny: Callable[..., Model], tmp_path: Path, seen: dict[str, np.ndarray], later: bool
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, later: bool
 ) -> None:
     shown: list[np.ndarray] = []
-    table = go(photos, watching(tiny, shown), tmp_path / "run").collect()
-    if later:
-        runner.known.clear()
-    view = views._views(tmp_path / "run")[0]
+    table = go(photos, watching(tiny, shown), tmp_path / "run")
+    view = views._views(tmp_path / "run" if later else table)[0]
     assert view.picture is not None
     shots = {p.tobytes() for p in shown}
-    for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
+    for sample, shift, severity in table.collect().select("sample_id", "shift", "severity").unique().iter_rows():
         assert view.picture(sample, shift, severity).tobytes() in shots
 
 
@@ -60,7 +49,6 @@ def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[...,
     sorites.build(SUITE.override(source=f"folder:{photos}", limit=3), tmp_path / "set")
     shown: list[np.ndarray] = []
     table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
-    runner.known.clear()
     view = views._views(str(tmp_path / "run"))[0]
     assert view.picture is not None
     for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
@@ -75,15 +63,27 @@ def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..
         view.picture("nobody", "contrast", 0.6)
 
 
-def test_a_table_brings_its_story_while_the_process_knows_it(
-    photos: Path, tiny: Callable[..., Model], tmp_path: Path, seen: dict[str, np.ndarray]
-) -> None:
+def test_a_table_brings_its_story_and_so_do_tables_made_from_it(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     table = go(photos, tiny(), tmp_path / "run")
-    view = views._views(table)[0]
-    assert (view.name, view.suite["seed"]) == ("s", 5)
-    runner.known.clear()
+    for some in (table, table.filter(pl.col("shift") != "contrast").sort("image_id")):
+        view = views._views(some)[0]
+        assert (view.name, view.suite["seed"]) == ("s", 5)
     bare = views._views(table.collect())[0]
     assert (bare.name, bare.info, bare.picture) == ("table", {}, None)
+
+
+def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Model], tmp_path: Path) -> None:
+    picture = np.full((50, 60, 3), 90, np.uint8)
+    source = Source("mine", [Sample(f"p{i}", lambda: picture, i) for i in range(3)])
+    table = sorites.run(SUITE, source=source, models=[tiny()], out=tmp_path / "run", workers=1)
+    made = views._views(table)[0].picture
+    assert made is not None
+    assert made("p0", "contrast", 0.6).shape == (36, 36, 3)
+    later = views._views(tmp_path / "run")[0].picture
+    assert later is not None
+    with pytest.raises(SoritesError, match="not at hand: no source named 'mine'"):
+        later("p0", "contrast", 0.6)
+    assert sorites.report(tmp_path / "run", tmp_path / "page.html").stat().st_size > 1000
 
 
 def test_two_runs_in_one_table_are_two_views(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

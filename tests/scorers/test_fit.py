@@ -24,7 +24,7 @@ ON_FEATURES = [*TRAINED, *HEADED, "gradnorm"]
 
 def fitted(spec: str, case: Case, batches: Any = None) -> Any:
     scorer = core.scorer(spec)
-    return scorer.fit(case.batches() if batches is None else batches, case.head) if hasattr(scorer, "fit") else scorer
+    return scorer.fit(case.batches() if batches is None else batches, case.head)
 
 
 def with_ids(case: Case, order: np.ndarray, size: int) -> list[tuple[Outputs, list[int | None]]]:

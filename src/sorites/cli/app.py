@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -109,7 +108,7 @@ def run(
     from sorites.cli.printing import said
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
-    from sorites.pipeline.fit import judged_too
+    from sorites.pipeline.fit import note_overlap
     from sorites.progress import bars, noted
 
     plain = {
@@ -127,16 +126,17 @@ def run(
             suite, shift, level, severity, shift_options(option, kernels=kernels, padding=padding, lenses=lenses), **plain
         )
     )
+    prepared = runner.prepare(plan)
     if keep_features:
-        typer.echo(f"features will take {runner.feature_bytes(plan) / 1e6:.1f} MB", err=True)
+        typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
-        typer.echo(f"outputs of {len(plan.fit)} training pictures will take {runner.training_bytes(plan) / 1e6:.1f} MB", err=True)
-    if note := judged_too(plan):
+        typer.echo(f"outputs of {len(plan.fit)} training pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+    if note := note_overlap(plan):
         typer.echo(note, err=True)
     done: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, done)
+            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, done)
         )
     said(folder, worked=bool(done))
 
@@ -206,7 +206,7 @@ def build(
     given = shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
     recipe = _overridden(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
-        written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
+        written, errors = write_dataset(recipe, out, quality=quality, workers=workers, bar=bar)
     for error in errors[:20]:
         typer.echo(f"not written: {error}", err=True)
     typer.echo(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))

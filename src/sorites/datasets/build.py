@@ -6,8 +6,10 @@ give the same table. Files are lossless unless a JPEG quality is asked for.
 
 from __future__ import annotations
 
+import functools
 import io
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -16,12 +18,14 @@ from typing import Any
 from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
-from sorites.engines.local import local
 from sorites.errors import SoritesError
 from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import describe, locked, slug
+from sorites.pipeline.folder import DATASET_INFO, locked, read_dataset_info, same_run
+from sorites.pipeline.identity import Info, describe
 from sorites.pipeline.pictures import Shot, shots
 from sorites.pipeline.plan import Plan, Unit
+from sorites.pipeline.running import chosen_engine, lent, running_in
+from sorites.pipeline.shards import slug
 from sorites.progress import Bar
 from sorites.rng import digest
 from sorites.sources import _sidecar as sidecar
@@ -29,47 +33,57 @@ from sorites.suite import Suite, load
 from sorites.table import write, write_bytes
 
 LOCK = ".sorites.lock"
+Written = tuple[list[dict[str, Any]], list[str]]
+"""Records of the pictures that are there, and the reasons for those that could not be made."""
 
 
 def build(
-    suite: str | Path | Suite, out: str | Path, *, quality: int | None = None, workers: int = 2, bar: Bar | None = None
+    suite: str | Path | Suite,
+    out: str | Path,
+    *,
+    quality: int | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    bar: Bar | None = None,
 ) -> tuple[int, list[str]]:
-    """Write the pictures that are not there yet, then the sidecar. Gives how many there are, and the errors met."""
+    """Write the pictures that are not there yet, then the sidecar. Return how many there are, and the errors met."""
     if quality is not None and not 1 <= quality <= 100:
         raise SoritesError(f"--quality wants 1 to 100, got {quality}")
-    plan, folder = plans.make(load(suite).model_copy(update={"models": ()})), Path(out)
-    names = _names(plan)
-    records: dict[Unit, list[dict[str, Any]]] = {}
-    errors: list[str] = []
+    plan, folder = plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})), Path(out)
+    start, units = chosen_engine(engine, plan), plan.units()
+    written: dict[Unit, Written] = {}
     with locked(folder, "dataset", LOCK):
-        _claim(folder, plan, quality)
+        info = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
+        with lent(folder, plan, info["run_id"]):
+            for unit, result in start(
+                units, functools.partial(write_unit, folder, quality=quality), workers or os.cpu_count() or 1
+            ):
+                written[unit] = result
+                tick(plan.images_of(unit))
+        records = [record for unit in units for record in written[unit][0]]
+        _apart(records)
+        write(sidecar.frame(records), folder / sidecar.NAME)
+    return len(records), sorted(error for _, errors in written.values() for error in errors)
 
-        def work(unit: Unit) -> None:
-            records[unit] = _write_unit(plan, unit, folder, quality, names, errors)
 
-        for unit in local(plan.units(), work, workers):
-            tick(len(records[unit]))
-        kept = [record for unit in plan.units() for record in records[unit]]
-        _apart(kept)
-        write(sidecar.frame(kept), folder / sidecar.NAME)
-    return len(kept), sorted(errors)
-
-
-def _claim(folder: Path, plan: Plan, quality: int | None) -> None:
-    """A folder holds one dataset: what another suite, seed or quality left there is not mixed in."""
-    told = json.dumps({**describe(plan), "quality": quality}, indent=1).encode()
-    path = folder / "sorites.json"
+def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
+    """Refuse a folder that holds another dataset: what another suite, seed or quality left there is not mixed in."""
+    info = {**describe(plan), "quality": quality}
+    path = folder / DATASET_INFO
     if path.exists():
-        if path.read_bytes() != told:
+        before = read_dataset_info(folder)
+        if before.get("quality") != quality or not same_run(before, info, plan):
             raise SoritesError(
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
+        info["run_id"] = before["run_id"]
     elif any(p.name != LOCK and p.suffix != ".tmp" for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     for left in folder.rglob("*.tmp"):
         left.unlink(missing_ok=True)
-    write_bytes(told, path)
+    write_bytes(json.dumps(info, indent=1).encode(), path)
+    return info
 
 
 def _apart(records: Sequence[dict[str, Any]]) -> None:
@@ -81,10 +95,11 @@ def _apart(records: Sequence[dict[str, Any]]) -> None:
         seen.add(record["path"])
 
 
-def _write_unit(
-    plan: Plan, unit: Unit, folder: Path, quality: int | None, names: dict[str, str], errors: list[str]
-) -> list[dict[str, Any]]:
-    records = []
+def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
+    """A unit of work: write the pictures of one shift and slice that are not there yet. Return their records and the errors."""
+    running = running_in(folder)
+    plan, names = running.plan, running.once("names", lambda plan: _names(plan))
+    records, errors = [], []
     for shot in shots(plan, unit):
         if shot.picture is None:
             errors.append(f"{shot.sample.id}, {shot.shift} {shot.setting.canonical}: {shot.error}")
@@ -94,7 +109,7 @@ def _write_unit(
         if not (folder / path).exists():
             write_bytes(_encoded(shot.picture, quality), folder / path)
         records.append(_record(plan, shot, path, quality))
-    return records
+    return records, errors
 
 
 def _encoded(picture: Picture, quality: int | None) -> bytes:

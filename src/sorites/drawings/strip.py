@@ -15,8 +15,8 @@ from PIL import ImageDraw, ImageFont
 from sorites import core
 from sorites.core import Picture, Shift, Stop
 from sorites.errors import SoritesError
+from sorites.frame import Frame
 from sorites.rng import rng_for
-from sorites.suite import Frame
 from sorites.table import write_bytes
 
 GAP, CAPTION, LINE = 8, 26, 17

@@ -1,22 +1,30 @@
-"""Where units of work run. An engine takes units and a function of one unit, and yields each unit once it is done, in any order.
+"""Where units of work run. An engine does a function of one unit on many units and yields each with its result, in any order.
 
-Engines know nothing of plans, run folders or models: a unit is any value, and for engines of several processes one that pickles.
+Engines know nothing of plans, run folders or models: a unit is any value, and for an engine of several processes one that
+pickles, as must the function and its results.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Any
 
 from sorites.registry import Registry
 
-Unit = TypeVar("Unit")
+Start = Callable[[Sequence[Any], Callable[[Any], Any], int], Iterator[tuple[Any, Any]]]
+"""(units, work, workers) to pairs of a unit and what ``work`` returned for it."""
 
 
-class Engine(Protocol):
-    """Do ``work`` on every unit, ``workers`` of them at a time."""
+@dataclass(frozen=True)
+class Engine:
+    """A way to run units. ``one_process`` engines can use objects that live in the process that started them."""
 
-    def __call__(self, units: Sequence[Unit], work: Callable[[Unit], None], workers: int) -> Iterator[Unit]: ...
+    start: Start
+    one_process: bool
+
+    def __call__(self, units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
+        return self.start(units, work, workers)
 
 
-ENGINES: Registry[Engine] = Registry("engine", "sorites.engines.local")
+ENGINES: Registry[Engine] = Registry("engine", "sorites.engines.builtin")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ from sorites.core import MODELS, SHIFTS, SOURCES, split_spec
 from sorites.errors import SoritesError
 from sorites.labels import labels
 from sorites.pipeline import plan as plans
-from sorites.pipeline.fit import judged_too
-from sorites.pipeline.folder import read_info, read_manifest, slug
+from sorites.pipeline.fit import note_overlap
+from sorites.pipeline.folder import read_info, read_manifest
+from sorites.pipeline.reopen import plan_of
+from sorites.pipeline.shards import missing
 from sorites.suite import builtin_suites, load
 
 AGAIN = ": type the run's command again"
@@ -44,7 +46,7 @@ def check_suite(spec: str) -> str:
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
     lines += [f"shift {name}: {', '.join(map(str, at))}{_unit(name)}" for name, at in stops.items()]
-    if suite.fit and (note := judged_too(plans.make(suite.model_copy(update={"models": ()}), source))):
+    if suite.fit and (note := note_overlap(plans.make(suite.model_copy(update={"models": ()}), source))):
         lines.append(note)
     lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
     return "\n".join(lines)
@@ -55,19 +57,18 @@ def _unit(name: str) -> str:
 
 
 def check_run(folder: Path) -> str:
-    """The shards can be read, have the table's columns and keys, and cover every sample, stop and model."""
+    """Check that the shards can be read, have the table's columns and keys, and cover every sample, stop and model."""
     info = read_info(folder)
-    shards = sorted((folder / "predictions").glob("*.parquet"))
-    for shard in shards:
+    for shard in sorted((folder / "predictions").glob("*.parquet")):
         _readable(shard)
-    held = table.read(folder)
-    wrong = table.check(held)
-    strange = held.filter(pl.col("run_id") != info["run_id"]).select(pl.len()).collect(engine="streaming").item()
-    if strange:
-        wrong.append(f"{strange} rows of another run")
+    rows = table.read(folder)
+    wrong = table.check(rows)
+    others = rows.filter(pl.col("run_id") != info["run_id"]).select(pl.len()).collect(engine="streaming").item()
+    if others:
+        wrong.append(f"{others} rows of another run")
     if wrong:
         raise SoritesError(f"{folder}: " + "; ".join(wrong))
-    return _coverage(folder, held, info, _unrefined(info, shards))
+    return _coverage(folder, rows, info, _unrefined(folder, info))
 
 
 def _readable(shard: Path) -> None:
@@ -78,18 +79,15 @@ def _readable(shard: Path) -> None:
         raise SoritesError(f"{shard} cannot be read ({error}). Delete it and type the run's command again.") from error
 
 
-def _unrefined(info: Mapping[str, Any], shards: Sequence[Path]) -> Counter[str]:
-    """Model, as file names spell it, to its slices whose probes are missing."""
+def _unrefined(folder: Path, info: Mapping[str, Any]) -> Counter[str]:
+    """Model to the number of its slices whose probes are missing."""
     if not info["suite"].get("refine"):
         return Counter()
-    dials = {slug(name) for name, stops in info["stops"].items() if not isinstance(stops[0], Mapping)}
-    cut = [shard.stem.partition("--") for shard in shards]
-    done = {(key, model) for key, _, model in cut}
-    return Counter(model for key, _, model in cut if key[:-8] in dials and (f"{key}-probe", model) not in done)
+    return Counter(name for names in missing(folder, plan_of(folder).probes(), info["models"]).values() for name in names)
 
 
-def _coverage(folder: Path, held: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
-    grid = held.filter(pl.col("output") == "label", ~pl.col("probe"))
+def _coverage(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
+    grid = rows.filter(pl.col("output") == "label", ~pl.col("probe"))
     counted = grid.group_by("model").agg(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming")
     counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
     manifest = read_manifest(folder)
@@ -98,9 +96,8 @@ def _coverage(folder: Path, held: pl.LazyFrame, info: Mapping[str, Any], unrefin
     lines, whole = [f"run {info['run_id']}: {wanted} images a model"], True
     for name in info["models"]:
         seen, errors = counts.get(name, (0, 0))
-        lacks = [f"{wanted - seen} missing"] * (seen != wanted) + [f"{unrefined[slug(name)]} slice not refined"] * (
-            slug(name) in unrefined
-        )
+        lacks = [f"{wanted - seen} missing"] * (seen != wanted)
+        lacks += [f"{unrefined[name]} slice not refined"] * (name in unrefined)
         whole = whole and not lacks
         lines.append(f"{name}: {seen} rows, {errors} errors, {', '.join(lacks) + AGAIN if lacks else 'whole'}")
     if not whole:

@@ -1,13 +1,10 @@
-"""A run on disk: what it is (``run.json``), what it looks at (``manifest.parquet``), and where its shards stand."""
+"""A run on disk: what it is (``run.json``), what it looks at (``manifest.parquet``), and whose it is."""
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -16,50 +13,22 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
-from sorites.pipeline.plan import Plan, Unit
-from sorites.rng import digest
+from sorites.pipeline.identity import ASIDE, Info, describe_formerly
+from sorites.pipeline.plan import Plan
 from sorites.table import SCHEMA, write, write_bytes
-
-LIBRARIES = ("sorites", "numpy", "scipy", "pillow", "onnxruntime", "torch")
-"""Whose versions can change a pixel or a prediction."""
 
 BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
-
-ASIDE = ("about", "refine", "reference", "measure", "lpips_below", "degrees")
-"""Of a suite, what may change from one command to the next in the same run folder."""
-
-
-def describe(plan: Plan) -> dict[str, Any]:
-    """What the run's numbers follow from; its hash is the run's id. Batch and workers change no row, ``ASIDE`` no grid row."""
-    suite = plan.suite.model_dump(mode="json", exclude={*ASIDE, *(() if plan.suite.fit else ("fit",))})
-    training = {"fit": digest(*(f"{s.id} {s.label}" for s in plan.fit), size=8).hex()} if plan.suite.fit else {}
-    what = {
-        "suite": suite,
-        **training,
-        "labels": digest(*plan.labels.ids, size=8).hex(),
-        "stops": {name: list(stops) for name, stops in plan.stops.items()},
-        "shifts": {name: shift.version for name, shift in plan.shifts.items()},
-        "models": {name: model.version for name, model in plan.models.items()},
-        "versions": versions(),
-    }
-    told = plan.suite.model_dump(mode="json", include=set(ASIDE))
-    return {"run_id": digest(json.dumps(what, sort_keys=True), size=8).hex(), **what, "suite": {**suite, **told}}
+_COLUMNS = (
+    "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level", "image_id",
+)  # fmt: skip
+MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", pl.Boolean())])
+"""Columns of the manifest; ``image_id`` only where the source brings one. Manifests of release 0.2 end with ``params``."""
 
 
-def versions() -> dict[str, str]:
-    found = {}
-    for name in LIBRARIES:
-        try:
-            found[name] = version(name)
-        except PackageNotFoundError:
-            continue
-    return found
-
-
-def read_info(run: str | Path) -> dict[str, Any]:
-    """``run.json`` of a run folder."""
+def read_info(run: str | Path) -> Info:
+    """Read ``run.json`` of a run folder."""
     path = Path(run) / "run.json"
     try:
         info = json.loads(path.read_text(encoding="utf-8"))
@@ -72,8 +41,25 @@ def read_info(run: str | Path) -> dict[str, Any]:
     return info
 
 
+DATASET_INFO = "sorites.json"
+"""What a built dataset keeps in the place of ``run.json``."""
+
+
+def read_dataset_info(folder: Path) -> Info:
+    """Read what a built dataset says of itself; nothing where it cannot be read."""
+    try:
+        info = json.loads((folder / DATASET_INFO).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {"run_id": ""}
+    return info if isinstance(info, dict) and "run_id" in info else {"run_id": ""}
+
+
+def write_info(folder: Path, info: Mapping[str, Any]) -> None:
+    write_bytes(json.dumps(info, indent=1).encode(), folder / "run.json")
+
+
 def read_manifest(run: str | Path) -> pl.DataFrame:
-    """``manifest.parquet`` of a run folder."""
+    """Read ``manifest.parquet`` of a run folder."""
     path = Path(run) / "manifest.parquet"
     try:
         return pl.read_parquet(path, glob=False)
@@ -82,15 +68,18 @@ def read_manifest(run: str | Path) -> pl.DataFrame:
 
 
 @contextmanager
-def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
-    """Hold the run folder for this plan alone: made if new, refused if it belongs to another plan or another process."""
+def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
+    """Hold the run folder for this plan alone and yield what its ``run.json`` says.
+
+    A new folder is made; one that belongs to another plan or another process is refused.
+    """
     with locked(folder):
-        yield _claim(folder, plan)
+        yield _claim(folder, plan, info)
 
 
 @contextmanager
 def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
-    """Nobody else writes into the folder, made if new, meanwhile."""
+    """Keep everybody else from writing into the folder, which is made if it is new."""
     lock = filelock.FileLock(folder / lock_name, timeout=0)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -105,51 +94,63 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
         lock.release()
 
 
-def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
+def _claim(folder: Path, plan: Plan, described: Info) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
-    info = {**describe(plan), "parameters": sizes}
+    info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
-        held = read_info(folder)
-        _same(folder, held, info)
-        info |= {"scored": held["scored"]} if "scored" in held else {}
+        before = read_info(folder)
+        _refuse_other(folder, before, info, plan)
+        info["run_id"] = before["run_id"]
+        info |= {"scored": before["scored"]} if "scored" in before else {}
         for key in ASIDE:
-            info["suite"][key] = info["suite"][key] or held["suite"].get(key)
-        if not read_manifest(folder).equals(manifest):
+            info["suite"][key] = info["suite"][key] or before["suite"].get(key)
+        listed = read_manifest(folder)
+        if not listed.equals(manifest.select(listed.columns)):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
     elif any(path.name not in BEFORE and path.suffix != ".tmp" for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest, folder / "manifest.parquet")
-    write_bytes(json.dumps(info, indent=1).encode(), folder / "run.json")
+    write_info(folder, info)
     return info
 
 
-def _same(folder: Path, held: Mapping[str, Any], info: Mapping[str, Any]) -> None:
-    differs = None if held["run_id"] == info["run_id"] else _difference(held, info)
-    then, now = held["suite"].get("refine"), info["suite"]["refine"]
+def same_run(before: Info, info: Info, plan: Plan) -> bool:
+    """Whether a folder holds this run, be its id from this release or an earlier one."""
+    return bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+
+
+def _as_then(before: Info, info: Info, plan: Plan) -> Info:
+    """Describe the plan as the release did that made the folder."""
+    release = before.get("versions", {}).get("sorites")
+    return describe_formerly(plan, release) if release else info
+
+
+def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
+    differs = None if same_run(before, info, plan) else _difference(before, _as_then(before, info, plan))
+    then, now = before["suite"].get("refine"), info["suite"]["refine"]
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"
     if differs:
         raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
 
 
-def _difference(held: Any, wanted: Any, where: str = "") -> str:
-    """The first key, in words, whose value is not the same."""
-    if isinstance(held, Mapping) and isinstance(wanted, Mapping):
-        for key in sorted({*held, *wanted} - {"run_id"}):
-            if held.get(key) != wanted.get(key):
-                return _difference(held.get(key), wanted.get(key), f"{where}.{key}".strip("."))
-    return f"{where}: {json.dumps(held)} there, {json.dumps(wanted)} here"
+def _difference(there: Any, here: Any, where: str = "") -> str:
+    """Name the first key whose value is not the same, with both values."""
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", *ASIDE}):
+            if there.get(key) != here.get(key):
+                return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
+    return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
 
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
-    """One row a sample, or an image where the source brings it already shifted."""
-    own = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
-    keep = ("source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params")
-    records = [_manifest_row(plan, sample) for sample in own.values()]
-    columns = {name: [record[name] for record in records] for name in keep}
-    return pl.DataFrame(columns, schema={name: SCHEMA[name] for name in keep})
+    """One row per sample, or per image where the source brings it already shifted."""
+    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
+    records = [_manifest_row(plan, sample) for sample in once.values()]
+    columns = {name: [record[name] for record in records] for name in MANIFEST}
+    return pl.DataFrame(columns, schema=MANIFEST)
 
 
 def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
@@ -163,35 +164,7 @@ def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
         "shift": sample.shift,
         "severity": sample.setting.severity,
         "params": json.dumps(dict(sample.setting.params), sort_keys=True),
+        "level": sample.setting.level,
+        "image_id": sample.image_id,
+        "framed": sample.framed,
     }
-
-
-def slug(name: str) -> str:
-    """A name as part of a file name: readable, plain, and different for different names."""
-    plain = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[-40:]
-    return plain if plain == name else f"{plain}-{digest(name, size=4).hex()}"
-
-
-def _named(unit: Unit, model: str) -> str:
-    return f"{replace(unit, shift=slug(unit.shift)).key}--{slug(model)}"
-
-
-def shard(folder: Path, unit: Unit, model: str) -> Path:
-    return folder / "predictions" / f"{_named(unit, model)}.parquet"
-
-
-def features(folder: Path, unit: Unit, model: str) -> Path:
-    return folder / "features" / f"{_named(unit, model)}.safetensors"
-
-
-def scores(folder: Path, stem: str, scorer: str) -> Path:
-    """The rows of a scorer added later, beside the shard called ``stem``."""
-    return folder / "predictions" / f"{stem}--{slug(scorer)}.parquet"
-
-
-def fits(folder: Path, unit: Unit, model: str) -> Path:
-    return folder / "fits" / f"{_named(unit, model)}.safetensors"
-
-
-def head(folder: Path, model: str) -> Path:
-    return folder / "heads" / f"{slug(model)}.safetensors"

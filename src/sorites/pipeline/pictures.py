@@ -1,4 +1,4 @@
-"""The images of a unit, made one sample at a time: a picture, or the reason there is none."""
+"""The images of a unit, made one sample at a time: a picture, or the reason why there is none."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
-from sorites.pipeline.plan import Plan, Unit, frame_of
+from sorites.pipeline.plan import Plan, Unit, framed_picture
 from sorites.rng import rng_for
 
 
 @dataclass(frozen=True)
 class Shot:
-    """One image: whose, under which shift and setting, and its picture or the reason there is none."""
+    """One image: its sample, shift and setting, and its picture or the reason why there is none."""
 
     sample: Sample
     shift: str
@@ -45,7 +45,8 @@ def captured(plan: Plan, sample: Sample) -> Shot:
     """The image as the source has it, framed."""
     shot = Shot(sample, sample.shift, sample.setting)
     try:
-        return replace(shot, picture=plan.framed(sample.id) if sample.shift == CLEAN else frame_of(plan.suite.frame, sample))
+        clean = sample.shift == CLEAN
+        return replace(shot, picture=plan.framed(sample.id) if clean else framed_picture(plan.suite.frame, sample))
     except Exception as error:
         return replace(shot, error=reason(error, "reading the picture"))
 

@@ -1,5 +1,5 @@
-"""Suite to units of work. A unit is one shift on one slice of the samples, with all models inside, so that a
-picture is made once; what it does follows from the run folder alone, wherever and whenever it runs."""
+"""From a suite to units of work. A unit is some shifts on one slice of the samples, with all models inside, so that a
+picture is made once; what a unit does follows from the run folder alone, wherever and whenever it runs."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import CLEAN, SHIFTS, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.errors import SoritesError
+from sorites.frame import Frame
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.rng import digest
-from sorites.suite import Dial, Fit, Frame, Suite
+from sorites.suite import Dial, Fit, Suite
 
 SLICE = 16
-"""Samples in a unit: small enough to resume and to share out, large enough to batch."""
+"""Samples per unit: few enough to resume and to share out, enough to batch."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,22 @@ class Unit:
     def key(self) -> str:
         return f"{self.shift}-{self.start:07d}{'-probe' if self.probe else ''}"
 
+    def __len__(self) -> int:
+        return self.stop - self.start
+
 
 @dataclass(frozen=True)
 class Columns:
-    """The suite's labels that a model knows, and the column of its logits for each: it is asked only about those."""
+    """The labels of the suite that a model has, and the column of its logits for each: it is asked only about those."""
 
     labels: NDArray[np.int64]
     places: NDArray[np.int64]
     known: frozenset[int]
+
+    def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
+        """The logits of the suite's labels, one row per picture."""
+        whole = len(self.places) == logits.shape[1] and np.array_equal(self.places, np.arange(len(self.places)))
+        return logits if whole else np.take(logits, self.places, axis=1)
 
 
 @dataclass(frozen=True)
@@ -54,23 +63,30 @@ class Plan:
     labels: Labels
     models: Mapping[str, Model]
     groups: Mapping[str, Sequence[Sample]]
-    """Shift name to what is photographed under it: the clean samples for a shift we make, its own for a captured one."""
+    """Shift name to its samples: the clean ones for a shift that we make, its own for a captured one."""
     shifts: Mapping[str, Shift]
-    """The shifts we make, with their options; captured ones are not in it."""
+    """The shifts that we make, with their options; captured ones are not in it."""
     stops: Mapping[str, tuple[Stop, ...]]
-    """Where each of those goes."""
+    """The stops that each of those shifts visits."""
     columns: Mapping[str, Columns]
     scorers: Mapping[str, Scorer]
-    """As the suite names them, not yet fitted."""
+    """The scorers as the suite names them, not yet fitted."""
     framed: Callable[[str], Picture]
-    """The clean picture of a sample by its id, framed; the last few slices are kept."""
+    """Returns the framed clean picture of a sample by its id; the last few slices are kept."""
     fit: Sequence[Sample] = ()
     """The training pictures of scorers, in order."""
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Model to its own scorers, ready to be called."""
+    objects: tuple[str, ...] = ()
+    """What was passed from Python as an object and cannot be made again from the run folder, by name."""
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
         return self.fitted.get(model, self.scorers)
+
+    @functools.cached_property
+    def clean_ids(self) -> frozenset[str]:
+        """The samples that have a clean picture."""
+        return frozenset(sample.id for sample in self.groups[CLEAN])
 
     def units(self) -> list[Unit]:
         """Slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
@@ -89,9 +105,13 @@ class Plan:
             if u.shift in self.shifts and self.shifts[u.shift].levels
         ]
 
+    def images_of(self, unit: Unit) -> int:
+        """How many pictures each model sees in a grid unit."""
+        return len(unit) * len(self.stops.get(unit.shift, (0,)))
+
     def images(self) -> int:
         """How many pictures each model will see, probes apart."""
-        return sum(len(samples) * len(self.stops.get(shift, (0,))) for shift, samples in self.groups.items())
+        return sum(self.images_of(unit) for unit in self.units())
 
     def family(self, shift: str) -> str:
         """A captured shift of a name that we make too belongs to the same family."""
@@ -100,16 +120,21 @@ class Plan:
         made = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
         return made.family if made else "captured"
 
+    def is_framed(self, sample: Sample) -> bool:
+        """Whether a model only scales the sample's pictures, because a frame was laid on them."""
+        return sample.framed or self.suite.frame is not None
+
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
         if sample.image_id is not None and shift == sample.shift:
             return sample.image_id
         made = self.shifts.get(shift)
         version = 0 if made is None else made.version if not made.options else f"{made.version} {sorted(made.options.items())}"
-        frame = self.suite.frame.model_dump_json() if self.suite.frame and not sample.framed else sample.framed
+        frame = self.suite.frame.canonical if self.suite.frame and not sample.framed else sample.framed
         return digest(self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
 
 
-def frame_of(frame: Frame | None, sample: Sample) -> Picture:
+def framed_picture(frame: Frame | None, sample: Sample) -> Picture:
+    """Decode a sample and lay the frame on it, unless it came framed."""
     picture = sample.load()
     return picture if frame is None or sample.framed else frame(picture)
 
@@ -117,15 +142,18 @@ def frame_of(frame: Frame | None, sample: Sample) -> Picture:
 def make(
     suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None, fit: Source | None = None
 ) -> Plan:
-    """Resolve every name in the suite; the first that is wrong is an error before any work is done."""
+    """Resolve every name in the suite; the first that is wrong is an error before any work is done.
+
+    A source, a model or a training source given as an object takes the place of what the suite names.
+    """
     labels = labels_of(suite.labels)
     read = core.source(suite.source, labels) if source is None else source
     ordered = _in_order(read)
-    held, made = _groups(suite, read.name, ordered)
+    taken, dials = _groups(suite, read.name, ordered)
     kept = set(list(dict.fromkeys(sample.id for sample in ordered))[: suite.limit])
-    groups = {name: [sample for sample in group if sample.id in kept] for name, group in held.items()}
-    shifts = {dial.name: dial.shift() for dial in made}
-    stops = {dial.name: dial.stops() for dial in made}
+    groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.items()}
+    shifts = {dial.name: dial.shift() for dial in dials}
+    stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
@@ -133,19 +161,20 @@ def make(
     scorers = {name: core.scorer(name) for name in suite.scorers}
     framed = _framed(suite.frame, groups[CLEAN])
     training = _training(suite.fit, labels, fit) if suite.fit else ()
-    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training)
+    objects = (*(s.name for s in (source, fit) if s is not None), *(models or ()))
+    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training, objects=objects)
 
 
 def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
     read = core.source(fit.source, labels) if source is None else source
     clean = [sample for sample in _in_order(read) if sample.shift == CLEAN]
     _unique(clean)
-    held = [sample for sample in clean if fit.split is None or sample.split == fit.split]
-    if not held:
+    chosen = [sample for sample in clean if fit.split is None or sample.split == fit.split]
+    if not chosen:
         splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
         of = "" if fit.split is None else f" of the split {fit.split!r}; its splits are {splits}"
         raise SoritesError(f"fit: the source {fit.source} holds no clean pictures{of}")
-    return held[: fit.limit]
+    return chosen[: fit.limit]
 
 
 def _columns(model: Model, labels: Labels) -> Columns:
@@ -158,7 +187,7 @@ def _columns(model: Model, labels: Labels) -> Columns:
 
 def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Picture]:
     by_id = {sample.id: sample for sample in clean}
-    return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: frame_of(frame, by_id[id_]))
+    return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: framed_picture(frame, by_id[id_]))
 
 
 def _in_order(source: Source) -> list[Sample]:

@@ -1,50 +1,63 @@
-"""Show images to models and keep what each said as rows of the table."""
+"""Show images to models and keep what each gave as rows of the table: batched from the model to the row."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
+import polars as pl
 from scipy.special import softmax
 
-from sorites.core import Box, Model, Outputs, Picture, Scorer
+from sorites.core import Box, Model, Outputs, Picture, Sample
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
-from sorites.pipeline.pictures import Shot, reason
-from sorites.pipeline.plan import Plan
-from sorites.pipeline.scoring import Scored, looked, needs, own, refuse, scored
+from sorites.pipeline.answers import answers, ask
+from sorites.pipeline.pictures import Shot
+from sorites.pipeline.plan import Columns, Plan
+from sorites.pipeline.scoring import Scored, scores, try_scorer
+from sorites.table import SCHEMA
 
-Record = dict[str, object]
 GREY: Picture = np.full((96, 128, 3), 128, dtype=np.uint8)
 """What every model and scorer is tried on before any work is done."""
+SHARED = (
+    "source", "split", "sample_id", "image_id", "probe", "label", "accept", "truth", "attrs", "family", "shift", "severity",
+    "level", "params", "seed",
+)  # fmt: skip
+"""Columns that the rows of all models share; they are built once per image."""
+VERDICT = ("known", "pred", "conf", "top5", "correct", "error")
 T = TypeVar("T")
 
 
-@dataclass
-class Seen:
-    """What one model made of some images: rows, and the raw outputs of those it could see."""
+@dataclass(frozen=True)
+class Predictions:
+    """What one model made of some images: its rows of the table, and the raw outputs of those it could see."""
 
-    records: list[Record] = field(default_factory=list)
-    outputs: list[Outputs] = field(default_factory=list)
-    image_ids: list[str] = field(default_factory=list)
+    rows: pl.DataFrame
+    outputs: Outputs
+    image_ids: list[str]
 
 
-def look(
+def predict(
     plan: Plan, images: Iterable[Shot], batch: int, tick: Callable[[int], None] = lambda n: None, models: Sequence[str] = ()
-) -> dict[str, Seen]:
-    """Show the images to the models, a batch at a time; a batch is the most that is held in memory."""
-    seen = {name: Seen() for name in models or plan.models}
+) -> dict[str, Predictions]:
+    """Show the images to the models, one batch at a time; a batch of pictures is the most that is held in memory."""
+    shared: dict[str, list[Any]] = {name: [] for name in SHARED}
+    verdicts = {name: _Verdicts(plan, plan.models[name]) for name in models or plan.models}
     for some in batches(images, batch):
-        for name, kept in seen.items():
+        ids = [plan.image_id(shot.sample, shot.shift, shot.setting) for shot in some]
+        for shot, image_id in zip(some, ids, strict=True):
+            for name, value in _about(plan, shot, image_id).items():
+                shared[name].append(value)
+        for kept in verdicts.values():
             leave_if_asked()
-            _look(plan, plan.models[name], some, kept)
-        tick(len(some) * len(seen))
-    return seen
+            kept.add(some, ids)
+        tick(len(some) * len(verdicts))
+    images_seen = pl.DataFrame(shared, schema={name: SCHEMA[name] for name in SHARED})
+    return {name: kept.predictions(images_seen) for name, kept in verdicts.items()}
 
 
 def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
@@ -53,71 +66,16 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield some
 
 
-def _look(plan: Plan, model: Model, some: Sequence[Shot], kept: Seen) -> None:
-    ids = [plan.image_id(shot.sample, shot.shift, shot.setting) for shot in some]
-    found = [shot.error or "no picture" if shot.picture is None else None for shot in some]
-    given = verdicts(plan, model, some, found)
-    scores = _scores(plan, model, some, [one for one, _ in given])
-    for i, (shot, image_id, (one, error)) in enumerate(zip(some, ids, given, strict=True)):
-        base = {"image_id": image_id, **_about(plan, shot, model)}
-        mine = {name: column[i] for name, column in scores.items()}
-        kept.records += _error_rows(plan, base, error) if one is None else _judged(plan, model, shot, one, base, mine)
-        if one is not None:
-            kept.outputs.append(one)
-            kept.image_ids.append(image_id)
-
-
-def is_framed(plan: Plan, shot: Shot) -> bool:
-    return shot.sample.framed or plan.suite.frame is not None
-
-
-def verdicts(plan: Plan, model: Model, some: Sequence[Shot], errors: Sequence[str | None]) -> list[tuple[Outputs | None, str]]:
-    """For each shot its outputs, or none and why."""
-    found: list[tuple[Outputs | None, str]] = [(None, error or "") for error in errors]
-    for framed in (True, False):
-        places = [i for i, s in enumerate(some) if s.picture is not None and is_framed(plan, s) is framed]
-        pictures = [picture for i in places if (picture := some[i].picture) is not None]
-        for place, verdict in zip(places, outputs_of(model, pictures, framed), strict=True):
-            found[place] = verdict
-    return found
-
-
-def outputs_of(model: Model, pictures: Sequence[Picture], framed: bool) -> list[tuple[Outputs | None, str]]:
-    """One entry a picture: what the model gave, or none and why. A batch that fails is tried one by one."""
-    if not pictures:
-        return []
-    try:
-        together = model(pictures, framed)
-        if len(together) != len(pictures):
-            raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
-        return [_row(model, together, i) for i in range(len(pictures))]
-    except Exception as error:
-        if len(pictures) > 1:
-            return [outputs_of(model, [picture], framed)[0] for picture in pictures]
-        return [(None, reason(error, f"model {model.name}"))]
-
-
-def _row(model: Model, together: Outputs, i: int) -> tuple[Outputs | None, str]:
-    def part(array: NDArray[np.float32] | None) -> NDArray[np.float32] | None:
-        return None if array is None else np.asarray(array[i : i + 1], dtype=np.float32)
-
-    one = Outputs(part(together.logits), part(together.features), together.boxes and together.boxes[i : i + 1])
-    if one.logits is not None and not np.isfinite(one.logits).all():
-        return None, f"model {model.name} gave logits that are not finite"
-    return one, ""
-
-
-def _about(plan: Plan, shot: Shot, model: Model) -> Record:
-    """The columns that say what was seen and by whom."""
+def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
     sample = shot.sample
     return {
         "source": plan.source,
         "split": sample.split,
         "sample_id": sample.id,
+        "image_id": image_id,
         "probe": shot.probe,
         "label": sample.label,
         "accept": sorted(sample.right),
-        "known": not sample.right.isdisjoint(plan.columns[model.name].known) if sample.right else None,
         "truth": None if sample.truth is None else [_box(box) for box in sample.truth],
         "attrs": [vars(attr) for attr in sample.attrs],
         "family": plan.family(shot.shift),
@@ -126,91 +84,92 @@ def _about(plan: Plan, shot: Shot, model: Model) -> Record:
         "level": shot.setting.level,
         "params": json.dumps({**shot.setting.params, **shot.told}, sort_keys=True),
         "seed": plan.suite.seed,
-        "model": model.name,
     }
 
 
-def _box(box: Box) -> Record:
+def _box(box: Box) -> dict[str, Any]:
     return dict(zip(("x0", "y0", "x1", "y1"), box.xyxy, strict=True)) | {"label": box.label, "conf": box.conf}
 
 
-def _error_rows(plan: Plan, base: Record, error: str) -> list[Record]:
-    rows: list[Record] = [{"output": "label"}]
-    rows += [{"output": "ood", "scorer": name} for name in plan.scorers]
-    return [{**base, **row, "error": error} for row in rows]
+@dataclass
+class _Verdicts:
+    """What one model says of images, batch after batch, as columns."""
+
+    plan: Plan
+    model: Model
+    columns: dict[str, list[Any]] = field(default_factory=lambda: {name: [] for name in VERDICT})
+    scores: dict[str, list[Scored]] = field(default_factory=dict)
+    outputs: list[Outputs] = field(default_factory=list)
+    image_ids: list[str] = field(default_factory=list)
+
+    def add(self, some: Sequence[Shot], ids: Sequence[str]) -> None:
+        given = answers(self.model, some, self.plan.is_framed)
+        seen, known = given.seen, self.plan.columns[self.model.name]
+        judged = dict(zip(seen, _judged(known, [some[i].sample for i in seen], given.outputs), strict=True))
+        for i, (shot, error) in enumerate(zip(some, given.errors, strict=True)):
+            right = shot.sample.right
+            knows = not right.isdisjoint(known.known) if right else None
+            for name, value in zip(VERDICT, (knows, *judged.get(i, (None,) * 4), error), strict=True):
+                self.columns[name].append(value)
+        pictures = [(some[i].picture, self.plan.is_framed(some[i].sample)) for i in seen]
+        for name, scorer in self.plan.scorers_of(self.model.name).items():
+            found = dict(zip(seen, scores(name, scorer, self.model, given.outputs, pictures), strict=True))
+            self.scores.setdefault(name, []).extend(found.get(i, (None, None)) for i in range(len(some)))
+        if seen:
+            self.outputs.append(given.outputs)
+            self.image_ids += [ids[i] for i in seen]
+
+    def predictions(self, images: pl.DataFrame) -> Predictions:
+        verdict = pl.DataFrame(self.columns, schema={name: SCHEMA[name] for name in VERDICT})
+        labels = images.hstack(verdict).with_columns(model=pl.lit(self.model.name), output=pl.lit("label"))
+        parts = [labels, *(score_rows(labels, name, found) for name, found in self.scores.items())]
+        return Predictions(whole(pl.concat(parts, how="diagonal")), Outputs.join(self.outputs), self.image_ids)
 
 
-def _judged(plan: Plan, model: Model, shot: Shot, one: Outputs, base: Record, scores: Mapping[str, Scored]) -> list[Record]:
-    """The label row, and one more a scorer; ``correct`` stands on all of them."""
-    verdict = _verdict(plan, model, shot, one)
-    records = [{**base, "output": "label", **verdict}]
-    for name, (score, error) in scores.items():
-        bad = {} if error is None else {"correct": None, "error": error}
-        records.append({**base, "output": "ood", "scorer": name, **verdict, "score": score, **bad})
-    return records
+def score_rows(labels: pl.DataFrame, scorer: str, found: Sequence[Scored]) -> pl.DataFrame:
+    """The rows of a scorer: a label row with its score. One that is an error stays the same error and has no verdict."""
+    failed = pl.Series([error for _, error in found], dtype=pl.String)
+    made = labels.with_columns(
+        output=pl.lit("ood"),
+        scorer=pl.lit(scorer),
+        score=pl.Series([value for value, _ in found], dtype=SCHEMA["score"]),
+        error=pl.coalesce("error", failed),
+    )
+    return made.with_columns(correct=pl.when(pl.col("error").is_null()).then("correct"))
 
 
-def _scores(plan: Plan, model: Model, some: Sequence[Shot], ones: Sequence[Outputs | None]) -> dict[str, list[Scored]]:
-    """Scorer to one entry a shot; those that the model could not see have none."""
-    return {name: _score(plan, model, name, scorer, some, ones) for name, scorer in plan.scorers_of(model.name).items()}
+def whole(rows: pl.DataFrame) -> pl.DataFrame:
+    """The same rows with every column of the table, absent ones null."""
+    absent = [pl.lit(None, dtype).alias(name) for name, dtype in SCHEMA.items() if name not in rows.columns]
+    return rows.with_columns(absent).select(SCHEMA.names())
 
 
-def _score(
-    plan: Plan, model: Model, name: str, scorer: Scorer, some: Sequence[Shot], ones: Sequence[Outputs | None]
-) -> list[Scored]:
-    found: list[Scored] = [(None, None)] * len(some)
-    seen: dict[int, Outputs] = {}
-    for i, (shot, one) in enumerate(zip(some, ones, strict=True)):
-        if one is None or shot.picture is None:
-            continue
-        inside, error = looked(scorer, name, model, one, shot.picture, is_framed(plan, shot))
-        if inside is None:
-            found[i] = (None, error)
-        else:
-            seen[i] = inside
-    for i, score in zip(seen, scored(name, scorer, list(seen.values())), strict=True):
-        found[i] = score
-    return found
-
-
-def _verdict(plan: Plan, model: Model, shot: Shot, one: Outputs) -> Record:
-    if one.logits is None:
-        return {}
-    columns = plan.columns[model.name]
-    logits = one.logits[0, columns.places]
-    order = np.argsort(-logits, kind="stable")[:5]
-    pred, right = int(columns.labels[order[0]]), shot.sample.right
-    return {
-        "pred": pred,
-        "conf": float(softmax(logits.astype(np.float64))[order[0]]),
-        "top5": columns.labels[order].tolist(),
-        "correct": None if right.isdisjoint(columns.known) else pred in right,
-    }
+def _judged(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> list[tuple[Any, ...]]:
+    """Prediction, confidence, the best five labels and whether it is right, one entry per picture."""
+    if outputs.logits is None:
+        return [(None,) * 4] * len(samples)
+    logits = columns.of(outputs.logits)
+    order = np.argsort(-logits, axis=1, kind="stable")[:, :5]
+    best = columns.labels[order]
+    sure = np.take_along_axis(softmax(logits.astype(np.float64), axis=1), order[:, :1], axis=1)[:, 0]
+    return [
+        (top[0], conf, top, None if sample.right.isdisjoint(columns.known) else top[0] in sample.right)
+        for sample, top, conf in zip(samples, best.tolist(), sure.tolist(), strict=True)
+    ]
 
 
 def try_models(plan: Plan) -> dict[str, Outputs]:
-    """One plain grey picture through every model and scorer: a broken one is an error before any work is done."""
+    """Show one plain grey picture to every model and scorer: a broken one is an error before any work is done."""
     tried: dict[str, Outputs] = {}
     for name, model in plan.models.items():
-        one, error = outputs_of(model, [GREY], False)[0]
-        if one is None:
+        outputs, (error,) = ask(model, [GREY], False)
+        if error is not None:
             raise SoritesError(f"{name} fails on a plain grey picture: {error}")
-        wide = 0 if one.logits is None else one.logits.shape[1]
+        wide = 0 if outputs.logits is None else outputs.logits.shape[1]
         wanted = len(plan.labels) if model.labels is None else len(model.labels)
         if wide != wanted:
             raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
-        for scorer, score_of in plan.scorers.items():
-            _try_scorer(scorer, score_of, model, one)
-        tried[name] = one
+        for scorer in plan.scorers:
+            try_scorer(scorer, plan.scorers[scorer], model, outputs, GREY)
+        tried[name] = outputs
     return tried
-
-
-def _try_scorer(name: str, scorer: Scorer, model: Model, one: Outputs) -> None:
-    """What it needs must be there; one that is to be fitted is not asked for a score before it is."""
-    refuse(name, scorer, model, one)
-    mine = own(scorer, model)
-    inside, failed = looked(mine, name, model, one, GREY, False)
-    if inside is not None and "training" not in needs(scorer):
-        failed = scored(name, mine, [inside])[0][1] or ""
-    if failed:
-        raise SoritesError(f"{name} cannot score what {model.name} gives for a plain grey picture: {failed}")

@@ -8,7 +8,7 @@ again elsewhere keeps its first bracket.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import polars as pl
@@ -16,7 +16,7 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.pipeline.pictures import Shot, turned
 from sorites.pipeline.plan import Plan, Unit
-from sorites.pipeline.predict import Record, look
+from sorites.pipeline.predict import predict
 
 
 @dataclass
@@ -56,14 +56,14 @@ def brackets(grid: pl.DataFrame, shift: str) -> Brackets:
 
 
 def refine(
-    plan: Plan, unit: Unit, grid: pl.DataFrame, tolerance: float, batch: int, tick: Callable[[int], None]
-) -> dict[str, list[Record]]:
-    """Probe rows of one slice along one dial, a model each. ``tolerance`` is a fraction of the top level."""
+    plan: Plan, unit: Unit, grid: pl.DataFrame, tolerance: float, batch: int, models: Sequence[str]
+) -> dict[str, list[pl.DataFrame]]:
+    """Return the probe rows of one slice along one dial, by model. ``tolerance`` is a fraction of the top level."""
     step = tolerance * plan.shifts[unit.shift].top
     open_: Brackets = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.wider(step)}
-    records: dict[str, list[Record]] = {name: [] for name in plan.models}
+    rows: dict[str, list[pl.DataFrame]] = {name: [] for name in models}
     while open_:
-        verdicts = _round(plan, unit, open_, batch, tick, records)
+        verdicts = _round(plan, unit, open_, batch, rows)
         for key, bracket in list(open_.items()):
             correct = verdicts.get(key)
             if correct is None:
@@ -72,22 +72,20 @@ def refine(
             bracket.low, bracket.high = (bracket.middle, bracket.high) if correct else (bracket.low, bracket.middle)
             if not bracket.wider(step):
                 del open_[key]
-    return records
+    return rows
 
 
 def _round(
-    plan: Plan, unit: Unit, open_: Brackets, batch: int, tick: Callable[[int], None], records: dict[str, list[Record]]
+    plan: Plan, unit: Unit, open_: Brackets, batch: int, rows: dict[str, list[pl.DataFrame]]
 ) -> dict[tuple[str, str], bool | None]:
     """Show every open trajectory its middle, batched over samples; a model sees only its own."""
     verdicts: dict[tuple[str, str], bool | None] = {}
-    for name in plan.models:
+    for name in rows:
         wanted = {sample: bracket.middle for (model, sample), bracket in open_.items() if model == name}
-        seen = look(plan, _middles(plan, unit, wanted), batch, tick, [name])[name]
-        records[name] += seen.records
-        for record in seen.records:
-            if record["output"] == "label":
-                correct = record.get("correct")
-                verdicts[name, str(record["sample_id"])] = correct if isinstance(correct, bool) else None
+        found = predict(plan, _middles(plan, unit, wanted), batch, models=[name])[name].rows
+        rows[name].append(found)
+        labels = found.filter(pl.col("output") == "label").select("sample_id", "correct")
+        verdicts |= {(name, sample): correct for sample, correct in labels.iter_rows()}
     return verdicts
 
 

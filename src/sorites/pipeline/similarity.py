@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import os
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,16 +15,15 @@ import polars as pl
 from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Stop
-from sorites.engines.local import local
+from sorites.engines import Engine
 from sorites.errors import BadPicture, SoritesError
 from sorites.measures.similarity import MEASURES, known
-from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import Shot, captured, turned
 from sorites.pipeline.plan import Plan, Unit
-from sorites.pipeline.runner import known as plans_run
+from sorites.pipeline.reopen import plan_of
+from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.progress import Bar
-from sorites.suite import parse
 from sorites.table import write_facts
 
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
@@ -30,10 +31,19 @@ NAME = "similarity"
 PAUSE = 30.0
 """Seconds between two times that what is measured is written, so that little is lost when the work is stopped."""
 
-Work = dict[Unit, list[tuple[Sample, list[Stop]]]]
-"""What is still to be measured: of each unit the samples, and the stops of each; none for a picture that came shifted."""
 Row = tuple[str, str, float | None]
-"""An image, a measure, and its value."""
+"""An image, a measure, and its value; none where a picture is too small for the measure."""
+
+
+@dataclass(frozen=True)
+class Todo:
+    """A unit of work: the images of one sample under one shift that lack some measures, by image id."""
+
+    unit: Unit
+    missing: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def __len__(self) -> int:
+        return len(self.missing)
 
 
 def degrees(
@@ -41,60 +51,90 @@ def degrees(
     measures: Sequence[str] = DEFAULT,
     *,
     lpips_below: float | None = None,
+    engine: str = "local",
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Measure every shifted image of a run and keep the values as its ``degrees``; gives the file written.
+    """Measure every shifted image of a run and keep the values as its ``degrees``; return the file written.
 
     ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is not below it, as
     ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an earlier filter stays. Pictures are made again, not
     stored; what was measured before, in this call or another, is not measured again.
     """
+    folder, plan = Path(run), plan_of(run)
+    start = chosen_engine(engine, plan)
+    with lent(folder, plan, read_info(folder)["run_id"]):
+        return measure_images(plan, folder, measures, lpips_below=lpips_below, engine=start, workers=workers, bar=bar)
+
+
+def measure_images(
+    plan: Plan,
+    folder: Path,
+    measures: Sequence[str],
+    *,
+    lpips_below: float | None = None,
+    engine: Engine,
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> Path:
+    """The same for a plan that is lent to its folder's units."""
     wanted = known([*measures, *(["lpips"] if lpips_below is not None else [])])
-    plan = _plan(run)
     keys = _keys(plan)
     if not keys.height:
-        raise SoritesError(f"{run} holds no shifted pictures to measure against clean ones")
-    found = _Found(Path(run), keys, wanted)
+        raise SoritesError(f"{folder} holds no shifted pictures to measure against clean ones")
+    found = _Found(folder, keys, wanted)
     todo = found.todo(plan)
-    tick = bar("measuring", sum(max(1, len(stops)) for some in todo.values() for _, stops in some)) if bar and todo else None
-    lock = threading.Lock()
-
-    def work(unit: Unit) -> None:
-        for sample, stops in todo[unit]:
-            rows = [row for shot in _shots(plan, unit, sample, stops) for row in _rows(plan, shot, found)]
-            with lock:
-                found.add(rows)
-                if tick:
-                    tick(max(1, len(stops)))
-
+    tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
     try:
-        for _ in local(list(todo), work, workers or os.cpu_count() or 1):
+        for unit, rows in engine(todo, functools.partial(measure_unit, folder), workers or os.cpu_count() or 1):
+            found.add(rows)
             found.write(after=PAUSE)
+            tick(len(unit))
     except BaseException:
         found.write()
         raise
     return found.write(lpips_below=lpips_below)
 
 
-def _plan(run: str | Path) -> Plan:
-    info = read_info(run)
-    return plans_run.get(info["run_id"]) or plans.make(parse({**info["suite"], "models": ()}, "run.json"))
+def measure_unit(folder: Path, todo: Todo) -> list[Row]:
+    """A unit of work: make its images again and measure what each lacks; nothing where a picture cannot be made."""
+    plan, missing = running_in(folder).plan, dict(todo.missing)
+    rows: list[Row] = []
+    for sample, stops in _wanted(plan, todo.unit, missing):
+        made = turned(plan, sample, todo.unit.shift, stops) if todo.unit.shift in plan.shifts else [captured(plan, sample)]
+        rows += [row for shot in made for row in _rows(plan, shot, missing)]
+    return rows
 
 
-def _images(plan: Plan) -> Iterator[tuple[Unit, Sample, Stop | None, str, str]]:
-    """Every image whose clean picture is there too: unit, sample, stop (none where it came shifted), id and setting."""
-    clean = {sample.id for sample in plan.groups[CLEAN]}
+def _wanted(plan: Plan, unit: Unit, missing: Mapping[str, Sequence[str]]) -> Iterator[tuple[Sample, list[Stop]]]:
+    """The samples of a unit with the stops at which some measure is missing; no stop for a picture that came shifted."""
+    for sample, images in itertools.groupby(_images_of(plan, unit), key=lambda image: image[0]):
+        stops = [stop for _, stop, image_id, _ in images if image_id in missing]
+        if stops:
+            yield sample, [stop for stop in stops if stop is not None]
+
+
+def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
+    """Yield every image whose clean picture is there too: the unit of its sample alone, its id and its setting."""
     for unit in plan.units():
-        shift = plan.shifts.get(unit.shift)
-        for sample in plan.groups[unit.shift][unit.start : unit.stop] if unit.shift != CLEAN else ():
-            for stop in () if sample.id not in clean else plan.stops[unit.shift] if shift else (None,):
-                setting = shift.setting(stop) if shift and stop is not None else sample.setting
-                yield unit, sample, stop, plan.image_id(sample, unit.shift, setting), f"{unit.shift} {setting.canonical}"
+        for start in range(unit.start, unit.stop):
+            alone = replace(unit, start=start, stop=start + 1)
+            for _, _, image_id, setting in _images_of(plan, alone):
+                yield alone, image_id, setting
+
+
+def _images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, str, str]]:
+    """Yield the images of one unit: sample, stop (none where it came shifted), id and setting."""
+    clean = plan.clean_ids
+    shift = plan.shifts.get(unit.shift)
+    for sample in plan.groups[unit.shift][unit.start : unit.stop] if unit.shift != CLEAN else ():
+        for stop in () if sample.id not in clean else plan.stops[unit.shift] if shift else (None,):
+            setting = shift.setting(stop) if shift and stop is not None else sample.setting
+            yield sample, stop, plan.image_id(sample, unit.shift, setting), f"{unit.shift} {setting.canonical}"
 
 
 def _keys(plan: Plan) -> pl.DataFrame:
-    rows = [(id_, setting) for *_, id_, setting in _images(plan)]
+    rows = [(image_id, setting) for _, image_id, setting in _images(plan)]
     return pl.DataFrame(rows, {"image_id": pl.String, "setting": pl.String}, orient="row").unique("image_id", maintain_order=True)
 
 
@@ -117,17 +157,13 @@ class _Found:
         """The wanted measures that the image was not asked for before; one that it was too small for is not asked again."""
         return [name for name in self.wanted if name not in self._held.get(image_id, ())]
 
-    def todo(self, plan: Plan) -> Work:
-        """Images without one of the wanted measures."""
-        left = Work()
-        for unit, sample, stop, id_, _ in _images(plan):
-            if not self.missing(id_):
-                continue
-            some = left.setdefault(unit, [])
-            if not some or some[-1][0] is not sample:
-                some.append((sample, []))
-            some[-1][1].extend([] if stop is None else [stop])
-        return left
+    def todo(self, plan: Plan) -> list[Todo]:
+        """List the samples with images that lack one of the wanted measures: little is lost when the work is stopped."""
+        left: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}
+        for unit, image_id, _ in _images(plan):
+            if names := self.missing(image_id):
+                left.setdefault(unit, []).append((image_id, tuple(names)))
+        return [Todo(unit, tuple(images)) for unit, images in left.items()]
 
     def _values(self) -> pl.DataFrame:
         """image_id, measure, value; what is found now takes the place of what was held."""
@@ -160,11 +196,7 @@ class _Found:
         return facts.drop("setting")
 
 
-def _shots(plan: Plan, unit: Unit, sample: Sample, stops: list[Stop]) -> Iterator[Shot]:
-    return turned(plan, sample, unit.shift, stops) if unit.shift in plan.shifts else iter([captured(plan, sample)])
-
-
-def _rows(plan: Plan, shot: Shot, found: _Found) -> list[Row]:
+def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[Row]:
     """What is missing of an image; nothing where it or its clean picture cannot be made."""
     try:
         reference = plan.framed(shot.sample.id)
@@ -174,7 +206,7 @@ def _rows(plan: Plan, shot: Shot, found: _Found) -> list[Row]:
         return []
     moved = _sized(shot.picture, reference)
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    return [(key, name, _value(name, reference, moved)) for name in found.missing(key)]
+    return [(key, name, _value(name, reference, moved)) for name in missing[key]]
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:

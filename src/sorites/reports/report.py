@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,13 +12,12 @@ import polars as pl
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
-from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import describe, read_info
+from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.runner import known
+from sorites.pipeline.reopen import plan_of, suite_of
+from sorites.pipeline.run import RunTable
 from sorites.reports.view import RunView
-from sorites.suite import parse
 from sorites.table import Table, read
 
 
@@ -31,33 +31,26 @@ def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | P
 
 
 def _views(item: str | Path | Table) -> list[RunView]:
+    if isinstance(item, RunTable):
+        return [_view(item, read_info(item.folder), lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), read_info(item))]
+        return [_view(read(item), read_info(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
-    return [_view(table.filter(pl.col("run_id") == run_id), _told(run_id)) for run_id in ids]
+    return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _told(run_id: str) -> dict[str, Any]:
-    return describe(known[run_id]) if run_id in known else {}
+def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan]) -> RunView:
+    suite = suite_of(info)
+    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(plan))
 
 
-def _view(table: pl.LazyFrame, info: dict[str, Any]) -> RunView:
-    if not info:
-        return RunView(table, "table", {}, None, None)
-    suite = parse(info["suite"], "run.json")
-    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(info))
-
-
-def _pictures(info: dict[str, Any]) -> Callable[[str, str, Stop], Picture]:
-    """Make any picture of a run again: the same source, frame, draw and rounding give the same pixels."""
-    held: list[Plan] = []
+def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:
+    """Return a function that makes any picture of a run again; the plan is opened when the first is asked for."""
+    once = functools.cache(open_plan)
 
     def picture(sample_id: str, shift: str, stop: Stop) -> Picture:
-        if not held:
-            suite = parse({**info["suite"], "models": ()}, "run.json")
-            held.append(known.get(info["run_id"]) or plans.make(suite))
-        return _again(held[0], sample_id, shift, stop)
+        return _again(once(), sample_id, shift, stop)
 
     return picture
 

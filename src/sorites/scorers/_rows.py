@@ -6,22 +6,19 @@ batch nor its order shows in a picture's score.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Outputs
+from sorites.core import Batches, Head, Outputs, Scorer
 from sorites.errors import SoritesError
 
 T = TypeVar("T")
 Score = NDArray[np.float32]
 Wide = NDArray[np.float64]
-Head = tuple[NDArray[np.floating], NDArray[np.floating]]
-Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
-"""Outputs of training pictures with their labels, places in the logits; None or a number below 0 is no label."""
 
 ROWS = 256
 """Pictures scored at a time: 2 MB of float64 for a thousand classes, which stay in the processor's cache."""
@@ -37,16 +34,8 @@ class Seen:
     ids: Sequence[str] | None
 
 
-class Fitted:
+class Fitted(Scorer):
     """What scorers that are classes share: their name in messages, and an error when they are called too early."""
-
-    name: str = ""
-    needs: ClassVar[frozenset[str]] = frozenset()
-    fitted: dict[str, int]
-    """What it was fitted on: how many pictures, and how many of them it remembers."""
-
-    def __init_subclass__(cls) -> None:
-        cls.name = cls.__name__
 
     def ready(self, part: T | None) -> T:
         if part is None:

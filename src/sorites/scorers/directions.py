@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sorites.core import Outputs, add_scorer
+from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Bank, Moments
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, above, features_of, logits_of, logsumexp, scored, whole
+from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, logsumexp, scored, whole
 
 SAMPLE = 20_000
 """Training pictures, chosen by a hash of their ids, that ViM's scale is the mean of; with fewer it is exact."""

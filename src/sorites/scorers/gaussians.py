@@ -7,10 +7,10 @@ from typing import ClassVar, Self
 
 import numpy as np
 
-from sorites.core import Outputs, add_scorer
+from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Moments
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, scored
+from sorites.scorers._rows import Fitted, Score, Wide, features_of, scored
 
 FLAT = 1e-10
 """A direction with less than this share of the largest variance is one that training pictures do not vary in; it is left out,

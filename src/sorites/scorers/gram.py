@@ -10,11 +10,11 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Outputs, Picture, add_scorer
+from sorites.core import Batches, Head, Model, Outputs, Picture, add_scorer
 from sorites.errors import SoritesError
 from sorites.rng import digest
 from sorites.scorers import _network
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, logits_of, whole
+from sorites.scorers._rows import Fitted, Score, Wide, logits_of, whole
 
 Bounds = dict[int, NDArray[np.float64]]
 """Predicted class to the least and the largest of each value: 2 x K."""

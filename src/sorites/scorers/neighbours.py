@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Outputs, add_scorer
+from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Bank
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Seen, Wide, features_of, logits_of, logsumexp, whole
+from sorites.scorers._rows import Fitted, Score, Seen, Wide, features_of, logits_of, logsumexp, whole
 
 Rows = NDArray[np.float32]
 CELLS = 1 << 22

@@ -10,9 +10,9 @@ from typing import ClassVar, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Outputs, add_scorer
+from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.scorers._memory import Moments, Percentile
-from sorites.scorers._rows import Batches, Fitted, Head, Score, Wide, features_of, logits_of, logsumexp, percent, scored
+from sorites.scorers._rows import Fitted, Score, Wide, features_of, logits_of, logsumexp, percent, scored
 
 
 class _Headed(Fitted):

@@ -1,0 +1,10 @@
+"""The engines that come with the package, by name."""
+
+from __future__ import annotations
+
+from sorites.engines import ENGINES, Engine
+from sorites.engines.local import local
+from sorites.engines.processes import processes
+
+ENGINES.add("local", Engine(local, one_process=True))
+ENGINES.add("processes", Engine(processes, one_process=False))

@@ -1,0 +1,22 @@
+"""What is learnt of a run's images once all are seen: levels that the source brings, and the degrees that the suite asks for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from sorites.engines import Engine
+from sorites.pipeline.distance import measure_run, published
+from sorites.pipeline.plan import Plan
+from sorites.pipeline.similarity import measure_images
+from sorites.progress import Bar
+
+
+def learn(plan: Plan, folder: Path, *, engine: Engine, workers: int, bar: Bar | None = None) -> None:
+    """Write the facts of a finished run that its suite asks for; what is there already is not measured again."""
+    published(plan, folder)
+    if plan.suite.measure:
+        measure_run(plan, folder, plan.suite.measure, bar)
+    if plan.suite.degrees or plan.suite.lpips_below is not None:
+        measure_images(
+            plan, folder, plan.suite.degrees, lpips_below=plan.suite.lpips_below, engine=engine, workers=workers, bar=bar
+        )

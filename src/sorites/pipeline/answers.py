@@ -1,0 +1,81 @@
+"""From pictures to a model's outputs: batched, with the reason for each picture that the model could not see."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from sorites.core import Model, Outputs, Picture, Sample
+from sorites.errors import SoritesError
+from sorites.pipeline.pictures import Shot, reason
+
+Errors = list[str | None]
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The outputs of the pictures that a model could see, in order, and one error or None per picture."""
+
+    outputs: Outputs
+    errors: Errors
+
+    @property
+    def seen(self) -> list[int]:
+        """The places of the pictures that ``outputs`` are about."""
+        return [i for i, error in enumerate(self.errors) if error is None]
+
+
+def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool]) -> Answers:
+    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized and cropped."""
+    errors: Errors = [(shot.error or "no picture") if shot.picture is None else None for shot in shots]
+    parts: list[Outputs] = []
+    order: list[int] = []
+    for framed in (True, False):
+        group = [
+            (i, shot.picture) for i, shot in enumerate(shots) if shot.picture is not None and is_framed(shot.sample) is framed
+        ]
+        outputs, failed = ask(model, [picture for _, picture in group], framed)
+        for (i, _), error in zip(group, failed, strict=True):
+            errors[i] = error
+        if seen := [i for i, _ in group if errors[i] is None]:
+            parts.append(outputs)
+            order += seen
+    together = parts[0] if len(parts) == 1 else Outputs.join(parts)
+    return Answers(together if order == sorted(order) else together[np.argsort(order)], errors)
+
+
+def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Outputs, Errors]:
+    """Return the outputs of the pictures that went well, and one error or None per picture.
+
+    A batch that fails is tried again one picture at a time, so that a bad picture spoils no other.
+    """
+    if not pictures:
+        return Outputs(), []
+    try:
+        together = model(pictures, framed)
+        if len(together) != len(pictures):
+            raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
+    except Exception as error:
+        if len(pictures) == 1:
+            return Outputs(), [reason(error, f"model {model.name}")]
+        each = [ask(model, [picture], framed) for picture in pictures]
+        return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
+    return _finite(model, _single(together))
+
+
+def _single(outputs: Outputs) -> Outputs:
+    """The same in single precision."""
+    logits, features = (None if a is None else np.asarray(a, np.float32) for a in (outputs.logits, outputs.features))
+    return replace(outputs, logits=logits, features=features)
+
+
+def _finite(model: Model, outputs: Outputs) -> tuple[Outputs, Errors]:
+    if outputs.logits is None:
+        return outputs, [None] * len(outputs)
+    good = np.asarray(np.isfinite(outputs.logits).all(axis=1))
+    if good.all():
+        return outputs, [None] * len(outputs)
+    bad = f"model {model.name} gave logits that are not finite"
+    return outputs[np.flatnonzero(good)], [None if fine else bad for fine in good.tolist()]

@@ -1,0 +1,33 @@
+"""The last linear layers of models, kept beside features for scorers that are added to a finished run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from sorites.core import Head
+from sorites.pipeline import shards
+from sorites.pipeline.plan import Plan
+from sorites.table import write_bytes
+
+
+def keep_heads(plan: Plan, folder: Path) -> None:
+    """Write the heads of the plan's models that are not there yet."""
+    from safetensors.numpy import save
+
+    for name, model in plan.models.items():
+        if model.head is not None and not shards.head(folder, name).exists():
+            weight, bias = (np.ascontiguousarray(part, np.float32) for part in model.head)
+            write_bytes(save({"weight": weight, "bias": bias}), shards.head(folder, name))
+
+
+def read_head(folder: Path, model: str) -> Head | None:
+    """Read a model's head, or return None where none was kept."""
+    from safetensors.numpy import load_file
+
+    path = shards.head(folder, model)
+    if not path.exists():
+        return None
+    parts = load_file(path)
+    return parts["weight"], parts["bias"]

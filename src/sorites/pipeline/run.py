@@ -1,0 +1,87 @@
+"""``sorites.run``: evaluate a suite from Python and get its table, which knows its folder and its plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import polars as pl
+
+from sorites.core import Model, Source
+from sorites.pipeline import plan as plans
+from sorites.pipeline.plan import Plan
+from sorites.pipeline.runner import BATCH, execute, prepare
+from sorites.progress import Bar
+from sorites.suite import Suite, load
+from sorites.table import read
+
+
+class RunTable(pl.LazyFrame):
+    """The table of a run. It and every frame made from it by filtering, sorting or selecting know the run's folder and plan,
+    so that a report can show the pictures of sources and models that were passed as objects."""
+
+    folder: ClassVar[Path]
+    plan: ClassVar[Plan]
+
+    @staticmethod
+    def of(folder: Path, plan: Plan) -> RunTable:
+        known: Any = type("RunTable", (RunTable,), {"folder": folder, "plan": plan})
+        table: RunTable = known._from_pyldf(read(folder)._ldf)
+        return table
+
+
+def run(
+    suite: str | Path | Suite,
+    *,
+    source: str | Source | None = None,
+    models: Sequence[str | Model | Callable[..., Any]] = (),
+    shifts: Sequence[str] = (),
+    levels: Sequence[int] = (),
+    severities: Sequence[float] = (),
+    scorers: Sequence[str] = (),
+    fit: str | Source | None = None,
+    options: Mapping[str, Any] | None = None,
+    labels: str | Sequence[str] | None = None,
+    limit: int | None = None,
+    seed: int | None = None,
+    refine: float | None = None,
+    batch: int = BATCH,
+    keep_features: bool = False,
+    out: str | Path | None = None,
+    engine: str = "local",
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> pl.LazyFrame:
+    """Evaluate a suite and return its table; what is finished in ``out`` already is not done again."""
+    given = [model if isinstance(model, str) else _as_model(model) for model in models]
+    recipe = load(suite).override(
+        source=source.name if isinstance(source, Source) else source,
+        models=tuple(model if isinstance(model, str) else model.name for model in given),
+        shifts=shifts,
+        levels=levels,
+        severities=severities,
+        options=options,
+        scorers=tuple(scorers),
+        fit=None if fit is None else {"source": fit.name if isinstance(fit, Source) else fit},
+        labels=labels if labels is None or isinstance(labels, str) else tuple(labels),
+        limit=limit,
+        seed=seed,
+        refine=refine,
+    )
+    objects = {model.name: model for model in given if isinstance(model, Model)}
+    plan = plans.make(recipe, _as_source(source), objects, _as_source(fit))
+    done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
+    return RunTable.of(done, plan)
+
+
+def _as_source(thing: str | Source | None) -> Source | None:
+    return thing if isinstance(thing, Source) else None
+
+
+def _as_model(thing: Model | Callable[..., Any]) -> Model:
+    if isinstance(thing, Model):
+        return thing
+    from sorites.models.python import as_model
+
+    return as_model(getattr(thing, "__name__", type(thing).__name__), thing)

@@ -1,0 +1,77 @@
+"""Where the files of a run stand, and which of them are there. A name is made from a unit and a model and never parsed back."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from sorites.pipeline.plan import Unit
+from sorites.rng import digest
+
+
+def slug(name: str) -> str:
+    """A name as part of a file name: readable, plain, and different for different names."""
+    plain = re.sub(r"[^A-Za-z0-9._]+", "-", name).strip("-.")[-40:]
+    return plain if plain == name else f"{plain}-{digest(name, size=4).hex()}"
+
+
+def stem(unit: Unit, model: str) -> str:
+    return f"{replace(unit, shift=slug(unit.shift)).key}--{slug(model)}"
+
+
+def shard(folder: Path, unit: Unit, model: str) -> Path:
+    """The rows of one unit and model."""
+    return folder / "predictions" / f"{stem(unit, model)}.parquet"
+
+
+def score_shard(folder: Path, unit: Unit, model: str, scorer: str) -> Path:
+    """The rows of a scorer that was added to a finished run."""
+    return folder / "predictions" / f"{stem(unit, model)}--{slug(scorer)}.parquet"
+
+
+def features(folder: Path, unit: Unit, model: str) -> Path:
+    return folder / "features" / f"{stem(unit, model)}.safetensors"
+
+
+def training(folder: Path, unit: Unit, model: str) -> Path:
+    """What a model gave for a slice of the training pictures."""
+    return folder / "fits" / f"{stem(unit, model)}.safetensors"
+
+
+def head(folder: Path, model: str) -> Path:
+    return folder / "heads" / f"{slug(model)}.safetensors"
+
+
+class Present:
+    """The files of a run folder's rooms, listed once: asking for each by name takes minutes on a network disk."""
+
+    def __init__(self, folder: Path, rooms: Iterable[str] = ("predictions",)) -> None:
+        self._names = {room: _names(folder / room) for room in rooms}
+
+    def __contains__(self, path: Path) -> bool:
+        return path.name in self._names[path.parent.name]
+
+
+def _names(folder: Path) -> set[str]:
+    try:
+        return set(os.listdir(folder))
+    except FileNotFoundError:
+        return set()
+
+
+def missing(
+    folder: Path, units: Sequence[Unit], models: Iterable[str], keep_features: bool = False
+) -> dict[Unit, tuple[str, ...]]:
+    """The units that are not done, each with the models whose shard, or whose kept features, are not there yet."""
+    present = Present(folder, ("predictions", "features"))
+
+    def done(unit: Unit, name: str) -> bool:
+        kept = not keep_features or features(folder, unit, name) in present
+        return kept and shard(folder, unit, name) in present
+
+    names = tuple(models)
+    found = {unit: tuple(name for name in names if not done(unit, name)) for unit in units}
+    return {unit: left for unit, left in found.items() if left}

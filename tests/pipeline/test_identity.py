@@ -1,0 +1,121 @@
+"""What a run's id follows from, and what it does not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+
+import sorites
+from sorites import core, suite
+from sorites.core import Model
+from sorites.pipeline import folder, identity, plan, runner
+from sorites.pipeline.identity import describe, describe_formerly
+from sorites.pipeline.plan import Plan
+from sorites.suite import parse
+
+SUITE = {"name": "s", "shifts": ["jpeg"], "models": ["tiny"]}
+THEN = {"numpy": "2.0", "scipy": "1.14", "pillow": "11", "onnxruntime": "1.19", "torch": "2.13.0"}
+
+
+@pytest.fixture
+def make(photos: Path, tiny: Callable[..., Model]) -> Callable[..., Plan]:
+    def planned(**more: Any) -> Plan:
+        recipe = parse({**SUITE, "source": f"folder:{photos}", "limit": 4, **more}, "test")
+        return plan.make(recipe, models={name: tiny(name) for name in recipe.models})
+
+    return planned
+
+
+def test_what_a_run_is_follows_from_what_makes_its_numbers(make: Callable[..., Plan]) -> None:
+    info = describe(make())
+    assert info["stops"] == {"jpeg": [75, 82, 85, 90, 93]}
+    assert info["models"] == {"tiny": "1"}
+    assert {"numpy", "pillow"} <= set(info["versions"])
+    assert "sorites" not in info["versions"]
+    assert json.loads(json.dumps(info)) == info
+    assert describe(make(about="x", refine=0.1))["run_id"] == info["run_id"]
+    others = [make(seed=1), make(limit=5), make(shifts=["contrast"]), make(frame={"resize": 32}), make(models=["tiny", "two"])]
+    ids = {describe(other)["run_id"] for other in others}
+    assert len(ids | {info["run_id"]}) == 6
+
+
+def test_the_labels_in_a_file_are_part_of_the_run(make: Callable[..., Plan], tmp_path: Path, tiny: Callable[..., Model]) -> None:
+    names, ids = tmp_path / "classes.txt", []
+    for last in ("crow", "rook"):
+        names.write_text(f"n01440764\nn01443537\nn01484850\nn01491361\n{last}\n")
+        ids.append(describe(make(labels=str(names)))["run_id"])
+    assert ids[0] != ids[1]
+
+
+def test_a_key_enters_the_id_only_where_it_is_set(make: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A suite key added by a later release must not move the id of a suite that does not use it."""
+    before = describe(make(frame={"resize": 40}))["run_id"]
+
+    class LaterFrame(suite.Frame):
+        angle: float = 0.0
+
+    class LaterSuite(suite.Suite):
+        frame: LaterFrame | None = None
+        later: int = 3
+
+    monkeypatch.setattr(suite, "Suite", LaterSuite)
+    assert describe(make(frame={"resize": 40}))["run_id"] == before
+    assert describe(make(frame={"resize": 40}, later=4))["run_id"] != before
+    assert describe(make(frame={"resize": 40, "angle": 1.0}))["run_id"] != before
+    assert describe_formerly(make(frame={"resize": 40}, later=4), "0.2.0")["run_id"] == "", "0.2 knew no such suite"
+
+
+def test_defaults_that_are_spelled_out_are_the_same_run(make: Callable[..., Plan]) -> None:
+    assert describe(make(seed=0, labels="imagenet", scorers=[]))["run_id"] == describe(make())["run_id"]
+
+
+def test_a_scorer_has_a_version_in_the_id(make: Callable[..., Plan], monkeypatch: pytest.MonkeyPatch) -> None:
+    class numbers(core.Scorer):
+        version: ClassVar = 1
+
+        def __call__(self, outputs: core.Outputs) -> Any:
+            return outputs.logits.max(axis=1)
+
+    monkeypatch.setitem(core.SCORERS._things, "numbers", numbers)
+    before = describe(make(scorers=["numbers"]))
+    assert before["scorers"] == {"numbers": 1}
+    numbers.version = 2
+    assert describe(make(scorers=["numbers"]))["run_id"] != before["run_id"]
+
+
+def test_ids_of_release_0_2_are_known(monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., Model]) -> None:
+    """The constants were computed by release 0.2.0 itself with these library versions."""
+    monkeypatch.setattr(identity, "versions", lambda: dict(THEN))
+    source = core.Source("mine", [core.Sample(f"p{i}", lambda: None, i % 2) for i in range(3)])  # type: ignore[arg-type]
+    plain = parse({"name": "s", "source": "mine", "models": ["tiny"], "shifts": ["jpeg"], "about": "x", "refine": 0.1}, "test")
+    assert describe_formerly(plan.make(plain, source, {"tiny": tiny()}), "0.2.0")["run_id"] == "8b3d2331c2a91e66"
+    much = parse(
+        {
+            "name": "s", "source": "mine", "models": ["tiny"], "seed": 7, "limit": 2, "scorers": ["energy", "knn(k=3)"],
+            "shifts": [{"name": "coma", "levels": [2], "options": {"padding": "reflect"}}, "camera"],
+            "frame": {"resize": 40}, "fit": {"source": "mine", "limit": 2}, "reference": "tiny", "degrees": ["ssim"],
+        },
+        "test",
+    )  # fmt: skip
+    assert describe_formerly(plan.make(much, source, {"tiny": tiny()}, source), "0.2.0")["run_id"] == "1df2f07dc0414724"
+
+
+def test_a_folder_of_release_0_2_is_gone_on_with(make: Callable[..., Plan], tmp_path: Path) -> None:
+    made, out = make(), tmp_path / "run"
+    runner.execute(runner.prepare(made), out)
+    old = {**describe_formerly(made, "0.2.0"), "suite": made.suite.model_dump(mode="json")}
+    folder.write_info(out, old)
+    shards = sorted((out / "predictions").glob("*.parquet"))
+    for shard in shards:
+        rows = sorites.table.pl.read_parquet(shard).with_columns(run_id=sorites.table.pl.lit(old["run_id"]))
+        rows.write_parquet(shard)
+    shards[0].unlink()
+    runner.execute(runner.prepare(made), out)
+    assert set(sorites.read(out).collect()["run_id"]) == {old["run_id"]}, "the folder keeps its id"
+    with pytest.raises(sorites.SoritesError, match="suite.seed: 0 there, 1 here"):
+        runner.execute(runner.prepare(make(seed=1)), out)
+    assert json.loads((out / "run.json").read_text())["run_id"] == old["run_id"]
