@@ -8,24 +8,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import (
-    Kernels,
-    LabelFile,
-    Lenses,
-    Levels,
-    Limit,
-    Padding,
-    Seed,
-    Severities,
-    Shifts,
-    SourceName,
-    SuiteName,
-    SuiteOptions,
-    SuiteSeed,
-    Workers,
-    load_suite,
-    shift_options,
-)
+from sorites.cli import options
 
 DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder to write.")]
 
@@ -40,7 +23,7 @@ def show(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the shift. May be repeated.")
     ] = None,
-    seed: Seed = 0,
+    seed: options.Seed = 0,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder.")
     ] = None,
@@ -53,29 +36,29 @@ def show(
     from sorites.drawings.strip import save, strip
     from sorites.sources._decode import decode
 
-    dial, path = core.shift(shift, **shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
+    dial, path = core.shift(shift, **options.shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
     save(strip(decode(image), dial, severity or (), seed), path)
     typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 
 
 def build(
-    suite: SuiteName,
+    suite: options.SuiteName,
     out: DatasetFolder,
-    source: SourceName = None,
-    shift: Shifts = None,
-    level: Levels = None,
-    severity: Severities = None,
-    kernels: Kernels = None,
-    padding: Padding = None,
-    lenses: Lenses = None,
-    option: SuiteOptions = None,
-    labels: LabelFile = None,
-    limit: Limit = None,
-    seed: SuiteSeed = None,
+    source: options.SourceName = None,
+    shift: options.Shifts = None,
+    level: options.Levels = None,
+    severity: options.Severities = None,
+    kernels: options.Kernels = None,
+    padding: options.Padding = None,
+    lenses: options.Lenses = None,
+    option: options.SuiteOptions = None,
+    labels: options.LabelFile = None,
+    limit: options.Limit = None,
+    seed: options.SuiteSeed = None,
     quality: Annotated[
         int | None, typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG.")
     ] = None,
-    workers: Workers = None,
+    workers: options.Workers = None,
 ) -> None:
     """Write a suite's shifted pictures as a dataset folder.
 
@@ -85,8 +68,8 @@ def build(
     from sorites.datasets.build import build as write_dataset
     from sorites.progress import bars
 
-    options = shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
-    recipe = load_suite(suite, shift, level, severity, options, source=source, labels=labels, limit=limit, seed=seed)
+    given = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
+    recipe = options.load_suite(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
     for error in errors[:20]:
@@ -101,8 +84,8 @@ def context(
     source: Annotated[
         str, typer.Option("--source", metavar="NAME[:PATH]", help="Read cut-outs from here: pictures that have a mask.")
     ] = "stamps",
-    limit: Limit = None,
-    seed: Seed = 0,
+    limit: options.Limit = None,
+    seed: options.Seed = 0,
     drawn: Annotated[bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")] = False,
 ) -> None:
     """Place cut-outs in common and uncommon times, weathers and places.

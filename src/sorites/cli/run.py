@@ -7,28 +7,12 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import (
-    Kernels,
-    LabelFile,
-    Lenses,
-    Levels,
-    Limit,
-    Padding,
-    Severities,
-    Shifts,
-    SourceName,
-    SuiteName,
-    SuiteOptions,
-    SuiteSeed,
-    Workers,
-    load_suite,
-    shift_options,
-)
+from sorites.cli import options
 
 
 def run(
-    suite: SuiteName,
-    source: SourceName = None,
+    suite: options.SuiteName,
+    source: options.SourceName = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -37,13 +21,13 @@ def run(
             help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. May be repeated.",
         ),
     ] = None,
-    shift: Shifts = None,
-    level: Levels = None,
-    severity: Severities = None,
-    kernels: Kernels = None,
-    padding: Padding = None,
-    lenses: Lenses = None,
-    option: SuiteOptions = None,
+    shift: options.Shifts = None,
+    level: options.Levels = None,
+    severity: options.Severities = None,
+    kernels: options.Kernels = None,
+    padding: options.Padding = None,
+    lenses: options.Lenses = None,
+    option: options.SuiteOptions = None,
     scorer: Annotated[
         list[str] | None,
         typer.Option(
@@ -53,9 +37,9 @@ def run(
     fit: Annotated[
         str | None, typer.Option("--fit", metavar="SOURCE", help="Training pictures for the scorers that remember some.")
     ] = None,
-    labels: LabelFile = None,
-    limit: Limit = None,
-    seed: SuiteSeed = None,
+    labels: options.LabelFile = None,
+    limit: options.Limit = None,
+    seed: options.SuiteSeed = None,
     batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="How many pictures a model sees at once.")] = 8,
     refine: Annotated[
         float | None,
@@ -68,7 +52,7 @@ def run(
         Path | None, typer.Option("--out", metavar="DIR", help="The run folder; the default is runs/SUITE-ID.")
     ] = None,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
-    workers: Workers = None,
+    workers: options.Workers = None,
 ) -> None:
     """Evaluate a suite's models under its shifts.
 
@@ -82,12 +66,12 @@ def run(
     from sorites.pipeline.fit import judged_too
     from sorites.progress import bars, noted
 
-    recipe = load_suite(
+    recipe = options.load_suite(
         suite,
         shift,
         level,
         severity,
-        shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
+        options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
         source=source,
         models=tuple(model or ()),
         scorers=tuple(scorer or ()),
