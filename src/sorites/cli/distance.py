@@ -1,4 +1,4 @@
-"""``sorites decompose train`` and ``sorites measure``: how strange pictures are, by degree."""
+"""The verbs that measure how far pictures stand from familiar pictures: ``sorites distance`` and ``sorites decompose``."""
 
 from __future__ import annotations
 
@@ -7,137 +7,161 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sorites.cli.options import Seed
+
 if TYPE_CHECKING:
     from sorites.pipeline.distance import Measured
 
-decompose_app = typer.Typer(help="Part meaning from appearance in the space of an image-text model.", no_args_is_help=True)
+decompose_app = typer.Typer(help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True)
+
+FILE, OLD_FILE = Path("distance.parquet"), Path("degrees.parquet")
+"""Where the distances of a source go by default; the old verb, ``sorites measure``, keeps the name it always wrote to."""
 
 RefereeName = Annotated[
-    str, typer.Option("--referee", metavar="NAME", help="cifar[:N], open_clip:NAME@WEIGHTS, python:module:name.")
-]
-LabelFile = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="FILE|imagenet", help="Classes to tell apart, one a line; default the referee's own."),
-]
-SourceLabels = Annotated[
-    str | None,
-    typer.Option("--labels", metavar="FILE|imagenet", help="Only sources of these classes, one a line; default of any."),
+    str,
+    typer.Option(
+        "--referee",
+        metavar="NAME",
+        help="The image-text model that judges: cifar, cifar:N, open_clip:NAME@WEIGHTS, python:module:name.",
+    ),
 ]
 
 
 @decompose_app.callback()
 def _decompose() -> None:
-    """Part meaning from appearance in the space of an image-text model."""
+    """Separate meaning from appearance in the space of an image-text model."""
 
 
 @decompose_app.command()
 def train(
     referee: RefereeName = "cifar",
-    labels: LabelFile = None,
-    templates: Annotated[
-        Path | None, typer.Option("--templates", metavar="FILE", help="Sentences with {}, one a line; an empty line ends a look.")
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE|imagenet",
+            help="The classes to tell apart, one per line; the default is the referee's classes.",
+        ),
     ] = None,
-    triplets: Annotated[int, typer.Option("--triplets", metavar="N", min=1, help="Triplets of texts.")] = 4000,
-    margin: Annotated[float, typer.Option("--margin", metavar="A", help="In cosine distance.")] = 1.0,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1)] = 20,
-    seed: Annotated[int, typer.Option("--seed", metavar="N")] = 0,
+    templates: Annotated[
+        Path | None,
+        typer.Option("--templates", metavar="FILE", help="Sentences with {}, one per line; an empty line ends an appearance."),
+    ] = None,
+    triplets: Annotated[
+        int, typer.Option("--triplets", metavar="N", min=1, help="How many triplets of texts to learn from.")
+    ] = 4000,
+    margin: Annotated[float, typer.Option("--margin", metavar="A", help="The margin of the loss, in cosine distance.")] = 1.0,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="How many times to pass over the triplets.")] = 20,
+    seed: Seed = 0,
     check: Annotated[
-        str | None, typer.Option("--check", metavar="SOURCE", help="Labelled pictures to check on; default the referee's own.")
+        str | None,
+        typer.Option("--check", metavar="SOURCE", help="Labelled pictures to check on; the default is the referee's examples."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Only so many pictures of each part to check on.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Check on at most N pictures of each part.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The split.")] = Path("split.safetensors"),
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file of the decomposition.")] = Path(
+        "split.safetensors"
+    ),
 ) -> None:
-    """Learn the split from texts alone, and print what each half still knows of class and look."""
-    from sorites.cli.printing import printed
+    """Learn the decomposition from texts alone, and check it on pictures.
+
+    Reads a referee and its texts; writes a file for "sorites distance
+    --decomposition", and prints how well class and appearance can still be
+    told from each half.
+    """
+    from sorites.cli.printing import format_frame
     from sorites.labels import labels as read_labels
     from sorites.measures._decompose import Training
     from sorites.measures._texts import read_looks
-    from sorites.pipeline import decomposition as splits
+    from sorites.pipeline import decomposition
     from sorites.progress import bars
-    from sorites.referees._referee import referee as named
+    from sorites.referees._referee import referee as load_referee
 
-    judge = named(referee)
+    judge = load_referee(referee)
     names = read_labels(labels).names if labels else ()
     training = Training(margin=margin, epochs=epochs, seed=seed)
-    made = splits.recipe(judge, names, read_looks(templates) if templates else (), triplets, training)
+    recipe = decomposition.recipe(judge, names, read_looks(templates) if templates else (), triplets, training)
     with bars() as bar:
         tick = bar("learning", epochs)
-        split = splits.learn(judge, made, lambda epoch, loss: tick(1))
-    splits.save(out, split, judge, made)
-    found = splits.report(judge, split, made, check, limit)
-    typer.echo(
-        printed(found, "table") if found is not None else "no pictures to check on: name some with --check SOURCE\n", nl=False
-    )
-    typer.echo(
-        f"wrote {out}; W is orthogonal to {split.error:.1e}\nnext: sorites measure SOURCE --against FAMILIAR --split {out}"
-    )
+        split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1))
+    decomposition.save(out, split, judge, recipe)
+    table = decomposition.report(judge, split, recipe, check, limit)
+    no_pictures = "there are no pictures to check on; name some with --check SOURCE\n"
+    typer.echo(no_pictures if table is None else format_frame(table, "table"), nl=False)
+    typer.echo(f"wrote {out}; W is orthogonal to {split.error:.1e}")
+    typer.echo(f"next: sorites distance SOURCE --against FAMILIAR --decomposition {out}")
 
 
-def measure(
+def distance(
+    context: typer.Context,
     what: Annotated[str, typer.Argument(metavar="SOURCE|RUN", help="Pictures by source, or a run folder.")],
     against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The familiar pictures.")],
     referee: RefereeName = "cifar",
-    split: Annotated[str | None, typer.Option("--split", metavar="FILE", help='Made by "sorites decompose train".')] = None,
-    labels: SourceLabels = None,
-    limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Familiar pictures, in a fair order.")] = None,
-    k: Annotated[int, typer.Option("--k", metavar="N", min=1, help="The neighbour that counts.")] = 10,
-    levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="Levels of each axis.")] = 8,
-    sem_edges: Annotated[str, typer.Option("--sem-edges", metavar="X,X", help="Inner edges of the semantic levels.")] = "",
-    cov_edges: Annotated[str, typer.Option("--cov-edges", metavar="X,X", help="Inner edges of the covariate levels.")] = "",
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table of a source's degrees.")] = Path(
-        "degrees.parquet"
-    ),
+    decomposition: Annotated[
+        str | None,
+        typer.Option("--decomposition", "--split", metavar="FILE", help='A decomposition made by "sorites decompose train".'),
+    ] = None,
+    labels: Annotated[
+        str | None,
+        typer.Option(
+            "--labels",
+            metavar="FILE|imagenet",
+            help="Take only pictures of these classes, one per line; the default is pictures of any class.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", metavar="N", min=1, help="Take N familiar pictures, the first of a fixed shuffled order."),
+    ] = None,
+    k: Annotated[int, typer.Option("--k", metavar="N", min=1, help="Measure the distance to the N-th nearest neighbour.")] = 10,
+    levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="How many levels each axis has.")] = 8,
+    sem_edges: Annotated[str, typer.Option("--sem-edges", metavar="X,X", help="The inner edges of the semantic levels.")] = "",
+    cov_edges: Annotated[str, typer.Option("--cov-edges", metavar="X,X", help="The inner edges of the covariate levels.")] = "",
+    out: Annotated[
+        Path | None,
+        typer.Option("--out", metavar="FILE", help=f"The table of a source's distances; the default is {FILE}."),
+    ] = None,
 ) -> None:
-    """Give every picture its semantic and covariate degree and its level: distances to the familiar, by halves of a referee."""
-    from sorites.pipeline import distance as measuring
+    """Measure how far pictures stand from familiar pictures.
+
+    Reads a source or a run folder, and a source of familiar pictures; writes
+    the semantic (meaning) and covariate (appearance) distance and level of
+    each picture to a file, or for a run as facts beside its table.
+    """
+    from sorites.pipeline import distance as distances
     from sorites.progress import bars
 
+    path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
-        typer.echo(_known(), err=True)
-    how = measuring.asked(
-        referee=referee, against=against, split=split, limit=limit, k=k, levels=levels, sem_edges=sem_edges, cov_edges=cov_edges
+        typer.echo(_note_on_cifar(), err=True)
+    how = distances.asked(
+        referee=referee,
+        against=against,
+        split=decomposition,
+        limit=limit,
+        k=k,
+        levels=levels,
+        sem_edges=sem_edges,
+        cov_edges=cov_edges,
     )
     with bars() as bar:
-        found = measuring.measure(what, how, labels, out, bar)
-    _said(found, what, out)
+        found = distances.measure(what, how, labels, path, bar)
+    _print_levels(found)
 
 
-def _known() -> str:
+def _note_on_cifar() -> str:
     from sorites.referees._captions import CLASSES
 
     kinds = f"the default referee, cifar, knows ten kinds of things at 32 px ({', '.join(CLASSES)})"
     return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
 
 
-def _said(found: Measured, what: str, out: Path) -> None:
-    from sorites.cli.printing import printed
+def _print_levels(found: Measured) -> None:
+    from sorites.cli.printing import format_frame
 
-    typer.echo("pictures by level: appearance (covariate) down, meaning (semantic) across")
-    typer.echo(printed(found.grid(), "table"), nl=False)
+    typer.echo("pictures per level: appearance (covariate) down, meaning (semantic) across")
+    typer.echo(format_frame(found.grid(), "table"), nl=False)
     for half, edges in found.told["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
     typer.echo(f"wrote {len(found.rows)} pictures to {found.told['path']}")
-
-
-def degrees(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    measure: Annotated[
-        list[str] | None,
-        typer.Option("--measure", metavar="NAME", help="psnr, ssim, lpips, exposure_error, clipped_share; may be repeated."),
-    ] = None,
-    lpips_below: Annotated[
-        float | None, typer.Option("--lpips-below", metavar="X", help="Set aside settings whose mean LPIPS is not below this.")
-    ] = None,
-) -> None:
-    """Measure how far every shifted picture of a run moved from its clean one."""
-    from sorites.pipeline.folder import locked, read_info
-    from sorites.pipeline.similarity import DEFAULT
-    from sorites.pipeline.similarity import degrees as measured
-    from sorites.progress import bars
-
-    read_info(run)
-    with locked(run), bars() as bar:
-        path = measured(run, measure or DEFAULT, lpips_below=lpips_below, bar=bar)
-    typer.echo(f"wrote {path}\nnext: sorites report {run}")

@@ -1,4 +1,4 @@
-"""``sorites kernels``: the kernels of the lens aberrations as a sheet and a table, and matched to a reference."""
+"""The verbs about the kernels of the lens aberrations: draw them, and match them to a reference."""
 
 from __future__ import annotations
 
@@ -7,61 +7,82 @@ from typing import Annotated
 
 import typer
 
-app = typer.Typer(help="The kernels behind the lens aberrations: draw them, or match them to a camera of your own.")
-Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")]
+from sorites.cli.options import Format
+
+app = typer.Typer()
 
 
 @app.callback(invoke_without_command=True)
 def kernels(
     context: typer.Context,
-    path: Annotated[Path | None, typer.Option("--kernels", metavar="PATH", help="A published stack instead of ours.")] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The sheet.")] = Path("kernels.png"),
+    path: Annotated[
+        Path | None, typer.Option("--kernels", metavar="PATH", help="Draw this published stack instead of our own.")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture of the sheet.")] = Path("kernels.png"),
     format: Format = "table",
 ) -> None:
-    """Draw the kernel sheet with its MTF curves, and print the sharpness of each kernel against the disk."""
+    """Draw the kernels of the lens aberrations, or match them to another camera.
+
+    Without a command: reads our kernels or a published stack; writes a sheet
+    of the kernels and their MTF curves, and prints how sharp each is against
+    the disk.
+    """
     if context.invoked_subcommand is not None:
         return
-    from sorites.cli.printing import printed
+    from sorites.cli.printing import format_frame
     from sorites.drawings.strip import save
     from sorites.shifts._kernel_table import kernel_table, sheet
     from sorites.shifts._kernels import load
 
-    held = None if path is None else load(path)
-    save(sheet(held), out)
-    typer.echo(printed(kernel_table(held), format), nl=False)
+    stack = None if path is None else load(path)
+    save(sheet(stack), out)
+    typer.echo(format_frame(kernel_table(stack), format), nl=False)
     typer.echo(f"wrote {out}\nnext: sorites run optics_bench   or   sorites kernels match", err=True)
 
 
 @app.command()
 def match(
     reference: Annotated[
-        Path | None, typer.Option("--reference", metavar="PATH", help="A kernel stack; default ImageNet-C's disks.")
+        Path | None,
+        typer.Option("--reference", metavar="PATH", help="A kernel stack to match; the default is ImageNet-C's disks."),
     ] = None,
-    criterion: Annotated[str, typer.Option("--criterion", metavar="mtf50|area|ssim|psnr", help="What is made equal.")] = "mtf50",
-    f_number: Annotated[float | None, typer.Option("--f-number", metavar="F", help="Of your lens.")] = None,
-    pixel: Annotated[float | None, typer.Option("--pixel", metavar="UM", help="Pixel pitch of your sensor.")] = None,
-    wavelengths: Annotated[str | None, typer.Option("--wavelengths", metavar="R,G,B", help="Micrometres.")] = None,
+    criterion: Annotated[
+        str, typer.Option("--criterion", metavar="mtf50|area|ssim|psnr", help="The quantity that is made equal.")
+    ] = "mtf50",
+    f_number: Annotated[float | None, typer.Option("--f-number", metavar="F", help="The f-number of your lens.")] = None,
+    pixel: Annotated[
+        float | None, typer.Option("--pixel", metavar="UM", help="The pixel pitch of your sensor, in micrometres.")
+    ] = None,
+    wavelengths: Annotated[
+        str | None, typer.Option("--wavelengths", metavar="R,G,B", help="The wavelengths of the three colours, in micrometres.")
+    ] = None,
     mode: Annotated[
-        list[int] | None, typer.Option("--mode", metavar="N", help="Only this Zernike mode (Fringe 4 to 11); may be repeated.")
+        list[int] | None,
+        typer.Option("--mode", metavar="N", help="Match only this Zernike mode (Fringe 4 to 11). May be repeated."),
     ] = None,
-    level: Annotated[list[int] | None, typer.Option("--level", metavar="N", help="Only this level; may be repeated.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE.npy", help="Keep the whole matched set for --kernels.")
+    level: Annotated[
+        list[int] | None, typer.Option("--level", metavar="N", help="Match only this level. May be repeated.")
     ] = None,
+    out: Annotated[Path | None, typer.Option("--out", metavar="FILE.npy", help="Keep the matched set, for --kernels.")] = None,
     format: Format = "table",
 ) -> None:
-    """Find the coefficient of each mode and level that matches a reference kernel, and say how well by every criterion."""
-    from sorites.cli.printing import printed
+    """Find the coefficients whose kernels match a reference.
+
+    Reads a kernel stack, or takes ImageNet-C's disks; prints the coefficient
+    of each mode and level and how well it matches by every criterion, and
+    writes the matched set with --out.
+    """
+    from sorites.cli.printing import format_frame
     from sorites.shifts._kernel_table import camera, match_table, packed
     from sorites.shifts._kernels import LEVELS, WAVES
     from sorites.table import write_bytes
 
     lens = camera(f_number, pixel, [float(text) for text in wavelengths.split(",")] if wavelengths else None)
-    named = None if reference is None else str(reference)
-    frame, made = match_table(named, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
-    typer.echo(printed(frame, format), nl=False)
+    stack = None if reference is None else str(reference)
+    frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
+    typer.echo(format_frame(frame, format), nl=False)
     if out is None:
         typer.echo("next: add --out SET.npy to keep the set", err=True)
         return
-    write_bytes(packed(made), out)
+    write_bytes(packed(matched), out)
     typer.echo(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)

@@ -1,4 +1,4 @@
-"""``sorites lens``: prescriptions traced into a set of lenses, the set ranked, thinned out and looked at."""
+"""The verbs about real lenses: trace prescriptions into a set of lenses, rank the set, choose from it and draw it."""
 
 from __future__ import annotations
 
@@ -10,87 +10,94 @@ import typer
 
 from sorites.cli.lens_pictures import photo, space
 from sorites.cli.lens_tolerance import tolerance
+from sorites.cli.options import Format, Glasses, LensFolder, LensName
 
-app = typer.Typer(help="Real lenses from their prescriptions: trace, rank, choose, look.", no_args_is_help=True)
-Folder = Annotated[
-    Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; default the built-in ones.")
-]
-Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")]
+app = typer.Typer(help="Trace real lenses from their prescriptions, rank them, choose some and draw them.", no_args_is_help=True)
 
 
 @app.command(name="import")
 def import_(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE...", help="Zemax .zmx files, folders of them, or names of optiland's objectives.")
+        list[str], typer.Argument(metavar="FILE", help="Zemax .zmx files, folders of them, or names of optiland's objectives.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder of traced lenses.")],
-    focus: Annotated[str, typer.Option("--focus", metavar="best|file", help="Where the sensor stands.")] = "best",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Lenses at a time.")] = 1,
-    glass: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--glass", metavar="NAME=ND,VD", help="A glass no catalogue here has: index and Abbe number; may be repeated."
-        ),
-    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the traced lenses go to.")],
+    focus: Annotated[
+        str, typer.Option("--focus", metavar="best|file", help="Put the sensor at the best focus, or where the file has it.")
+    ] = "best",
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="How many lenses are traced at a time.")] = 1,
+    glass: Glasses = None,
     format: Format = "table",
 ) -> None:
-    """Trace each prescription and keep its blurs; what is refused is named with its reason."""
-    from sorites.cli.printing import printed
+    """Trace prescriptions into blur kernels.
+
+    Reads Zemax files; writes one file per accepted lens, and prints which
+    were accepted and why the others were refused.
+    """
+    from sorites.cli.printing import format_frame
     from sorites.lenses.batch import trace_all
     from sorites.lenses.trace import read_glasses
     from sorites.progress import bars
 
     with bars() as bar:
         table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
-    typer.echo(printed(table, format), nl=False)
+    typer.echo(format_frame(table, format), nl=False)
     kept = int(table["accepted"].sum())
     typer.echo(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
 
 
 @app.command(name="list")
-def list_(folder: Folder = None, format: Format = "table") -> None:
-    """Rank the lenses by quality: the mean over the field of the MTF50 of their kernels, in cycles/pixel."""
-    from sorites.cli.printing import printed
+def list_(folder: LensFolder = None, format: Format = "table") -> None:
+    """Rank lenses by quality, the mean MTF50 of their kernels over the field.
+
+    Reads a folder of traced lenses; prints one row per lens, MTF50 in cycles
+    per pixel.
+    """
+    from sorites.cli.printing import format_frame
     from sorites.lenses.store import builtin, ranked
 
-    typer.echo(printed(ranked(folder or builtin()), format), nl=False)
+    typer.echo(format_frame(ranked(folder or builtin()), format), nl=False)
 
 
 @app.command()
 def select(
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many lenses.")] = 100,
-    folder: Folder = None,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many lenses to choose.")] = 100,
+    folder: LensFolder = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")] = None,
 ) -> None:
-    """Choose a subset spread evenly over quality, worst first."""
+    """Choose lenses spread evenly over quality.
+
+    Reads a folder of traced lenses; prints the names of the chosen ones, the
+    worst first, and copies them into a folder with --out.
+    """
     from sorites.lenses.store import builtin, load, names, selected
 
-    held = folder or builtin()
-    known = {name: load(held, name).quality for name in names(held)}
-    if n > len(known):
-        typer.echo(f"there are {len(known)} lenses: all of them", err=True)
-    chosen = selected(known, min(n, len(known)))
+    store = folder or builtin()
+    quality = {name: load(store, name).quality for name in names(store)}
+    if n > len(quality):
+        typer.echo(f"there are {len(quality)} lenses; all of them are chosen", err=True)
+    chosen = selected(quality, min(n, len(quality)))
     if out is not None:
-        _copy(chosen, held, out)
+        _copy_lenses(chosen, store, out)
     typer.echo("\n".join(chosen))
     if out is not None:
         typer.echo(f"next: sorites run lens_corruptions --lenses {out}", err=True)
 
 
-def _copy(chosen: Sequence[str], held: Path, out: Path) -> None:
+def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
+    """Copy the chosen lenses from the folder ``store``; refuse a folder that holds others."""
     import shutil
 
     from sorites.errors import SoritesError
     from sorites.lenses.store import SUFFIX
     from sorites.lenses.store import held as lenses_in
 
-    others = set(lenses_in(out)) - set(chosen) if out.resolve() != held.resolve() else ()
+    others = set(lenses_in(out)) - set(chosen) if out.resolve() != store.resolve() else ()
     if others:
         raise SoritesError(f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR")
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in chosen:
-            shutil.copyfile(held / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
+            shutil.copyfile(store / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
     except shutil.SameFileError as error:
         raise SoritesError(
             f"wanted another folder for the chosen lenses, got the one they are in; choose another --out than {out}"
@@ -103,11 +110,16 @@ def _copy(chosen: Sequence[str], held: Path, out: Path) -> None:
 
 @app.command()
 def show(
-    lens: Annotated[str, typer.Argument(metavar="LENS", help="A name from sorites lens list.")],
-    folder: Folder = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="The picture; default LENS.png here.")] = None,
+    lens: LensName,
+    folder: LensFolder = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The picture; the default is LENS.png in this folder.")
+    ] = None,
 ) -> None:
-    """Draw a lens as one picture: its kernels over the field, MTF curves and Zernike content."""
+    """Draw a lens: its kernels over the field, MTF curves and Zernike content.
+
+    Reads a traced lens; writes one picture.
+    """
     from sorites.drawings.lens_sheet import sheet
     from sorites.drawings.strip import save
     from sorites.lenses.store import builtin, load

@@ -1,4 +1,4 @@
-"""``sorites lens photo`` and ``sorites lens space``: whole photographs through a lens, and a set of lenses as one picture."""
+"""The verbs that make pictures with lenses: whole photographs through a lens, and a set of lenses as one picture."""
 
 from __future__ import annotations
 
@@ -7,23 +7,28 @@ from typing import Annotated
 
 import typer
 
-Folder = Annotated[
-    Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; default the built-in ones.")
-]
+from sorites.cli.options import LensFolder, LensName
 
 
 def photo(
-    lens: Annotated[str, typer.Argument(metavar="LENS", help="A name from sorites lens list.")],
+    lens: LensName,
     pictures: Annotated[
-        list[Path], typer.Argument(metavar="PICTURE...", help="Up to 178 megapixels each: JPEG, PNG, WebP, TIFF ...")
+        list[Path],
+        typer.Argument(metavar="PICTURE", help="Photographs of up to 178 megapixels each: JPEG, PNG, WebP, TIFF ..."),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Where the PNG files go, under the pictures' own names.")],
-    folder: Folder = None,
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that the PNG files go to, under the pictures' names.")
+    ],
+    folder: LensFolder = None,
     corner: Annotated[
-        float, typer.Option("--corner", metavar="X", help="Where the pictures' corners stand, 1 at the edge of the lens's field.")
+        float, typer.Option("--corner", metavar="X", help="Where the pictures' corners lie; 1 is the edge of the lens's field.")
     ] = 1.0,
 ) -> None:
-    """Take whole photographs through a lens: every place gets the blur of its distance from the middle."""
+    """Take whole photographs through a lens.
+
+    Reads a traced lens and photographs; writes one PNG file per photograph,
+    in which every place has the blur of its distance from the middle.
+    """
     from sorites.datasets.lens_photo import photograph
     from sorites.lenses.store import builtin, load
     from sorites.progress import bars
@@ -39,19 +44,25 @@ def photo(
 
 
 def space(
-    folder: Folder = None,
-    n: Annotated[int | None, typer.Option("--n", metavar="N", min=1, help="Mark those that select --n N would choose.")] = None,
+    folder: LensFolder = None,
+    n: Annotated[
+        int | None, typer.Option("--n", metavar="N", min=1, help="Mark the lenses that select --n N would choose.")
+    ] = None,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture.")] = Path("lens-space.png"),
 ) -> None:
-    """Draw a set of lenses among three kinds of aberration, at five fields, and by focal length and field of view."""
-    from sorites.drawings.lens_space import space as drawn
+    """Draw a set of lenses among three kinds of aberration.
+
+    Reads a folder of traced lenses; writes one picture that shows them at five
+    fields, and by focal length and field of view.
+    """
+    from sorites.drawings.lens_space import space as draw_space
     from sorites.drawings.strip import save
     from sorites.lenses.store import builtin, load, names, selected
 
-    held = folder or builtin()
-    entries = [load(held, name) for name in names(held)]
+    store = folder or builtin()
+    entries = [load(store, name) for name in names(store)]
     if n is not None and n > len(entries):
-        typer.echo(f"there are {len(entries)} lenses: all of them", err=True)
+        typer.echo(f"there are {len(entries)} lenses; all of them are marked", err=True)
     chosen = selected({entry.name: entry.quality for entry in entries}, min(n, len(entries))) if n is not None else []
-    save(drawn(entries, chosen), out)
+    save(draw_space(entries, chosen), out)
     typer.echo(f"wrote {out}")

@@ -1,35 +1,45 @@
-"""The verb that asks a question of a run's table."""
+"""The verb that answers one question of a run's table."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from sorites.cli.options import Format, RunFolder
+
 
 def metrics(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder.")],
-    metric: Annotated[str, typer.Argument(metavar="METRIC", help='See "sorites list metrics".')],
-    by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="Columns to group by.")] = None,
+    run: RunFolder,
+    metric: Annotated[str, typer.Argument(metavar="METRIC", help='The name of a metric, from "sorites list metrics".')],
+    by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")] = None,
     reference: Annotated[
-        str | None, typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to.")
+        str | None,
+        typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to; the default is the suite's."),
     ] = None,
     framework: Annotated[
         str | None,
-        typer.Option("--framework", metavar="NAME", help="Who is strange: semantic, model-specific, combined or graded."),
+        typer.Option(
+            "--framework",
+            metavar="NAME",
+            help="Which pictures count as strange: semantic, model-specific, combined or graded.",
+        ),
     ] = None,
     option: Annotated[
-        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="An option of the metric; may be repeated.")
+        list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Set an option of the metric. May be repeated.")
     ] = None,
-    format: Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print.")] = "table",
+    format: Format = "table",
 ) -> None:
-    """Ask one question of a run's table."""
-    from sorites.cli.printing import ask, empty, options, printed
+    """Answer one question of a run's table.
 
-    asked = options([*(option or ()), *([f"framework={framework}"] if framework else ())])
+    Reads the table of a run folder; prints the answer and writes no file.
+    """
+    from sorites.cli.metric_answer import answer_metric, explain_empty, parse_options
+    from sorites.cli.printing import format_frame
+
+    options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
-    answer = ask(run, metric, columns, reference, asked)
-    typer.echo(printed(answer, format), nl=False)
-    if why := empty(answer, metric, asked):
-        typer.echo(why, err=True)
+    answer = answer_metric(run, metric, columns, reference, options)
+    typer.echo(format_frame(answer, format), nl=False)
+    if reason := explain_empty(answer, metric, options):
+        typer.echo(reason, err=True)

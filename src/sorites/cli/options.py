@@ -1,18 +1,93 @@
-"""Options of a suite's shifts as they are typed: those with a flag of their own, and any other as KEY=VALUE."""
+"""Options that several verbs share, and how the words typed after them are read."""
 
 from __future__ import annotations
 
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
 
 from sorites.errors import SoritesError
 
+if TYPE_CHECKING:
+    from sorites.suite import Suite
 
-def shift_options(others: list[str] | None, **flags: Path | str | None) -> dict[str, Any]:
-    """Options for the shifts: a value is read as TOML where it is that (3, true, 0.5), else as text."""
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help='A run folder, made by "sorites run".')]
+SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="The name of a built-in suite, or the path of a .toml file.")]
+SourceName = Annotated[
+    str | None,
+    typer.Option("--source", metavar="NAME[:PATH]", help="Read pictures from here: stamps, folder:PATH, webdataset:PATH."),
+]
+Shifts = Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Apply only this shift. May be repeated.")]
+Levels = Annotated[
+    list[int] | None, typer.Option("--level", metavar="N", help="Apply only this published level. May be repeated.")
+]
+Severities = Annotated[
+    list[float] | None,
+    typer.Option("--severity", metavar="X", help="Apply this severity, in the unit of the one --shift. May be repeated."),
+]
+LabelFile = Annotated[
+    str | None,
+    typer.Option("--labels", metavar="FILE", help="A file of class names, one per line; the default is ImageNet's thousand."),
+]
+Limit = Annotated[
+    int | None, typer.Option("--limit", metavar="N", help="Take only the first N samples of a fixed shuffled order.")
+]
+SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
+Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
+Kernels = Annotated[
+    Path | None,
+    typer.Option("--kernels", metavar="PATH", help="Blur with this published kernel stack instead of our own aberrations."),
+]
+Padding = Annotated[
+    str | None, typer.Option("--padding", metavar="zeros|reflect", help="What the lens aberrations see beyond the border.")
+]
+Lenses = Annotated[
+    Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of your own traced lenses for the shift lens.")
+]
+SuiteOptions = Annotated[
+    list[str] | None,
+    typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the suite's shifts. May be repeated."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
+]
+Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print the table.")]
+LensFolder = Annotated[
+    Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; the default is the built-in ones.")
+]
+LensName = Annotated[str, typer.Argument(metavar="LENS", help='The name of a lens, from "sorites lens list".')]
+Glasses = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--glass", metavar="NAME=ND,VD", help="Define a glass no catalogue here has: index and Abbe number. May be repeated."
+    ),
+]
+
+
+def load_suite(
+    suite: str,
+    shifts: list[str] | None,
+    levels: list[int] | None,
+    severities: list[float] | None,
+    options: dict[str, Any],
+    **others: Any,
+) -> Suite:
+    """Load a suite by name or path and replace what the command line names."""
+    from sorites.suite import load
+
+    return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **others)
+
+
+def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[str, Any]:
+    """Return the options of the shifts: those that have a flag, and any others given as ``KEY=VALUE``.
+
+    A value is read as TOML where it is that (3, true, 0.5), otherwise as text.
+    """
     found: dict[str, Any] = {key: str(value) if isinstance(value, Path) else value for key, value in flags.items()}
-    for text in others or ():
+    for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals:
             raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")

@@ -9,11 +9,17 @@ import typer
 
 
 def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder made with --keep-features.")],
-    scorer: Annotated[list[str], typer.Option("--scorer", metavar="NAME", help="The scorer to add; may be repeated.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
+    scorer: Annotated[
+        list[str],
+        typer.Option("--scorer", metavar="NAME", help='The scorer to add, from "sorites list scorers". May be repeated.'),
+    ],
 ) -> None:
-    """Add a scorer's rows to a finished run from its kept features; no model looks again."""
-    from sorites.pipeline.rescore import score as add
+    """Add a scorer's strangeness to a finished run, without running a model.
 
-    for name, rows in add(run, scorer).items():
+    Reads the features that the run kept; writes further rows into its table.
+    """
+    from sorites.pipeline.rescore import score as add_scorers
+
+    for name, rows in add_scorers(run, scorer).items():
         typer.echo(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")

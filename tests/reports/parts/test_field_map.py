@@ -85,8 +85,8 @@ def test_the_numbers_are_a_table_with_n_and_interval() -> None:
 def test_without_ssim_its_sector_is_left_out_and_it_says_how_to_get_it() -> None:
     made = field_map(seen(measured=False))
     assert "<title>SSIM" not in made
-    assert "sorites degrees RUN --measure ssim" in made
-    assert "sorites degrees RUN" not in field_map(seen(measured=True))
+    assert "sorites similarity RUN --measure ssim" in made
+    assert "sorites similarity RUN" not in field_map(seen(measured=True))
     assert len(drawn(made)) == 2
 
 

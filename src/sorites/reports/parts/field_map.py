@@ -16,7 +16,7 @@ from sorites.reports.parts.markup import EMPTY, Html, grid, join, percent, tag
 from sorites.reports.parts.rings import HIGH, LOW, MIDDLE, Rows, Sector, rings
 from sorites.reports.view import View
 
-GET = "sorites degrees RUN --measure ssim"
+GET = "sorites similarity RUN --measure ssim"
 SCALES = {"MTF50": "MTF50, cycles/px", "SSIM": "SSIM to the clean picture", "right": "right, all models on one scale"}
 
 

@@ -1,0 +1,71 @@
+"""The verb that lists every name a suite or a command may use."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from sorites.core import Shift
+    from sorites.registry import Registry
+
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "referees", "suites")
+
+Entry = tuple[str, str]
+"""A name and a line about it."""
+
+
+def list_(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; the default is all of them.")
+    ] = None,
+) -> None:
+    """List every name that a suite or a command may use.
+
+    Reads the built-in plug-ins and those of installed packages; prints each
+    name with a line about it.
+    """
+    typer.echo(list_names(kind), nl=False)
+
+
+def list_names(kind: str | None = None) -> str:
+    """Return every name of one kind, or of all kinds, with a line about each."""
+    from sorites.errors import UnknownName
+
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS, f"One of {', '.join(KINDS)}.")
+    blocks = []
+    for name in [kind] if kind else KINDS:
+        entries = _entries(name)
+        width = max((len(entry) for entry, _ in entries), default=0)
+        lines = [f"  {entry:<{width}}  {about}".rstrip() for entry, about in entries]
+        blocks.append("\n".join([*([] if kind else [f"{name}:"]), *lines]))
+    return "\n".join(blocks) + "\n"
+
+
+def _entries(kind: str) -> list[Entry]:
+    from sorites.cli.printing import first_sentence
+    from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES
+    from sorites.referees._referee import REFEREES
+    from sorites.suite import builtin_suites, load
+
+    if kind == "suites":
+        return [(name, load(name).about) for name in builtin_suites()]
+    if kind == "shifts":
+        return [(name, _about_shift(SHIFTS.get(name))) for name in SHIFTS.names()]
+    kinds: dict[str, Registry[Any]] = {
+        "models": MODELS,
+        "sources": SOURCES,
+        "metrics": METRICS,
+        "scorers": SCORERS,
+        "referees": REFEREES,
+    }
+    registry = kinds[kind]
+    return [(name, first_sentence(registry.get(name))) for name in registry.names()]
+
+
+def _about_shift(shift: Shift) -> str:
+    levels = ", ".join(f"{level:.3g}" for level in shift.levels)
+    dial = f"{shift.unit}; levels {levels}" if levels else f"{len(shift.settings)} settings"
+    return f"{shift.about}  [{shift.family}; {dial}]"

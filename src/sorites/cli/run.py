@@ -1,0 +1,97 @@
+"""The verb that evaluates a suite's models under its shifts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sorites.cli import options
+
+
+def run(
+    suite: options.SuiteName,
+    source: options.SourceName = None,
+    model: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--model",
+            metavar="NAME",
+            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. May be repeated.",
+        ),
+    ] = None,
+    shift: options.Shifts = None,
+    level: options.Levels = None,
+    severity: options.Severities = None,
+    kernels: options.Kernels = None,
+    padding: options.Padding = None,
+    lenses: options.Lenses = None,
+    option: options.SuiteOptions = None,
+    scorer: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--scorer", metavar="NAME", help="Also score how strange each picture is: energy, knn, 'knn(k=10)'. May be repeated."
+        ),
+    ] = None,
+    fit: Annotated[
+        str | None, typer.Option("--fit", metavar="SOURCE", help="Training pictures for the scorers that remember some.")
+    ] = None,
+    labels: options.LabelFile = None,
+    limit: options.Limit = None,
+    seed: options.SuiteSeed = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="How many pictures a model sees at once.")] = 8,
+    refine: Annotated[
+        float | None,
+        typer.Option("--refine", metavar="F", help="Bisect each failure point to this fraction of the shift's top level."),
+    ] = None,
+    keep_features: Annotated[
+        bool, typer.Option("--keep-features", help='Keep logits and features in the run folder, for "sorites score".')
+    ] = False,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The run folder; the default is runs/SUITE-ID.")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
+    workers: options.Workers = None,
+) -> None:
+    """Evaluate a suite's models under its shifts.
+
+    Reads a suite and its pictures; writes a run folder, which holds one row
+    per picture and model. Type the same command again to continue a run that
+    was stopped.
+    """
+    from sorites.cli.printing import print_run_summary
+    from sorites.pipeline import plan as plans
+    from sorites.pipeline import runner
+    from sorites.pipeline.fit import note_overlap
+    from sorites.progress import bars, noted
+
+    recipe = options.load_suite(
+        suite,
+        shift,
+        level,
+        severity,
+        options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
+        source=source,
+        models=tuple(model or ()),
+        scorers=tuple(scorer or ()),
+        fit=None if fit is None else {"source": fit},
+        labels=labels,
+        limit=limit,
+        seed=seed,
+        refine=refine,
+    )
+    plan = plans.make(recipe)
+    prepared = runner.prepare(plan)
+    if keep_features:
+        typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
+    elif plan.fit:
+        typer.echo(f"outputs of {len(plan.fit)} training pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+    if note := note_overlap(plan):
+        typer.echo(note, err=True)
+    steps: list[str] = []
+    with bars() as bar:
+        folder = runner.execute(
+            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, steps)
+        )
+    print_run_summary(folder, worked=bool(steps))

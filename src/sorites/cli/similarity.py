@@ -1,0 +1,40 @@
+"""The verb that measures how near every shifted image of a run is to its own clean picture."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from sorites.cli.options import RunFolder
+
+
+def similarity(
+    run: RunFolder,
+    measure: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--measure", metavar="NAME", help="Measure this: psnr, ssim, lpips, exposure_error, clipped_share. May be repeated."
+        ),
+    ] = None,
+    lpips_below: Annotated[
+        float | None,
+        typer.Option("--lpips-below", metavar="X", help="Mark settings as not valid unless their mean LPIPS is below this."),
+    ] = None,
+) -> None:
+    """Measure how near every shifted image is to its own clean picture.
+
+    Reads a run folder and makes its pictures again; writes
+    facts/similarity.parquet beside its table. What was measured before is
+    not measured again. PSNR and SSIM are higher for nearer pictures, LPIPS
+    is lower.
+    """
+    from sorites.pipeline.folder import locked, read_info
+    from sorites.pipeline.similarity import DEFAULT
+    from sorites.pipeline.similarity import degrees as measure_similarity
+    from sorites.progress import bars
+
+    read_info(run)
+    with locked(run), bars() as bar:
+        path = measure_similarity(run, measure or DEFAULT, lpips_below=lpips_below, bar=bar)
+    typer.echo(f"wrote {path}\nnext: sorites report {run}")

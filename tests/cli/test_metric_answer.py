@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import polars as pl
+import pytest
+
+import sorites
+from sorites.cli.metric_answer import answer_metric, parse_options
+from sorites.core import Model
+from sorites.errors import SoritesError
+from sorites.suite import parse
+
+
+def test_a_question_takes_the_suites_reference(run: Path) -> None:
+    asked = answer_metric(run, "corruption_error")
+    assert asked.filter(pl.col("model") == "one")["value"].drop_nulls().to_list() == pytest.approx([1, 1])
+    assert answer_metric(run, "corruption_error", ["model"], "two").equals(
+        sorites.corruption_error(sorites.read(run), ["model"], "two")
+    )
+    with pytest.raises(SoritesError, match="accuracy takes no reference model"):
+        answer_metric(run, "accuracy", None, "one")
+
+
+def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
+    typed = answer_metric(run, "calibration_error", ["model"], None, parse_options(["bins=5"]))
+    assert typed.equals(sorites.calibration_error(sorites.read(run), ["model"], 5))
+    assert answer_metric(run, "failure_point", ["model"], None, {"relative": "true"}).height == 2
+    assert answer_metric(run, "auroc", None, None, {"framework": "model-specific"}).height == 0
+    with pytest.raises(SoritesError, match="no option of calibration_error named 'bin'. Did you mean bins"):
+        answer_metric(run, "calibration_error", None, None, {"bin": "5"})
+    with pytest.raises(SoritesError, match="bins of calibration_error wants a whole number, got 'five'"):
+        answer_metric(run, "calibration_error", None, None, {"bins": "five"})
+    with pytest.raises(SoritesError, match="--option wants NAME=VALUE, got 'bins'"):
+        parse_options(["bins"])
+
+
+def test_a_question_without_any_reference_says_what_to_add(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    suite = parse({"name": "s", "shifts": ["jpeg"]}, "test")
+    sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
+    with pytest.raises(SoritesError, match="relative to a reference model: add --reference MODEL"):
+        answer_metric(tmp_path / "run", "corruption_error")

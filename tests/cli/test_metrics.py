@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import csv
+import io
+import json
+
+import pytest
+from tests.cli.conftest import Command
+
+
+def test_a_metric_is_printed_in_every_format(command: Command) -> None:
+    command("run", "s.toml", "--out", "r")
+    code, out, err = command("metrics", "r", "accuracy", "--by", "model, shift", "--format", "csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert (code, err, [row["shift"] for row in rows]) == (0, "", ["clean", "jpeg"])
+    assert [int(row["n"]) for row in rows] == [3, 15]
+    code, out, _ = command("metrics", "r", "corruption_error", "--format", "json")
+    assert (code, json.loads(out)[0]["model"]) == (0, "python:means:logits")
+    code, out, _ = command("metrics", "r", "accuracy")
+    assert code == 0
+    assert out.split("\n")[1].split() == ["model", "shift", "severity", "value", "n", "low", "high", "missing"]
+
+
+def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
+    command("run", "s.toml", "--shift", "jpeg", "--scorer", "energy", "--out", "r")
+    code, out, err = command("metrics", "r", "lens_field", "--format", "csv")
+    assert (code, len(out.splitlines())) == (0, 1)
+    assert err.startswith("no rows. lens_field answers: ")
+    assert err.endswith(" This run holds nothing to answer that with, given these options.\n")
+    _, out, err = command("metrics", "r", "ood", "--format", "csv")
+    assert len(out.splitlines()) == 6
+    assert err.startswith("every value is null, n up to 18. ood answers: AUROC")
+    assert "None of these pictures is strange; to count those that the model gets wrong: --framework model-specific" in err
+    assert "to count those" not in command("metrics", "r", "ood", "--framework", "model-specific")[2]
+    assert command("metrics", "r", "accuracy")[2] == ""
+
+
+def test_mistakes_about_a_run(command: Command) -> None:
+    command("run", "s.toml", "--out", "r")
+    for words, message in [
+        (["metrics", "r", "accuracy", "--by", "modle"], "no column named 'modle'. Did you mean model"),
+        (
+            ["metrics", "r", "lens_field", "--by", "foo"],
+            "no column named 'foo'. The columns are run_id, source, split, sample_id,",
+        ),
+        (["metrics", "r", "accuracy", "--format", "xml"], "--format wants table, csv or json, got 'xml'"),
+        (["metrics", "r", "accuracy", "--reference", "x"], "accuracy takes no reference model"),
+        (["metrics", "r", "corruption_error", "--reference", "x"], "no model named 'x'"),
+        (["run", "s.toml", "--seed", "1", "--out", "r"], "r holds another run (suite.seed: 0 there, 1 here)"),
+    ]:
+        code, out, err = command(*words)
+        assert (code, out) == (2, "")
+        assert message in err
+
+
+@pytest.mark.parametrize("format", ["csv", "json"])
+def test_columns_of_lists_can_be_printed(command: Command, format: str) -> None:
+    command("run", "s.toml", "--out", "r")
+    code, out, err = command("metrics", "r", "accuracy", "--by", "accept", "--format", format)
+    assert code == 0, err
+    assert "[" in out

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.cli.conftest import Command
+
+import sorites
+
+
+def test_a_run_ends_with_what_to_type_next(command: Command) -> None:
+    code, out, err = command("run", "s.toml", "--out", "r")
+    assert code == 0, err
+    assert "python:means:logits" in out
+    assert "wrote 18 rows to r/predictions" in out
+    assert "next: sorites report r" in out
+
+
+def test_a_run_with_nothing_left_to_do_says_so(command: Command) -> None:
+    assert "wrote 18 rows to r/predictions" in command("run", "s.toml", "--out", "r")[1]
+    out = command("run", "s.toml", "--out", "r")[1]
+    assert "nothing left to do; 18 rows in r/predictions" in out
+    assert "wrote" not in out
+
+
+def test_a_fit_on_the_pictures_under_test_is_noted(command: Command, photos: Path) -> None:
+    note = "note: 3 of the 20 training pictures are also judged: their strangeness is too low"
+    for scorer, noted in (("knn(k=2)", True), ("energy", False)):
+        code, _, err = command(
+            "run", "s.toml", "--model", "lite0", "--scorer", scorer, "--fit", f"folder:{photos}", "--level", "1"
+        )
+        assert code == 0, err
+        assert (note in err.splitlines()) is noted
+
+
+def test_overrides_reach_the_run(command: Command, photos: Path, home: Path) -> None:
+    words = ["--shift", "contrast", "--severity", "0.5", "--limit", "2", "--seed", "4", "--batch", "1", "--refine", "0.25"]
+    code, _, err = command("run", "s.toml", *words, "--scorer", "msp", "--keep-features", "--out", "r", "--workers", "1")
+    assert code == 0, err
+    assert "features will take 0.0 MB" in err
+    held = sorites.read("r").collect()
+    assert set(held["shift"]) == {"clean", "contrast"}
+    assert set(held["severity"]) >= {0.0, 0.5}
+    assert (held["sample_id"].n_unique(), held["seed"].unique().to_list()) == (2, [4])
+    assert set(held["scorer"].drop_nulls()) == {"msp"}
+    assert list((home / "r" / "features").iterdir())
+
+
+def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> None:
+    for _ in range(2):
+        assert command("run", "s.toml")[0] == 0
+    assert command("run", "s.toml", "--seed", "1")[0] == 0
+    assert len(list((home / "runs").iterdir())) == 2
