@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics._intervals import normal
-from sorites.metrics.lenses import with_lenses
+from sorites.metrics import normal_interval, with_lenses
 from sorites.reports.parts.markup import EMPTY, Html, grid, join, percent, tag
 from sorites.reports.parts.rings import HIGH, LOW, MIDDLE, Rows, Sector, rings
 from sorites.reports.view import View
@@ -53,7 +52,7 @@ def _sharpness(view: View) -> pl.DataFrame:
     each = with_lenses(view.table).select("lens", "lens_field", "mtf50").drop_nulls().unique(["lens", "lens_field"])
     value, n = pl.col("mtf50"), pl.len()
     means = each.group_by("lens_field").agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
-    return means.with_columns(**normal(pl.col("value"), pl.col("variance"))).collect()
+    return means.with_columns(**normal_interval(pl.col("value"), pl.col("variance"))).collect()
 
 
 def _by_field(rows: pl.DataFrame) -> Rows:

@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.settings import AUTO, DIALS, with_settings
+from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
 from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
 from sorites.reports.parts.scorers import picked
 from sorites.reports.section import Section, add_section

@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.settings import AUTO, POLICIES
+from sorites.metrics.camera_settings import AUTO, POLICIES
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, points, tag
 from sorites.reports.parts.scorers import estimate, picked
 from sorites.reports.section import Section, add_section
