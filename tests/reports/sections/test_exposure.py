@@ -87,7 +87,7 @@ def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_ru
     section = contact(merge([camera_run]))
     assert section is not None
     assert section.body.count("data:image/webp") >= 2 * 27 + 2 * 3
-    assert "picture not at hand" not in section.body
+    assert "picture not available" not in section.body
     assert "automatic" in section.body
 
 

@@ -67,7 +67,8 @@ def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
         "mode": "lines+markers",
         "line": {"color": drawn.colour, "width": 1.8, "dash": drawn.dash},
         "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
-        "hovertemplate": "<b>%{fullData.name}</b><br>confidence %{x:.1%}<br>accuracy %{y:.1%}<br>n = %{customdata}<extra></extra>",
+        "hovertemplate": "<b>%{fullData.name}</b><br>confidence %{x:.1%}<br>accuracy %{y:.1%}"
+        "<br>n = %{customdata}<extra></extra>",
     }
 
 

@@ -38,8 +38,8 @@ def contact(view: View) -> Section | None:
     if not sheet:
         return None
     lead = (
-        "One picture at every camera setting; a green frame means that the model is right, an orange one that it is wrong. Below are "
-        "pictures that the model gets wrong with automatic exposure and right with its best single setting."
+        "One picture at every camera setting; a green frame means that the model is right, an orange one that it is wrong. "
+        "Below are pictures that the model gets wrong with automatic exposure and right with its best single setting."
     )
     below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
     return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)

@@ -26,7 +26,7 @@ def curves(view: View) -> Section | None:
 
 
 def points(view: View) -> pl.DataFrame:
-    """Return accuracy by model, shift and severity, with clean pictures at severity 0; settings without a severity are left out."""
+    """Return accuracy by model, shift and severity, with clean pictures at 0; settings without a severity are left out."""
     shares = view.compute(from_clean)
     return shares.filter(pl.col("shift").is_in(view.shifts) & pl.col("severity").is_not_null() & pl.col("value").is_not_null())
 

@@ -23,9 +23,9 @@ def degrees(view: View) -> Section | None:
     if not maps:
         return None
     lead = (
-        "The pictures of each cell are compared with the same clean pictures of known classes. Blue is an AUROC above 50 %, orange "
-        "below. Hatched cells have too few pictures to be reliable and enter no mean; empty cells have none. A good score rises with "
-        "the change of meaning (downwards) and does not react to the change of appearance (to the right)."
+        "The pictures of each cell are compared with the same clean pictures of known classes. Blue is an AUROC above 50 %, "
+        "orange below. Hatched cells have too few pictures to be reliable and enter no mean; empty cells have none. A good "
+        "score rises with the change of meaning (downwards) and does not react to the change of appearance (to the right)."
     )
     below = tag("div", level_axes(view), _table(view), cls="stack below")
     body = join([picked("degrees", "Scorer", maps), below])

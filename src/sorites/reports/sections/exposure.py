@@ -99,7 +99,10 @@ def _ends(view: View) -> Html:
             ends = [rows.get((model, light, what)) for what in ("best", "worst", "average", "auto")]
             if any(ends):
                 lines.append([model, light, *(_end(row, light) for row in ends)])
-    caption = "Accuracy at the best, worst and average setting and with automatic exposure; difference is |on − off|, and its best is the least"
+    caption = (
+        "Accuracy at the best, worst and average setting and with automatic exposure. "
+        "The difference is |on − off|; its best is the least."
+    )
     return grid(["", "lamp", "best", "worst", "average", "automatic"], lines, text=2, caption=caption) if lines else EMPTY
 
 

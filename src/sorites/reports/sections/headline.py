@@ -23,9 +23,9 @@ def headline(view: View) -> Section | None:
         return None
     cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
     lead = (
-        "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the least "
-        "severity at which the model is wrong about it; a trajectory is one picture under one shift at rising severity. The smaller "
-        "figures are 95 % intervals."
+        "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the "
+        "least severity at which the model is wrong about it; a trajectory is one picture under one shift at rising severity. "
+        "The smaller figures are 95 % intervals."
     )
     return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
 

@@ -32,8 +32,9 @@ def histograms(view: View) -> Section | None:
     if not parts:
         return None
     lead = (
-        "Each group of pictures has the same area, so that few pictures are as visible as many. The further two groups lie apart, "
-        "the better a threshold separates them. The first drawing groups pictures by kind, the second by whether the model is right."
+        "Each group of pictures has the same area, so that few pictures are as visible as many. The further two groups lie "
+        "apart, the better a threshold separates them. The first drawing groups pictures by kind, the second by whether the "
+        "model is right."
     )
     return Section("How are the scores distributed?", picked("scores", "Scorer", parts), "Scores", lead)
 

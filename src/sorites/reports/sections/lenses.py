@@ -21,8 +21,8 @@ def lenses(view: View) -> Section | None:
         return None
     curve = " The curve is a third-order fit." if any(_trend(part) is not None for part in each.partition_by("model")) else ""
     lead = (
-        "Each point is a lens. Its quality is the mean MTF50 of its blur over the field, and its bar is the standard error of the "
-        f"accuracy over the field.{curve} Most lenses are less sharp further from the middle."
+        "Each point is a lens. Its quality is the mean MTF50 of its blur over the field, and its bar is the standard error of "
+        f"the accuracy over the field.{curve} Most lenses are less sharp further from the middle."
     )
     cards = [
         tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),

@@ -24,9 +24,9 @@ def on_line(view: View) -> Section | None:
     if not lines.height:
         return None
     lead = (
-        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean pictures on the x-axis and accuracy "
-        "under the shift on the y-axis. A slope above 1 means that models which are better on clean pictures are further ahead under "
-        "the shift. The gain of a model is its accuracy minus that of the line."
+        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean pictures on the x-axis and "
+        "accuracy under the shift on the y-axis. A slope above 1 means that models which are better on clean pictures are "
+        "further ahead under the shift. The gain of a model is its accuracy minus that of the line."
     )
     body = join([tag("article", _slopes(lines), cls="card"), tag("div", tag("article", _gains(view), cls="card"), cls="below")])
     return Section("Does accuracy under shift follow clean accuracy?", body, "On the line", lead)

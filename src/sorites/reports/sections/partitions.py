@@ -27,9 +27,9 @@ def partitions(view: View) -> Section | None:
     if not found.height:
         return None
     lead = (
-        "Time, weather and location are kinds of attributes; a kind is uncommon for a picture if any of its values is uncommon for "
-        "the class. P0 holds pictures with no uncommon kind, P1 those with one, and so on. The gap is the accuracy where a kind is "
-        "common minus the accuracy where it is not; its interval is a bootstrap over pictures."
+        "Time, weather and location are kinds of attributes; a kind is uncommon for a picture if any of its values is "
+        "uncommon for the class. P0 holds pictures with no uncommon kind, P1 those with one, and so on. The gap is the "
+        "accuracy where a kind is common minus the accuracy where it is not; its interval is a bootstrap over pictures."
     )
     left = card("By the number of uncommon kinds", _chart(view, found))
     right = tag("article", tag("h3", "Gap of each kind"), _gaps(view), cls="card")

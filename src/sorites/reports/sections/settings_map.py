@@ -26,9 +26,9 @@ def settings_map(view: View) -> Section | None:
     gaps = view.compute(metrics.attribute_gap, pool="cells")
     maps = {model: _maps(cells.filter(pl.col("model") == model), gaps.filter(pl.col("model") == model)) for model in view.models}
     lead = (
-        "Blue cells are common for the class, orange ones are uncommon; stronger colour is higher accuracy. A picture with several "
-        "values of a kind counts in each of their cells. The gap is the accuracy of the common cells minus that of the uncommon "
-        "ones; a dash means that one side is empty."
+        "Blue cells are common for the class, orange ones are uncommon; stronger colour is higher accuracy. A picture with "
+        "several values of a kind counts in each of their cells. The gap is the accuracy of the common cells minus that of "
+        "the uncommon ones; a dash means that one side is empty."
     )
     return Section("Which classes suffer in which settings?", picked("settings", "Model", maps), "Class × setting", lead)
 

@@ -33,10 +33,10 @@ def strangeness(view: View) -> Section | None:
     if not tables:
         return None
     lead = (
-        "A score should be high for strange (out-of-distribution) pictures. AUROC is the chance that a strange picture scores above "
-        "a familiar one; 50 % is a random score. FPR95 is the share of false alarms at the threshold that finds 95 % of the positive "
-        "class; 0 is best. Strange is defined in two ways: by label, pictures that show none of the model's classes; by verdict, "
-        "pictures that the model gets wrong. The 95 % intervals are clustered by sample."
+        "A score should be high for strange (out-of-distribution) pictures. AUROC is the chance that a strange picture scores "
+        "above a familiar one; 50 % is a random score. FPR95 is the share of false alarms at the threshold that finds 95 % of "
+        "the positive class; 0 is best. Strange is defined in two ways: by label, pictures that show none of the model's "
+        "classes; by verdict, pictures that the model gets wrong. The 95 % intervals are clustered by sample."
     )
     return Section(
         "Can the score separate strange from familiar pictures?",

@@ -70,8 +70,8 @@ def strips(view: View) -> Section | None:
     if not shifts:
         return None
     lead = (
-        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at the last "
-        "severity before the failure and at the first that is wrong, with the prediction and its confidence."
+        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
+        "the last severity before the failure and at the first that is wrong, with the prediction and its confidence."
     )
     body = join([_picker(shifts), *(_pick(view, shift, drawn) for shift in shifts)])
     return Section("Which pictures fail first?", body, "Pictures", lead)
