@@ -66,9 +66,9 @@ def with_clean(table: Table) -> pl.LazyFrame:
     Curves then start from the clean pictures. Where a dataset has other samples for each shift, each curve starts from its own.
     """
     lazy = table.lazy()
-    dials = lazy.filter(SHIFTED).select("run_id", "sample_id", "shift", "family").unique()
+    shifts = lazy.filter(SHIFTED).select("run_id", "sample_id", "shift", "family").unique()
     clean = lazy.filter(pl.col("shift") == CLEAN).drop("shift", "family")
-    started = clean.join(dials, on=["run_id", "sample_id"], nulls_equal=True).with_columns(severity=pl.lit(0.0))
+    started = clean.join(shifts, on=["run_id", "sample_id"], nulls_equal=True).with_columns(severity=pl.lit(0.0))
     return pl.concat([lazy, started.select(lazy.collect_schema().names())])
 
 

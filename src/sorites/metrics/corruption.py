@@ -69,8 +69,8 @@ def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tup
 
 
 def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
-    moved = verdicts.filter(SHIFTED & (pl.col("severity") > 0))
-    return moved.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
+    shifted = verdicts.filter(SHIFTED & (pl.col("severity") > 0))
+    return shifted.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
 
 
 def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.DataFrame:

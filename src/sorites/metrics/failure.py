@@ -33,9 +33,9 @@ def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
 def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
     key = list(dict.fromkeys([*TRAJECTORY, *keep]))
     wrong_at = pl.when(pl.col("correct").not_()).then("severity")
-    moved = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
+    failures = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
     started = rows.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(lost=pl.col("correct").not_().any())
-    joined = moved.join(started, on=CLEAN_KEY, how="left", nulls_equal=True)
+    joined = failures.join(started, on=CLEAN_KEY, how="left", nulls_equal=True)
     return joined.with_columns(failure=pl.when("lost").then(0.0).otherwise("failure")).drop("lost")
 
 
@@ -90,13 +90,13 @@ def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: boo
     ``failure_point``.
     """
     points, grid, keys = _points(table, by, relative)
-    counts, stops = _collect(points, grid, keys)
+    counts, severities = _collect(points, grid, keys)
     fell = counts.filter(pl.col("failure").is_not_null())
     events = [
         fell.select(*keys, severity="failure", fell="count"),
         counts.select(*keys, severity="top", ended="count"),
         fell.select(*keys, severity="top", ended_fallen="count"),
-        stops,
+        severities,
     ]
     steps = pl.concat(events, how="diagonal").group_by(*keys, "severity").agg(pl.exclude(*keys, "severity").sum())
     ordered = steps.sort([*keys, "severity"])
@@ -119,8 +119,8 @@ def failure_histogram(table: Table, by: Sequence[str] = ("model", "shift"), rela
     holds the survivors. The shares of each group sum to 1.
     """
     points, grid, keys = _points(table, by, relative)
-    counts, stops = _collect(points, grid, keys)
-    edges = stops.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
+    counts, severities = _collect(points, grid, keys)
+    edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
     last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
     brackets = pl.concat([edges, last.select(edges.columns)])
     hits = brackets.join(counts, on=keys, nulls_equal=True).filter(_inside())
@@ -151,20 +151,20 @@ def _points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFra
     shifted = judged_rows(rows).filter(SHIFTED)
     grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
     if relative:
-        dials = judged_rows(rows, probes=True).filter(SHIFTED).group_by("shift").agg(dial=pl.col("severity").max())
-        points = _fraction(points, dials, "failure", "top")
-        grid = _fraction(grid, dials, "severity")
+        greatest = judged_rows(rows, probes=True).filter(SHIFTED).group_by("shift").agg(greatest=pl.col("severity").max())
+        points = _fraction(points, greatest, "failure", "top")
+        grid = _fraction(grid, greatest, "severity")
     return points, grid, keys
 
 
-def _fraction(frame: pl.LazyFrame, dials: pl.LazyFrame, *names: str) -> pl.LazyFrame:
-    joined = frame.join(dials, on="shift", how="left", nulls_equal=True)
-    return joined.with_columns([pl.col(name) / pl.col("dial") for name in names]).drop("dial")
+def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.LazyFrame:
+    joined = frame.join(greatest, on="shift", how="left", nulls_equal=True)
+    return joined.with_columns([pl.col(name) / pl.col("greatest") for name in names]).drop("greatest")
 
 
 def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
     """Return the trajectories counted by failure and top, and the severities from 0 up, in one pass."""
     counted = points.group_by(*keys, "failure", "top").agg(pl.len().cast(pl.Int64).alias("count"))
-    counts, stops = pl.collect_all([counted, grid.select(*keys, "severity").unique()], engine="streaming")
+    counts, severities = pl.collect_all([counted, grid.select(*keys, "severity").unique()], engine="streaming")
     ends = counts.group_by(keys).agg(severity=pl.concat_list(pl.lit(0.0), pl.col("top").max())).explode("severity")
-    return counts, pl.concat([stops, ends.select(stops.columns)]).unique()
+    return counts, pl.concat([severities, ends.select(severities.columns)]).unique()

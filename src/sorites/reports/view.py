@@ -62,7 +62,9 @@ class View:
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
         """Every shift but clean, in the order of the suites."""
-        named = [dial["name"] if isinstance(dial, Mapping) else dial for run in self.runs for dial in run.suite.get("shifts", ())]
+        named = [
+            shift["name"] if isinstance(shift, Mapping) else shift for run in self.runs for shift in run.suite.get("shifts", ())
+        ]
         return tuple(name for name in self._in_order("shift", named) if name != CLEAN)
 
     def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:

@@ -143,8 +143,8 @@ def row_sums(maps: Wide, power: int) -> Wide:
 
 def widen(bounds: Bounds, label: int, row: Wide) -> None:
     """Extend the range of a class so that it includes the row."""
-    held = bounds.get(label)
-    bounds[label] = np.stack([row, row]) if held is None else np.stack([np.minimum(held[0], row), np.maximum(held[1], row)])
+    range_ = bounds.get(label)
+    bounds[label] = np.stack([row, row]) if range_ is None else np.stack([np.minimum(range_[0], row), np.maximum(range_[1], row)])
 
 
 def stray(row: Wide, bounds: Wide) -> Wide:

@@ -16,7 +16,7 @@ def test_a_card_a_model_and_scorer_with_two_drawings(strange_run: RunView) -> No
     assert section.body.count("<svg") == 2 * 3 * 2
     assert section.body.count("<article") == 6
     assert re.findall(r"data-pick=\"(.*?)\"", section.body) == ["msp", "energy", "&lt;b&gt;knn&lt;/b&gt;"]
-    assert "untouched (90 pictures)" in section.body
+    assert "clean (90 pictures)" in section.body
     assert "shifted (270 pictures)" in section.body
 
 

@@ -28,8 +28,8 @@ def failure(view: View) -> Section | None:
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
     across = along(alive.filter(pl.col("shift") == shift)["severity"])
     curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
-    stops = {"type": "category", "tickfont": {"size": 11}}
-    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=stops)
+    categories = {"type": "category", "tickfont": {"size": 11}}
+    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=categories)
     bars.update_layout(barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8)
     for model in view.models:
         selected = (pl.col("model") == model) & (pl.col("shift") == shift)

@@ -13,7 +13,7 @@ from sorites.reports.view import View
 BINS, WIDE, TALL = 40, 400, 120
 """The number of bins, and the width and height of a drawing in its own units."""
 POOLS = {
-    "ID": ("untouched", "#0072b2"),
+    "ID": ("clean", "#0072b2"),
     "C-OOD": ("shifted", "#e69f00"),
     "S-OOD": ("unknown class", "#d55e00"),
     "familiar": ("right", "#009e73"),

@@ -122,7 +122,7 @@ def _frame(view: View, seen: pl.DataFrame) -> Html:
     wrong = [
         f"{m}: {view.class_name(row['run_id'], r['pred'])}" for m in view.models if (r := verdicts.get(m)) and not r["correct"]
     ]
-    said = "; ".join(wrong) if wrong else "all models right"
-    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {said}", decoding="async")
+    verdict = "; ".join(wrong) if wrong else "all models right"
+    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {verdict}", decoding="async")
     kind = "wrong" if wrong else "right"
-    return tag("figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), said), cls=kind)
+    return tag("figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), verdict), cls=kind)
