@@ -5,7 +5,7 @@ import pytest
 
 from sorites.errors import SoritesError
 from sorites.metrics import accuracy, failure_point, with_clean
-from sorites.metrics._rows import ask, judged
+from sorites.metrics._rows import judged_rows, select_rows
 
 
 @pytest.mark.parametrize(
@@ -14,14 +14,14 @@ from sorites.metrics._rows import ask, judged
 )
 def test_judged_rows_are_label_rows_with_a_verdict(passed_over: dict[str, Any], row: Any, frame: Any) -> None:
     kept, left = row("a", "blur", 1.0, True), row("b", "blur", 1.0, True) | passed_over
-    rows, _ = ask(frame([kept, left]), ())
-    assert judged(rows).collect()["sample_id"].to_list() == ["a"]
+    rows, _ = select_rows(frame([kept, left]), ())
+    assert judged_rows(rows).collect()["sample_id"].to_list() == ["a"]
 
 
 @pytest.mark.parametrize("kept", [{"probe": None}, {"valid": None}, {"valid": True}])
 def test_null_means_not_said(kept: dict[str, Any], row: Any, frame: Any) -> None:
-    rows, _ = ask(frame([row("a", "blur", 1.0, True) | kept]), ())
-    assert judged(rows).collect().height == 1
+    rows, _ = select_rows(frame([row("a", "blur", 1.0, True) | kept]), ())
+    assert judged_rows(rows).collect().height == 1
 
 
 def test_with_clean_starts_every_dial_and_only_dials(world: pl.DataFrame) -> None:

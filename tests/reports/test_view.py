@@ -28,13 +28,13 @@ def test_two_runs_of_one_source_are_as_one_run(run: RunView) -> None:
     whole = merge([run])
     halves = merge([part(run, "a", "jpeg", "defocus_disk"), part(run, "b", "gaussian_noise", "jpeg")])
     for metric in (metrics.accuracy, metrics.failure_point, metrics.accuracy_drop):
-        assert halves.ask(metric).equals(whole.ask(metric))
+        assert halves.compute(metric).equals(whole.compute(metric))
 
 
 def test_runs_of_other_sources_stay_apart(run: RunView) -> None:
     other = dataclasses.replace(run, info={**run.info, "suite": {**run.suite, "seed": 8}})
     bare = dataclasses.replace(run, info={}, table=run.table.with_columns(run_id=pl.lit("c")))
-    clean = merge([run, other, bare]).ask(metrics.accuracy, pl.col("shift") == CLEAN)
+    clean = merge([run, other, bare]).compute(metrics.accuracy, pl.col("shift") == CLEAN)
     assert clean["n"].to_list() == [180] * 3
 
 
@@ -51,10 +51,10 @@ def test_a_question_is_put_once(run: RunView) -> None:
         return pl.DataFrame()
 
     view = merge([run])
-    view.ask(metric)
-    view.ask(metric)
-    view.ask(metric, by=("model",))
-    view.ask(metric, pl.col("shift") == CLEAN)
+    view.compute(metric)
+    view.compute(metric)
+    view.compute(metric, by=("model",))
+    view.compute(metric, pl.col("shift") == CLEAN)
     assert asked == [(), ("model",), ()]
 
 
@@ -71,8 +71,8 @@ def test_the_first_run_that_can_make_a_picture_makes_it(run: RunView) -> None:
 
 def test_labels_in_words(run: RunView) -> None:
     view = merge([run])
-    assert [view.said("r1", 0), view.said("r1", 9), view.said("r1", None)] == ["tabby", "class 9", "nothing"]
-    assert merge([dataclasses.replace(run, labels=None)]).said("r1", 0) == "class 0"
+    assert [view.class_name("r1", 0), view.class_name("r1", 9), view.class_name("r1", None)] == ["tabby", "class 9", "nothing"]
+    assert merge([dataclasses.replace(run, labels=None)]).class_name("r1", 0) == "class 0"
 
 
 def test_units_come_from_the_dial() -> None:

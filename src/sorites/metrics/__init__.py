@@ -1,14 +1,18 @@
-"""Questions of the one table. A metric is a pure function ``(table, by)`` to a frame of by + value + n (+ low, high).
+"""Metrics turn the one table into numbers: pure functions ``(table, by)`` that return a frame of by + value + n (+ low, high).
 
-Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent.
+Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent. For metrics of your own the room exports
+``select_rows``, ``judged_rows``, ``wilson_interval``, ``normal_interval`` and ``answer_frame``.
+A metric reads the table alone: it loads no pictures and knows nothing of runs.
 """
 
-from sorites.metrics._rows import with_clean
+from sorites.metrics._intervals import normal_interval, wilson_interval
+from sorites.metrics._rows import answer_frame, judged_rows, select_rows, with_clean
 from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.agreement import rank_agreement
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, partition_accuracy
 from sorites.metrics.calibration import calibration_error, reliability
+from sorites.metrics.camera_settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
 from sorites.metrics.degrees import lens_degree, mean_degree
 from sorites.metrics.dial import dial_accuracy, dial_drop
@@ -20,13 +24,13 @@ from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
-from sorites.metrics.settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
-from sorites.metrics.strange_settings import strange_share
+from sorites.metrics.strange_attributes import strange_share
 from sorites.metrics.threshold import f1
 
 __all__ = [
     "accuracy",
     "accuracy_drop",
+    "answer_frame",
     "attribute_accuracy",
     "attribute_gap",
     "aupr_in",
@@ -47,6 +51,7 @@ __all__ = [
     "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
+    "judged_rows",
     "lens_accuracy",
     "lens_correlation",
     "lens_degree",
@@ -57,6 +62,7 @@ __all__ = [
     "mean_accuracy",
     "mean_degree",
     "mean_score",
+    "normal_interval",
     "on_the_line",
     "ood",
     "partial_correlation",
@@ -68,6 +74,7 @@ __all__ = [
     "risk_coverage",
     "score_accuracy",
     "score_histogram",
+    "select_rows",
     "sensitivity",
     "setting_accuracy",
     "setting_share",
@@ -75,6 +82,7 @@ __all__ = [
     "strange_share",
     "survival",
     "trajectories",
+    "wilson_interval",
     "with_clean",
     "with_lenses",
     "with_settings",

@@ -1,4 +1,4 @@
-"""95 % intervals of single numbers that polars has no expression for."""
+"""95 % intervals of single numbers, for estimates that are not polars expressions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Bounds = tuple[float | None, float | None]
 
 
 def share(value: float, n: float) -> Bounds:
-    """Wilson's interval of a share seen in ``n`` independent cases; none where ``n`` is 0."""
+    """Return Wilson's interval of a share observed in ``n`` independent cases, or None twice where ``n`` is 0."""
     if n <= 0:
         return None, None
     shrink = 1 + Z**2 / n
@@ -21,11 +21,11 @@ def share(value: float, n: float) -> Bounds:
 
 
 def area(value: float, familiar: float, strange: float, variance: float) -> Bounds:
-    """Newcombe's interval of an AUROC (Statistics in Medicine 2006, method 5), widened where the ``variance`` found is larger.
+    """Return Newcombe's interval of an AUROC (Statistics in Medicine 2006, method 5), widened where ``variance`` is larger.
 
-    The bounds are those areas that lie Z standard errors from ``value``, the error being that of the bound: Hanley and McNeil's
-    (1982) in shape, times ``variance`` over theirs at ``value`` where that is above 1. So the interval stays inside 0..1 and does
-    not collapse where every strange picture scores above every familiar one.
+    Each bound is the area that lies Z standard errors from ``value``, where the standard error is the one at that bound: Hanley
+    and McNeil's (1982), scaled by the ratio of ``variance`` to theirs at ``value`` where that ratio is above 1. So the interval
+    stays inside 0..1 and does not collapse where every strange picture scores above every familiar one.
     """
     theirs = _hanley_mcneil(value, familiar, strange)
     scale = max(variance / theirs, 1.0) if theirs > 0 and variance > 0 else 1.0
@@ -37,13 +37,14 @@ def area(value: float, familiar: float, strange: float, variance: float) -> Boun
 
 
 def _hanley_mcneil(value: float, familiar: float, strange: float) -> float:
+    """Return Hanley and McNeil's variance of an AUROC of ``value`` with these numbers of familiar and strange pictures."""
     more = (familiar + strange) / 2 - 1
     pairs = 1 + more * ((1 - value) / (2 - value) + value / (1 + value))
     return value * (1 - value) * pairs / (familiar * strange)
 
 
 def _edge(beyond: Callable[[float], float], inside: float, end: float) -> float:
-    """Where ``beyond`` turns positive on the way from ``inside`` to ``end``, by halving."""
+    """Find by bisection where ``beyond`` turns positive between ``inside`` and ``end``."""
     low, high = inside, end
     for _ in range(60):
         middle = (low + high) / 2

@@ -1,14 +1,14 @@
-"""Who is familiar and who is strange: frameworks as expressions on the ``ood`` rows of the table.
+"""A framework decides which pictures are familiar and which are strange: two expressions on the ``ood`` rows of the table.
 
-- ``semantic``: familiar shows a class the model knows; strange shows none (``known`` is false, or it has no label and its split
-  is "unknown"). Moved pictures of known classes stay familiar.
-- ``model-specific``: S+ and S-, familiar is what the model gets right, strange what it gets wrong (Averly and Chao, ICCV 2023).
-- ``combined``: the test of ImageNet-ES (supplement, Table 3): familiar is untouched and right; strange shows no known class
-  (S-OOD), or is moved and wrong (C-OOD). Asked by ``kind`` and ``group`` it gives the columns of that table.
-- ``graded``: IS-OOD: familiar is untouched and of a known class; strange is everything else that has both levels.
+- ``semantic``: a familiar picture shows a class the model knows; a strange one shows none (``known`` is false, or it has no
+  label and its split is "unknown"). Shifted pictures of known classes stay familiar.
+- ``model-specific``: familiar is what the model gets right (S+), strange what it gets wrong (S-) (Averly and Chao, ICCV 2023).
+- ``combined``: the test of ImageNet-ES (supplement, Table 3): familiar is clean and right; strange shows no known class
+  (S-OOD), or is shifted and wrong (C-OOD). Grouped by ``kind`` and ``group`` it gives the columns of that table.
+- ``graded``: the test of IS-OOD: familiar is clean and of a known class; strange is everything else that has both levels.
 
-Two columns can be grouped by here that the table holds in other words: ``kind`` (ID, S-OOD or C-OOD) and ``group``, the value of
-the attribute "group" (near, far).
+Metrics of scores can also be grouped by two columns that the table does not hold: ``kind`` (ID, S-OOD or C-OOD) and ``group``,
+the value of the attribute "group" (near, far).
 """
 
 from __future__ import annotations
@@ -21,36 +21,43 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._rows import ON_GRID, SAMPLE, ask
+from sorites.metrics._rows import ON_GRID, SAMPLE_KEY, select_rows
 from sorites.metrics._separation import Pair, Pool
 from sorites.table import Table
 
 UNTOUCHED = pl.col("shift") == CLEAN
-UNKNOWN = (pl.col("known").not_() | (pl.col("label").is_null() & (pl.col("split") == "unknown"))).fill_null(False)
-KNOWN = pl.col("known").fill_null(False) & ~UNKNOWN
+UNKNOWN_CLASS = (pl.col("known").not_() | (pl.col("label").is_null() & (pl.col("split") == "unknown"))).fill_null(False)
+KNOWN_CLASS = pl.col("known").fill_null(False) & ~UNKNOWN_CLASS
 RIGHT, WRONG = pl.col("correct").fill_null(False), pl.col("correct").not_().fill_null(False)
-GRADED = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
+HAS_LEVELS = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
 
 FRAMEWORKS = {
-    "semantic": (KNOWN, UNKNOWN),
+    "semantic": (KNOWN_CLASS, UNKNOWN_CLASS),
     "model-specific": (RIGHT, WRONG),
-    "combined": (RIGHT & UNTOUCHED, UNKNOWN | (WRONG & ~UNTOUCHED)),
-    "graded": (KNOWN & UNTOUCHED, GRADED & ~(KNOWN & UNTOUCHED)),
+    "combined": (RIGHT & UNTOUCHED, UNKNOWN_CLASS | (WRONG & ~UNTOUCHED)),
+    "graded": (KNOWN_CLASS & UNTOUCHED, HAS_LEVELS & ~(KNOWN_CLASS & UNTOUCHED)),
 }
-"""Name to (familiar, strange); a row that is neither is not asked."""
+"""The expressions (familiar, strange) by the name of the framework; a row that is neither is left out."""
 
-SOUND = pl.col("error").is_null() & pl.col("score").is_finite().fill_null(False)
-JUDGE = ("model", "scorer")
-HOW = frozenset({*JUDGE, "run_id", "seed", "family", "shift", "severity", "level", "params"})
-"""Columns that say how a picture was moved and judged, in which the two pools of a group agree. The rest say what it shows."""
+HAS_SCORE = pl.col("error").is_null() & pl.col("score").is_finite().fill_null(False)
+BY_SCORER = ("model", "scorer")
+CONDITIONS = frozenset({*BY_SCORER, "run_id", "seed", "family", "shift", "severity", "level", "params"})
+"""Columns that say how a picture was shifted and judged, in which the two pools of a group agree; the rest say what it shows."""
 
-ATTRS = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == "group").struct.field("value"))
-KIND = pl.when(UNKNOWN).then(pl.lit("S-OOD")).when(KNOWN & ~UNTOUCHED).then(pl.lit("C-OOD")).when(KNOWN).then(pl.lit("ID"))
+GROUP_VALUES = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == "group").struct.field("value"))
+KIND = (
+    pl.when(UNKNOWN_CLASS)
+    .then(pl.lit("S-OOD"))
+    .when(KNOWN_CLASS & ~UNTOUCHED)
+    .then(pl.lit("C-OOD"))
+    .when(KNOWN_CLASS)
+    .then(pl.lit("ID"))
+)
 
 
 @dataclass(frozen=True, eq=False)
 class Group:
-    """One group's two pools, either of which may be empty, and how many of its rows have no score."""
+    """The two pools of one group, either of which may be empty, and the number of its rows that have no score."""
 
     key: tuple[Any, ...]
     familiar: Pool
@@ -59,74 +66,83 @@ class Group:
 
     @property
     def pair(self) -> Pair | None:
+        """The two pools, or None where one of them is empty."""
         return Pair(self.familiar, self.strange) if len(self.familiar) and len(self.strange) else None
 
     @property
     def counts(self) -> dict[str, int]:
+        """The columns of an answer that count pictures."""
         familiar, strange = len(self.familiar), len(self.strange)
         return {"n": familiar + strange, "familiar": familiar, "strange": strange, "missing": self.missing}
 
 
-def scored(table: Table, by: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
-    """The ``ood`` rows on the grid, and what to group them by; scores of two models or scorers have no unit in common, so both
-    are added to ``by`` where they are left out. ``sample`` is a number that tells things photographed apart."""
+def scored_rows(table: Table, by: Sequence[str]) -> tuple[pl.LazyFrame, list[str]]:
+    """Return the ``ood`` rows without probes, and the columns to group them by.
+
+    Scores of two models or scorers have no unit in common, so both columns are added to ``by`` where they are left out.
+    The column ``sample`` is a number that differs between samples.
+    """
     wanted = [by] if isinstance(by, str) else list(by)
-    named = table.lazy().with_columns(kind=KIND, group=ATTRS.list.first())
-    rows, keys = ask(named, [*wanted, *JUDGE], output="ood")
-    return rows.filter(ON_GRID).with_columns(sample=pl.struct(SAMPLE).hash()), keys
+    named = table.lazy().with_columns(kind=KIND, group=GROUP_VALUES.list.first())
+    rows, keys = select_rows(named, [*wanted, *BY_SCORER], output="ood")
+    return rows.filter(ON_GRID).with_columns(sample=pl.struct(SAMPLE_KEY).hash()), keys
 
 
 def groups(table: Table, by: Sequence[str], framework: str, against: str = "same") -> tuple[list[str], Iterator[Group]]:
-    """The pools of each group of ``by``, one model and scorer at a time in memory.
+    """Return the group columns and the pools of each group, with one model and scorer at a time in memory.
 
-    ``against`` says which familiar pictures the strange ones of a group are held against: the ``same``, that were moved and
-    judged as they were; or the ``clean``, the untouched ones of the model, one pool for all groups.
+    ``against`` chooses the familiar pictures that the strange ones of a group are compared with: ``same`` takes those that were
+    shifted and judged in the same way; ``clean`` takes the clean ones of the model, one pool for all groups.
     """
-    rows, keys = scored(table, by)
+    rows, keys = scored_rows(table, by)
     familiar, strange = framework_named(framework)
     if against not in ("same", "clean"):
         raise SoritesError(f'against wants "same" or "clean", got {against!r}')
     if against == "clean":
         familiar = familiar & UNTOUCHED
     side = pl.when(strange).then(True).when(familiar).then(False)
-    slim = rows.select(*keys, "sample", score=pl.when(SOUND).then("score"), side=side).filter(
+    slim = rows.select(*keys, "sample", score=pl.when(HAS_SCORE).then("score"), side=side).filter(
         pl.col("side").is_not_null() | pl.col("score").is_null()
     )
     matched = _matched(keys, framework, against)
-    return keys, (group for rows_ in by_judge(slim) for group in _of_judge(rows_, keys, matched))
+    return keys, (group for part in by_model_and_scorer(slim) for group in _groups_of(part, keys, matched))
 
 
 def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
-    """Columns in which the two pools of a group agree. No familiar picture shows what a strange one does; right ones may."""
+    """Return the columns in which the two pools of a group agree.
+
+    No familiar picture shows what a strange one shows, so columns about content match only in the model-specific framework.
+    """
     if against == "clean" or framework in ("combined", "graded"):
-        return [key for key in keys if key in JUDGE]
-    return [key for key in keys if key in HOW or framework == "model-specific"]
+        return [key for key in keys if key in BY_SCORER]
+    return [key for key in keys if key in CONDITIONS or framework == "model-specific"]
 
 
 def framework_named(name: str) -> tuple[pl.Expr, pl.Expr]:
+    """Return the expressions (familiar, strange) of a framework; an unknown name is an error."""
     if name not in FRAMEWORKS:
         raise UnknownName("framework", name, FRAMEWORKS, f"One of {', '.join(FRAMEWORKS)}.")
     return FRAMEWORKS[name]
 
 
-def by_judge(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
-    """The rows of one model and scorer after the other."""
-    judges = rows.select(JUDGE).unique().sort(JUDGE).collect(engine="streaming")
+def by_model_and_scorer(rows: pl.LazyFrame) -> Iterator[pl.DataFrame]:
+    """Yield the rows of each model and scorer, one pair after the other."""
+    judges = rows.select(BY_SCORER).unique().sort(BY_SCORER).collect(engine="streaming")
     for model, scorer in judges.iter_rows():
-        mine = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("scorer").eq_missing(pl.lit(scorer, pl.String))
-        yield rows.filter(mine).collect(engine="streaming")
+        matching = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("scorer").eq_missing(pl.lit(scorer, pl.String))
+        yield rows.filter(matching).collect(engine="streaming")
 
 
-def _of_judge(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Iterator[Group]:
+def _groups_of(rows: pl.DataFrame, keys: list[str], matched: list[str]) -> Iterator[Group]:
     rows = rows.with_columns(pl.col("sample").rank("dense").cast(pl.Int64) - 1)
-    known = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
-    pools = {key: _pool(some) for key, some in known.group_by(matched)}
-    asked = rows if matched == keys else rows.filter(pl.col("side").fill_null(True))
+    familiar_rows = rows.filter(~pl.col("side") & pl.col("score").is_not_null())
+    pools = {key: _pool(group) for key, group in familiar_rows.group_by(matched)}
+    grouped = rows if matched == keys else rows.filter(pl.col("side").fill_null(True))
     places = [keys.index(key) for key in matched]
-    for key, some in asked.group_by(keys):
-        strange = some.filter(pl.col("side") & pl.col("score").is_not_null())
-        familiar = pools.get(tuple(key[place] for place in places), _pool(known.clear()))
-        yield Group(key, familiar, _pool(strange), int(some["score"].null_count()))
+    for key, group in grouped.group_by(keys):
+        strange = group.filter(pl.col("side") & pl.col("score").is_not_null())
+        familiar = pools.get(tuple(key[place] for place in places), _pool(familiar_rows.clear()))
+        yield Group(key, familiar, _pool(strange), int(group["score"].null_count()))
 
 
 def _pool(rows: pl.DataFrame) -> Pool:

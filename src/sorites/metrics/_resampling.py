@@ -1,4 +1,4 @@
-"""Percentile bootstrap of a gap between two ratios that share their images (Efron & Tibshirani 1993, chapter 13)."""
+"""The percentile bootstrap of a gap between two ratios that share their images (Efron & Tibshirani 1993, chapter 13)."""
 
 from __future__ import annotations
 
@@ -6,23 +6,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 SEED = 0
-"""Of every bootstrap, so that a number asked twice is the same."""
+"""Every bootstrap starts from this seed, so that the same question gets the same answer."""
 
 CELLS = 1 << 22
-"""Indices drawn at a time."""
+"""This many indices are drawn at a time."""
 
 
 def gap(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-    """``hits / rows`` of the common minus that of the uncommon; sums end in (common rows, hits, uncommon rows, hits)."""
+    """Return ``hits / rows`` of the common minus that of the uncommon.
+
+    The last axis of ``sums`` holds common rows, common hits, uncommon rows, uncommon hits.
+    """
     with np.errstate(divide="ignore", invalid="ignore"):
         found: NDArray[np.float64] = sums[..., 1] / sums[..., 0] - sums[..., 3] / sums[..., 2]
     return found
 
 
 def interval(images: NDArray[np.float64], resamples: int) -> tuple[float, float] | None:
-    """95 % interval of ``gap`` over images (N x 4), drawn with replacement; None where no draw has both kinds.
+    """Return the 95 % interval of ``gap`` over images (N x 4) drawn with replacement, or None where no draw has both kinds.
 
-    Images are put in an order of their own first, so that the rows' order does not matter.
+    Images are sorted first, so that the order of the rows does not matter.
     """
     if resamples < 1 or not len(images):
         return None

@@ -1,7 +1,7 @@
-"""How well scores tell strange from familiar: exact numbers of two pools, from two sorts and one merge.
+"""Exact measures of how well scores separate strange from familiar pictures, from two sorts and one merge.
 
-Larger is stranger. Ties get half credit in the AUROC; elsewhere a threshold flags all that score at least (strange is
-positive) or at most (familiar is positive) its value, so tied scores fall together. Nothing here knows of a table.
+A larger score is stranger. Ties get half credit in the AUROC; elsewhere a threshold flags every score at or above it (strange
+is positive) or at or below it (familiar is positive), so that tied scores stay together. Nothing here knows of a table.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ Counts = NDArray[np.int64]
 
 @dataclass(frozen=True, eq=False)
 class Pool:
-    """Scores in rising order; ``sample`` numbers the thing each picture shows, from 0 up, or is None where all differ."""
+    """Scores in rising order; ``sample`` numbers the sample of each picture, from 0 up, or is None where all differ."""
 
     scores: Floats
     sample: Counts | None = None
 
     @classmethod
     def of(cls, scores: Floats, sample: Counts | None = None) -> Pool:
+        """Make a pool of scores in any order; NaN is an error."""
         if np.isnan(scores).any():
             raise SoritesError(f"wanted scores that are numbers, got {int(np.isnan(scores).sum())} NaN among {len(scores)}")
         if sample is None:
@@ -39,31 +40,31 @@ class Pool:
 
     @functools.cached_property
     def samples(self) -> int:
-        """How many different things the pool shows: the n of an interval that trusts no sample twice."""
+        """The number of different samples in the pool, which is the n of an interval that counts no sample twice."""
         return len(self) if self.sample is None else int(np.count_nonzero(np.bincount(self.sample)))
 
     @functools.cached_property
     def firsts(self) -> Counts:
-        """For each score, how many of the pool lie strictly below it."""
+        """For each score, the number of scores of the pool strictly below it."""
         places = np.arange(len(self))
         return np.maximum.accumulate(np.where(np.diff(self.scores, prepend=np.nan) == 0, 0, places))
 
 
 @dataclass(frozen=True, eq=False)
 class Pair:
-    """Two pools, both with something in them."""
+    """Two pools that are both not empty."""
 
     familiar: Pool
     strange: Pool
 
     @functools.cached_property
     def below(self) -> Counts:
-        """For each strange score, how many familiar ones lie strictly below it."""
+        """For each strange score, the number of familiar scores strictly below it."""
         return np.searchsorted(self.familiar.scores, self.strange.scores, "left")
 
     @functools.cached_property
     def up_to(self) -> Counts:
-        """For each strange score, how many familiar ones lie below it or tie with it."""
+        """For each strange score, the number of familiar scores below it or tied with it."""
         familiar, strange = self.familiar.scores, self.strange.scores
         tied = familiar[np.minimum(self.below, len(familiar) - 1)] == strange
         found = self.below.copy()
@@ -72,32 +73,35 @@ class Pair:
 
     @functools.cached_property
     def flipped(self) -> Pair:
-        """The same question with familiar as the positive class: scores change sign, pools change places."""
+        """The pair with familiar as the positive class: scores change sign and the pools change places."""
         turned = (Pool(-p.scores[::-1], None if p.sample is None else p.sample[::-1]) for p in (self.strange, self.familiar))
         return Pair(*turned)
 
 
 def pair(familiar: Floats, strange: Floats) -> Pair:
-    """Two plain arrays of scores as a pair."""
+    """Make a pair of two plain arrays of scores."""
     if not len(familiar) or not len(strange):
         raise SoritesError(f"wanted familiar and strange scores, got {len(familiar)} and {len(strange)}")
     return Pair(Pool.of(np.asarray(familiar)), Pool.of(np.asarray(strange)))
 
 
 def auroc(two: Pair) -> float:
-    """The chance that a strange picture scores above a familiar one, a tie counted half (Mann and Whitney 1947)."""
+    """Return the chance that a strange picture scores above a familiar one, a tie counted half (Mann and Whitney 1947)."""
     wins = int(two.below.sum()) + int(two.up_to.sum())
     return wins / (2 * len(two.familiar) * len(two.strange))
 
 
 def average_precision(two: Pair) -> float:
-    """Precision at each strange picture's own score, averaged over them: the step area under the precision-recall curve."""
+    """Return the mean of the precision at each strange picture's score: the step area under the precision-recall curve."""
     flagged = len(two.strange) - two.strange.firsts
     return float(np.mean(flagged / (flagged + len(two.familiar) - two.below)))
 
 
 def trapezoid_precision(two: Pair) -> float:
-    """The precision-recall curve joined by straight lines, from precision 1 at recall 0: too kind, kept for parity."""
+    """Return the area under the precision-recall curve joined by straight lines, from precision 1 at recall 0.
+
+    This area is too large; it is kept for parity with tools that use it.
+    """
     many = np.unique(two.strange.scores, return_counts=True)[1]
     last = np.cumsum(many) - 1
     above = len(two.strange) - 1 - last
@@ -108,16 +112,21 @@ def trapezoid_precision(two: Pair) -> float:
 
 
 def false_alarms(two: Pair, caught: float = 0.95) -> tuple[float, float]:
-    """The share of familiar pictures flagged by the highest threshold that flags at least ``caught`` of the strange ones,
-    and that threshold."""
+    """Return the share of familiar pictures above the highest threshold that flags at least ``caught`` of the strange ones.
+
+    The second number is that threshold.
+    """
     needed = int(np.ceil(caught * len(two.strange) - 1e-9))
     place = len(two.strange) - needed
     return 1 - float(two.below[place]) / len(two.familiar), float(two.strange.scores[place])
 
 
 def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """For each strange score the share of familiar ones it beats, and for each familiar one the share of strange ones that
-    beat it (ties half): DeLong's structural components, whose means are both the AUROC."""
+    """Return DeLong's structural components, whose means are both the AUROC.
+
+    They are, for each strange score, the share of familiar scores below it, and for each familiar score the share of strange
+    scores above it (ties count half).
+    """
     many, size = len(two.strange), len(two.familiar)
     strictly = np.cumsum(np.bincount(two.up_to, minlength=size + 1))[:size]
     at_most = np.cumsum(np.bincount(two.below, minlength=size + 1))[:size]
@@ -125,9 +134,9 @@ def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
 
 
 def auroc_variance(two: Pair) -> float:
-    """DeLong's variance (Biometrics 1988) with the pictures of one sample taken together (Obuchowski, Biometrics 1997).
+    """Return DeLong's variance of the AUROC (Biometrics 1988), clustered by sample (Obuchowski, Biometrics 1997).
 
-    NaN where a pool shows fewer than two samples.
+    It is NaN where a pool has fewer than two samples.
     """
     shown = (two.strange.samples, two.familiar.samples)
     if min(shown) < 2:
@@ -139,7 +148,7 @@ def auroc_variance(two: Pair) -> float:
     ids = (two.strange.sample, two.familiar.sample)
     size = max(int(who.max()) for who in ids) + 1
     sums = [np.bincount(who, part, size) for who, part in zip(ids, parts, strict=True)]
-    own = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(shown, sums, strict=True))
+    within = sum(n / (n - 1) * float(np.sum(total * total)) for n, total in zip(shown, sums, strict=True))
     both = np.count_nonzero(np.bincount(ids[0], minlength=size) * np.bincount(ids[1], minlength=size))
     shared = 2 * both / (both - 1) * float(np.sum(sums[0] * sums[1])) if both > 1 else 0.0
-    return max(own + shared, 0.0)
+    return max(within + shared, 0.0)

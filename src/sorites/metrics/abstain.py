@@ -17,8 +17,8 @@ from sorites.core import add_metric
 from sorites.errors import SoritesError
 from sorites.metrics import _bounds as bounds
 from sorites.metrics._intervals import Z
-from sorites.metrics._pools import JUDGE, SOUND, by_judge, scored
-from sorites.metrics._rows import answer
+from sorites.metrics._pools import BY_SCORER, HAS_SCORE, by_model_and_scorer, scored_rows
+from sorites.metrics._rows import answer_frame
 from sorites.metrics.ood import key_types
 from sorites.table import Table
 
@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Answers:
-    """The judged pictures of a group, least strange first; ``wrong`` is 0 or 1, ``block`` numbers the ties from 0 up."""
+    """The judged pictures of a group, least strange first; ``wrong`` is 0 or 1, ``block`` numbers groups of ties from 0 up."""
 
     key: tuple[Any, ...]
     wrong: Floats
@@ -38,46 +38,47 @@ class Answers:
         return len(self.wrong)
 
     def over_ties(self, values: Floats) -> Floats:
-        """Each value replaced by the mean of those it ties with."""
+        """Replace each value by the mean of the values whose scores tie with it."""
         return (np.bincount(self.block, values) / np.bincount(self.block))[self.block]
 
     @property
     def risk(self) -> Floats:
-        """At place k the share wrong among the k + 1 least strange."""
+        """The share wrong among the k + 1 least strange pictures, at place k."""
         return np.cumsum(self.over_ties(self.wrong)) / np.arange(1, len(self) + 1)
 
 
 @add_metric
-def aurc(table: Table, by: Sequence[str] = JUDGE) -> pl.DataFrame:
+def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     """Area under the risk-coverage curve: the risk averaged over all coverages (Geifman and El-Yaniv, NeurIPS 2017); 0 is best.
 
-    ``risk`` is that of answering everything, which a blind score gets too; ``best`` the area of a score that puts every mistake
-    last. The interval is from the influence of each sample; null where all are right or all are wrong.
+    ``risk`` is the risk of answering everything, which is also the area that a random score gets; ``best`` is the area of a score
+    that puts every mistake last. The interval comes from the influence of each sample; it is null where all answers are right or
+    all are wrong.
     """
     keys, found = _answers(table, by)
     lines = [_area(keys, group) for group in found]
     numbers = dict.fromkeys(("value", "low", "high", "risk", "best"), pl.Float64())
-    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
-    return answer(made, keys, "value", "n", "low", "high", "risk", "best")
+    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    return answer_frame(frame, keys, "value", "n", "low", "high", "risk", "best")
 
 
 @add_metric
-def risk_coverage(table: Table, by: Sequence[str] = JUDGE, points: int = 50) -> pl.DataFrame:
-    """Risk at each of ``points`` equal steps of ``coverage``; ``n`` is how many were answered; Wilson interval over samples."""
+def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50) -> pl.DataFrame:
+    """Risk at each of ``points`` equal steps of ``coverage``; ``n`` counts answered pictures; Wilson interval over samples."""
     if points < 1:
         raise SoritesError(f"points is a number of steps from 1 up, got {points}")
     keys, found = _answers(table, by)
     lines = [line for group in found for line in _curve(keys, group, points)]
     numbers = dict.fromkeys(("coverage", "value", "low", "high"), pl.Float64())
-    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
-    return answer(made, keys, "value", "n", "low", "high", then=["coverage"])
+    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    return answer_frame(frame, keys, "value", "n", "low", "high", then=["coverage"])
 
 
 def _answers(table: Table, by: Sequence[str]) -> tuple[list[str], Iterator[Answers]]:
-    rows, keys = scored(table, by)
-    held = rows.filter(SOUND & pl.col("correct").is_not_null()).select(*keys, "score", "correct", "sample")
-    parts = (part for mine in by_judge(held) for part in mine.sort("score", "sample").group_by(keys, maintain_order=True))
-    return keys, (_ranked(key, some) for key, some in parts)
+    rows, keys = scored_rows(table, by)
+    usable = rows.filter(HAS_SCORE & pl.col("correct").is_not_null()).select(*keys, "score", "correct", "sample")
+    ordered = (part.sort("score", "sample") for part in by_model_and_scorer(usable))
+    return keys, (_ranked(key, rows) for part in ordered for key, rows in part.group_by(keys, maintain_order=True))
 
 
 def _ranked(key: tuple[Any, ...], rows: pl.DataFrame) -> Answers:
@@ -90,12 +91,12 @@ def _area(keys: Sequence[str], group: Answers) -> dict[str, object]:
     value, overall = float(group.risk.mean()), float(group.wrong.mean())
     best = np.cumsum(np.sort(group.wrong)) / np.arange(1, len(group) + 1)
     low, high = _bounds(group, value) if 0 < overall < 1 else (None, None)
-    told = {"value": value, "n": len(group), "low": low, "high": high, "risk": overall, "best": float(best.mean())}
-    return {**dict(zip(keys, group.key, strict=True)), **told}
+    numbers = {"value": value, "n": len(group), "low": low, "high": high, "risk": overall, "best": float(best.mean())}
+    return {**dict(zip(keys, group.key, strict=True)), **numbers}
 
 
 def _bounds(group: Answers, value: float) -> bounds.Bounds:
-    """From the influence of each sample, which is the sum of its pictures'."""
+    """Return the interval from the influence of each sample, which is the sum of the influences of its pictures."""
     names, codes = np.unique(group.sample, return_inverse=True)
     if len(names) < 2:
         return None, None
@@ -105,7 +106,10 @@ def _bounds(group: Answers, value: float) -> bounds.Bounds:
 
 
 def _influence(group: Answers) -> Floats:
-    """The area is E[wrong * -log F(score)]: a picture adds its own term, and moves F at all as strange or stranger."""
+    """Return the influence of each picture on the area.
+
+    The area is E[wrong * -log F(score)]: a picture adds its own term, and it moves F for all pictures as strange or stranger.
+    """
     n = len(group)
     later = np.cumsum((1 / np.arange(1, n + 1))[::-1])[::-1]
     upto = np.cumsum(np.bincount(group.block))
@@ -121,5 +125,5 @@ def _curve(keys: Sequence[str], group: Answers, points: int) -> Iterator[dict[st
         many = max(round(len(group) * step / points), 1)
         value = float(risk[many - 1])
         low, high = bounds.share(value, many * apart)
-        told = {"coverage": step / points, "value": value, "n": many, "low": low, "high": high}
-        yield {**dict(zip(keys, group.key, strict=True)), **told}
+        numbers = {"coverage": step / points, "value": value, "n": many, "low": low, "high": high}
+        yield {**dict(zip(keys, group.key, strict=True)), **numbers}

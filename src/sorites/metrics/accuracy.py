@@ -1,8 +1,8 @@
-"""How often a model is right, and how much of that a shift takes away.
+"""Accuracy: how often a model is right, and how much of that a shift takes away.
 
 The sample is the unit wherever several of its pictures are pooled: its verdicts are averaged over the settings of each shift,
 then over shifts, and only then over samples. Every shift counts the same however many settings it has, and the interval
-does not take the pictures of one sample for independent witnesses.
+does not treat the pictures of one sample as independent.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
-from sorites.metrics._intervals import clustered_wilson, normal, wilson
-from sorites.metrics._rows import ON_GRID, SAMPLE, START, answer, ask, in_turn, judged
+from sorites.metrics._intervals import clustered_wilson_interval, normal_interval, wilson_interval
+from sorites.metrics._rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, answer_frame, judged_rows, model_by_model, select_rows
 from sorites.table import Table
 
 
@@ -21,10 +21,10 @@ from sorites.table import Table
 def accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
     """Share of judged rows that are right; Wilson interval; ``missing`` counts the rows that have an error instead.
 
-    A group with nothing but errors has a null value. The interval takes rows as independent: where ``by`` pools
-    several settings of one sample it is too narrow, and ``mean_accuracy`` is the one to ask.
+    A group with nothing but errors has a null value. The interval treats rows as independent: where ``by`` pools
+    several settings of one sample it is too narrow, and ``mean_accuracy`` is the metric to use.
     """
-    rows, keys = ask(table, by)
+    rows, keys = select_rows(table, by)
     sound = pl.col("error").is_null()
     counts = (
         rows.filter(ON_GRID)
@@ -38,49 +38,52 @@ def accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -
     shares = counts.filter(pl.col("n") + pl.col("missing") > 0).with_columns(
         value=pl.when(pl.col("n") > 0).then(pl.col("right") / pl.col("n"))
     )
-    return answer(shares.with_columns(**wilson(pl.col("value"), pl.col("n"))), keys, "value", "n", "low", "high", "missing")
+    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(bounded, keys, "value", "n", "low", "high", "missing")
 
 
 @add_metric
 def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Mean over shifts of the mean over settings, clean left out; ``n`` counts samples.
+    """Mean accuracy over the settings of each shift, then over shifts and samples, without clean pictures; ``n`` counts samples.
 
-    Wilson interval with the effective number of verdicts. A sample that misses a setting or a shift is averaged over the rest.
+    The interval is Wilson's with the effective number of verdicts. A sample that lacks a setting or a shift is averaged over
+    the rest.
     """
-    rows, keys = ask(table, by)
-    shifted = judged(rows).filter(pl.col("shift") != CLEAN)
+    rows, keys = select_rows(table, by)
+    shifted = judged_rows(rows).filter(pl.col("shift") != CLEAN)
     sums = _over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
     value, n = pl.col("value"), pl.col("n")
     spread = pl.col("value_squared") - value**2
-    return answer(sums.with_columns(**clustered_wilson(value, spread, n, pl.col("rows"))), keys, "value", "n", "low", "high")
+    bounded = sums.with_columns(**clustered_wilson_interval(value, spread, n, pl.col("rows")))
+    return answer_frame(bounded, keys, "value", "n", "low", "high")
 
 
 @add_metric
 def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
-    """Clean accuracy minus shifted accuracy of the same samples, as a fraction; ``clean`` and ``shifted`` are the two.
+    """Clean accuracy minus shifted accuracy of the same samples, as a fraction; ``clean`` and ``shifted`` hold the two.
 
-    Paired: a picture counts where the clean picture of its sample was judged too, by the same model in the same run.
+    The comparison is paired: a picture counts only where its sample's clean picture was judged too, by the same model and run.
     ``n`` counts samples. The interval comes from the samples' differences, with half a pair added to each of the four
     ways two verdicts can fall (Agresti & Min 2005), so that it does not collapse where no verdict changed.
     """
-    rows, keys = ask(table, by)
-    verdicts = judged(rows)
-    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(START).agg(clean=pl.col("correct").mean())
-    shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=START, nulls_equal=True)
+    rows, keys = select_rows(table, by)
+    verdicts = judged_rows(rows)
+    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(clean=pl.col("correct").mean())
+    shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=CLEAN_KEY, nulls_equal=True)
     right = pl.col("correct").cast(pl.Float64)
     parts = {"value": pl.col("clean") - right, "clean": pl.col("clean"), "shifted": right}
-    sums = in_turn(shifted, keys, lambda rows: _over_samples(rows, keys, **parts))
+    sums = model_by_model(shifted, keys, lambda rows: _over_samples(rows, keys, **parts))
     n, value = pl.col("n"), pl.col("value")
     middle = value * n / (n + 2)
     variance = ((pl.col("value_squared") * n + 1) / (n + 2) - middle**2) / (n + 2)
-    bounds = {name: bound.clip(-1, 1) for name, bound in normal(middle, variance).items()}
-    return answer(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
+    bounds = {name: bound.clip(-1, 1) for name, bound in normal_interval(middle, variance).items()}
+    return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
 
 
 def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
-    """Means of ``parts`` over settings, then shifts, then samples; with the mean square of ``value``, ``n`` and ``rows``."""
+    """Average ``parts`` over settings, then shifts, then samples; add the mean square of ``value``, ``n`` and ``rows``."""
     names = list(parts)
-    of_sample = list(dict.fromkeys([*keys, *SAMPLE]))
+    of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))
     of_shift = list(dict.fromkeys([*of_sample, "shift"]))
     means = rows.group_by(of_shift).agg(rows=pl.len(), **{name: part.mean() for name, part in parts.items()})
     if "shift" not in keys:

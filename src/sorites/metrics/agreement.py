@@ -1,4 +1,4 @@
-"""Do two shifts put the models in the same order?"""
+"""Agreement of rankings: do two shifts put the models in the same order?"""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import UnknownName
-from sorites.metrics._rows import answer
+from sorites.metrics._rows import answer_frame
 from sorites.metrics.accuracy import mean_accuracy
 from sorites.table import Table
 
@@ -20,19 +20,19 @@ from sorites.table import Table
 def rank_agreement(table: Table, by: Sequence[str] = ("shift",), exclude: Sequence[str] = ()) -> pl.DataFrame:
     """Kendall's tau-b between the orders of the models under ``shift`` and under ``other``; ``p`` against no relation.
 
-    A model's accuracy under a shift is its mean over settings; ``clean`` stands among the shifts, as the baseline order. ``n``
-    counts the models that both shifts judged, those named in ``exclude`` left out. The interval is Bonett & Wright's (2000) on
-    Fisher's scale, null below five models; tau and p are null below two models or where one order is a single tie. Further
-    columns in ``by`` are held apart.
+    A model's accuracy under a shift is its mean over settings; ``clean`` counts as a shift and gives the baseline order.
+    ``n`` counts the models that were judged under both shifts, without those named in ``exclude``. The interval is Bonett &
+    Wright's (2000) on Fisher's scale, null below five models; tau and p are null below two models or where all models tie in one
+    order. Further columns in ``by`` make separate groups.
     """
     means = _means(table, [key for key in ([by] if isinstance(by, str) else by) if key != "shift"], exclude)
-    apart = [name for name in means.columns if name not in ("model", "shift", "value")]
+    group_columns = [name for name in means.columns if name not in ("model", "shift", "value")]
     rows = []
-    for group in means.partition_by(apart, maintain_order=True) if apart else [means]:
-        held = group.select(apart).row(0, named=True) if apart else {}
-        rows += [{**held, **pair} for pair in _pairs(group)]
-    schema = pl.Schema({**{name: means.schema[name] for name in apart}, **_PAIR})
-    return answer(pl.DataFrame(rows, schema=schema), [*apart, "shift", "other"], "value", "n", "low", "high", "p")
+    for group in means.partition_by(group_columns, maintain_order=True) if group_columns else [means]:
+        group_key = group.select(group_columns).row(0, named=True) if group_columns else {}
+        rows += [{**group_key, **pair} for pair in _pairs(group)]
+    schema = pl.Schema({**{name: means.schema[name] for name in group_columns}, **_PAIR})
+    return answer_frame(pl.DataFrame(rows, schema=schema), [*group_columns, "shift", "other"], "value", "n", "low", "high", "p")
 
 
 _PAIR: dict[str, pl.DataType | type[pl.DataType]] = {
@@ -46,7 +46,7 @@ _PAIR: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 
 
-def _means(table: Table, apart: list[str], exclude: Sequence[str]) -> pl.DataFrame:
+def _means(table: Table, group_columns: list[str], exclude: Sequence[str]) -> pl.DataFrame:
     left_out = [exclude] if isinstance(exclude, str) else list(exclude)
     models = table.lazy().select(pl.col("model").unique()).collect(engine="streaming")["model"].to_list()
     for name in left_out:
@@ -55,12 +55,12 @@ def _means(table: Table, apart: list[str], exclude: Sequence[str]) -> pl.DataFra
     kept = table.lazy().filter(pl.col("model").is_in(left_out).not_())
     as_shift = kept.filter(pl.col("shift") == CLEAN).with_columns(shift=pl.lit("clean pictures"))
     both = pl.concat([kept.filter(pl.col("shift") != CLEAN), as_shift])
-    means = mean_accuracy(both, by=["model", "shift", *apart]).select("model", "shift", *apart, "value")
+    means = mean_accuracy(both, by=["model", "shift", *group_columns]).select("model", "shift", *group_columns, "value")
     return means.with_columns(pl.col("shift").replace("clean pictures", CLEAN))
 
 
 def _pairs(group: pl.DataFrame) -> list[dict[str, object]]:
-    """Every shift with every later one and itself, both ways round."""
+    """Return tau for every shift with itself and with every other one, in both directions."""
     if not group.height:
         return []
     wide = group.pivot(on="shift", index="model", values="value")

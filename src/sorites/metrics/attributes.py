@@ -1,8 +1,8 @@
-"""Common and uncommon settings: accuracy by how many are uncommon, the gap each kind makes, and class x attribute tables.
+"""Common and uncommon attributes: accuracy by how many are uncommon, the gap of each kind, and class x attribute tables.
 
-Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and appendix C. A kind (time, weather, location) is a key of ``attrs`` that says
-of some value whether it is ``common``; a value of which nobody says so ("none") is left out. The class is the attribute
-``class``, or the label's number where a source has none.
+Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and appendix C. A kind (time, weather, location) is a key of ``attrs`` for which
+at least one value is marked as ``common`` or not; a value without that mark ("none") is left out. The class is the attribute
+``class``, or the number of the label where a source has no such attribute.
 """
 
 from __future__ import annotations
@@ -14,69 +14,69 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics._intervals import wilson
+from sorites.metrics._intervals import wilson_interval
 from sorites.metrics._resampling import gap, interval
-from sorites.metrics._rows import answer, ask, judged
+from sorites.metrics._rows import answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
 CLASS = "class"
 ANY = "any"
-"""The kind of a gap between images with nothing uncommon and all others."""
+"""The kind that compares images with nothing uncommon with all others."""
 
-_OF = ("(row)", "(class)", "correct")
+_IMAGE = ("(row)", "(class)", "correct")
 
 
 @add_metric
 def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """Accuracy by how many kinds are uncommon: ``uncommon`` 0, 1, 2, ... and in it by ``kinds``, null for all of that number.
+    """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds`` they are; Wilson interval.
 
-    An image counts once for each kind, uncommon if any of its values is. ``top=5`` takes an image as right if any of the five
-    likeliest labels is. Wilson interval.
+    ``kinds`` is null for all images with that number. An image counts once per kind, and the kind is uncommon if any of its
+    values is. ``top=5`` counts an image as right if any of the five likeliest labels is.
     """
-    rows, keys = ask(table, by)
+    rows, keys = select_rows(table, by)
     marked = _marked(rows, keys, top)
     kinds = pl.col("key").filter(~pl.col("common")).unique().sort().str.join("+")
-    images = marked.group_by(*keys, *_OF).agg(
+    images = marked.group_by(*keys, *_IMAGE).agg(
         kinds=kinds, uncommon=pl.col("key").filter(~pl.col("common")).n_unique().cast(pl.Int64)
     )
     whole = images.with_columns(kinds=pl.lit(None, pl.String))
     both = pl.concat([whole, images.filter(pl.col("uncommon") > 0)])
     shares = both.group_by(*keys, "uncommon", "kinds").agg(value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64))
-    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
-    return answer(counted, keys, "value", "n", "low", "high", then=("uncommon", "kinds"))
+    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(counted, keys, "value", "n", "low", "high", then=("uncommon", "kinds"))
 
 
 @add_metric
 def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """The class x attribute table: accuracy by ``kind``, ``attribute`` and ``class`` (null: all classes); Wilson interval.
+    """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes), the class x attribute table; Wilson interval.
 
-    An image with several values of a kind counts once for each of them. ``common`` is null for all classes.
+    An image with several values of a kind counts once for each of them. ``common`` is null in the rows of all classes.
     """
-    rows, keys = ask(table, by)
-    cells = _marked(rows, keys, top).filter("said").rename({"(class)": "class", "key": "kind", "value": "attribute"})
+    rows, keys = select_rows(table, by)
+    cells = _marked(rows, keys, top).filter("stated").rename({"(class)": "class", "key": "kind", "value": "attribute"})
     whole = cells.with_columns(pl.lit(None, pl.String).alias("class"), pl.lit(None, pl.Boolean).alias("common"))
     both = pl.concat([whole, cells])
     then = ("kind", "attribute", "class")
     shares = both.group_by(*keys, *then).agg(
         value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
     )
-    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
-    return answer(counted, keys, "value", "n", "low", "high", "common", then=then)
+    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)
 
 
 @add_metric
 def attribute_gap(
     table: Table, by: Sequence[str] = ("model",), pool: str = "images", top: int = 1, resamples: int = 1000
 ) -> pl.DataFrame:
-    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind`` and ``class`` (null: all).
+    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind`` and ``class`` (null for all).
 
-    ``pool="images"`` counts an image once a kind; ``"cells"``, as the published tables do, once for each of its values. The kind
-    ``any`` sets images with nothing uncommon against all others. Null where one side is empty. ``n`` counts images; the interval
-    is a percentile bootstrap over them.
+    ``pool="images"`` counts an image once per kind; ``"cells"``, as the published tables do, once for each of its values. The
+    kind ``any`` compares images with nothing uncommon with all others. The value is null where one side is empty. ``n`` counts
+    images; the interval is a percentile bootstrap over them.
     """
     if pool not in ("images", "cells"):
         raise SoritesError(f"attribute_gap: pool is images or cells, got {pool!r}")
-    rows, keys = ask(table, by)
+    rows, keys = select_rows(table, by)
     images = _sides(_marked(rows, keys, top), keys, pool).collect(engine="streaming")
     both = pl.concat([images.with_columns(pl.lit(None, pl.String).alias("class")), images])
     found = [
@@ -90,7 +90,7 @@ def attribute_gap(
         **dict.fromkeys(_COUNTS, pl.Int64),
     }
     columns = ("value", "n", "low", "high", "common", "uncommon", "n_common", "n_uncommon")
-    return answer(pl.DataFrame(found, schema=schema), keys, *columns, then=("kind", "class"))
+    return answer_frame(pl.DataFrame(found, schema=schema), keys, *columns, then=("kind", "class"))
 
 
 _COUNTS = ("n", "n_common", "n_uncommon")
@@ -109,11 +109,11 @@ def _gap(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
 
 
 def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame:
-    """One row an image and kind: how many of its values are common and uncommon, and how many of those it got right."""
-    said = marked.filter("said").rename({"(class)": "class"})
+    """Return one row per image and kind: how many of its values are common and uncommon, and how many of each were right."""
+    stated = marked.filter("stated").rename({"(class)": "class"})
     counts = {"rows_common": pl.col("common").sum(), "rows_uncommon": pl.col("common").not_().sum()}
     of = [*keys, "(row)", "class", "correct"]
-    kinds = said.group_by(*of, kind="key").agg(**counts)
+    kinds = stated.group_by(*of, kind="key").agg(**counts)
     anything = marked.rename({"(class)": "class"}).group_by(of).agg(**counts).with_columns(kind=pl.lit(ANY))
     once = pl.concat([kinds, anything.select(kinds.collect_schema().names())])
     rare = pl.col("rows_uncommon") > 0
@@ -124,15 +124,18 @@ def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame
 
 
 def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
-    """A row for each image and value of its kinds: key, value, ``common``, and ``said``, false where nobody says ("none")."""
+    """Return one row per image and value of its kinds: key, value, ``common`` and ``stated``.
+
+    ``stated`` is false where the source does not say whether the value is common ("none").
+    """
     if top not in (1, 5):
         raise SoritesError(f"top is 1 or 5: the table keeps the five likeliest labels; got {top}")
-    images = judged(rows).with_row_index("(row)")
+    images = judged_rows(rows).with_row_index("(row)")
     right = pl.col("correct") if top == 1 else pl.col("top5").list.set_intersection("accept").list.len() > 0
-    told = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
-    named = pl.coalesce(told.struct.field("value"), pl.col("label").cast(pl.String)).alias("(class)")
+    class_attribute = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
+    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias("(class)")
     long = images.select(*keys, "(row)", named, "attrs", correct=right).explode("attrs").unnest("attrs")
     kinds = long.filter(pl.col("common").is_not_null()).select(pl.col("key").unique())
     return long.join(kinds, on="key", how="semi").with_columns(
-        said=pl.col("common").is_not_null(), common=pl.col("common").fill_null(True)
+        stated=pl.col("common").is_not_null(), common=pl.col("common").fill_null(True)
     )

@@ -1,8 +1,8 @@
-"""Errors in units of a reference model's (Hendrycks & Dietterich, ICLR 2019, section 4).
+"""Corruption errors: a model's error relative to a reference model's (Hendrycks & Dietterich, ICLR 2019, section 4).
 
-CE of a shift is the model's error summed over severities, divided by the reference's same sum; mCE, asked by leaving the
-shift out of ``by``, is the mean of CE over shifts. Relative CE sums the rise over the clean error instead. 1 is as bad as the
-reference.
+The CE of a shift is the model's error summed over severities, divided by the same sum of the reference model. mCE is the mean of
+CE over shifts; leave the shift out of ``by`` to get it. Relative CE sums the rise over the clean error instead. A value of 1 is
+as bad as the reference.
 """
 
 from __future__ import annotations
@@ -13,40 +13,50 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._intervals import normal
-from sorites.metrics._rows import OF_AN_IMAGE, SAMPLE, SHIFTED, START, answer, ask, in_turn, judged
+from sorites.metrics._intervals import normal_interval
+from sorites.metrics._rows import (
+    CLEAN_KEY,
+    IMAGE_COLUMNS,
+    SAMPLE_KEY,
+    SHIFTED,
+    answer_frame,
+    judged_rows,
+    model_by_model,
+    select_rows,
+)
 from sorites.table import Table
 
 ROUNDING = 1e-12
-"""A sum of errors below this is 0 but for the order of additions."""
+"""A sum of errors below this counts as 0, since the order of additions alone can make it that large."""
 
 
 @add_metric
 def corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), reference: str | None = None) -> pl.DataFrame:
-    """Sum over severities of the error, over the same sum of the named reference model.
+    """Error summed over severities, divided by the same sum of the named ``reference`` model.
 
-    Only pictures that both models were judged on count. ``n`` counts samples; the interval linearises the ratio, sample by
-    sample. Null where the reference makes no error at all.
+    Only pictures that both models were judged on count. ``n`` counts samples; the interval linearises the ratio sample by
+    sample. The value is null where the reference makes no error at all.
     """
-    rows, keys = _ask(table, by, reference)
-    return _ratio(_errors(judged(rows)), keys, reference)
+    rows, keys = _checked_rows(table, by, reference)
+    return _ratio(_errors(judged_rows(rows)), keys, reference)
 
 
 @add_metric
 def relative_corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), reference: str | None = None) -> pl.DataFrame:
-    """Sum over severities of the rise of the error over clean, over the same sum of the named reference model.
+    """Rise of the error over the clean error, summed over severities, divided by the same sum of the ``reference`` model.
 
-    As ``corruption_error``, on the samples whose clean picture was judged too.
+    It is computed as ``corruption_error`` is, on the samples whose clean picture was judged too.
     """
-    rows, keys = _ask(table, by, reference)
-    verdicts = judged(rows)
-    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(START).agg(clean=1 - pl.col("correct").mean())
-    risen = _errors(verdicts).join(clean, on=START, nulls_equal=True).with_columns(pl.col("wrong") - pl.col("clean"))
+    rows, keys = _checked_rows(table, by, reference)
+    verdicts = judged_rows(rows)
+    clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(clean=1 - pl.col("correct").mean())
+    risen = _errors(verdicts).join(clean, on=CLEAN_KEY, nulls_equal=True).with_columns(pl.col("wrong") - pl.col("clean"))
     return _ratio(risen, keys, reference)
 
 
-def _ask(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
-    rows, keys = ask(table, by, OF_AN_IMAGE)
+def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
+    """Return the rows and the group columns; a missing or unknown reference is an error."""
+    rows, keys = select_rows(table, by, IMAGE_COLUMNS)
     if "model" not in keys:
         raise SoritesError(f"a model's error is measured against a reference: by needs model, got {', '.join(by) or 'nothing'}")
     models = rows.select(pl.col("model").unique().sort()).collect(engine="streaming")["model"].to_list()
@@ -59,25 +69,25 @@ def _ask(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.Laz
 
 
 def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
-    moved = verdicts.filter(SHIFTED & (pl.col("severity") > 0))
-    return moved.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
+    shifted = verdicts.filter(SHIFTED & (pl.col("severity") > 0))
+    return shifted.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
 
 
 def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.DataFrame:
     pairs = _paired(errors, reference)
-    parts = _linearised(in_turn(pairs, keys, lambda some: _by_sample(some, keys)), keys)
+    parts = _linearised(model_by_model(pairs, keys, lambda some: _by_sample(some, keys)), keys)
     ratios = parts.group_by(_with(keys, "shift")).agg(pl.col("ratio").first())
     means = ratios.group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
-    samples = parts.group_by(_with(keys, *SAMPLE)).agg(pl.col("part").sum())
+    samples = parts.group_by(_with(keys, *SAMPLE_KEY)).agg(pl.col("part").sum())
     sums = samples.group_by(keys).agg(n=pl.len().cast(pl.Int64), square=(pl.col("part") ** 2).sum())
     n = pl.col("n")
     variance = pl.when(n > 1).then(pl.col("square") / pl.col("shifts") ** 2 * n / (n - 1))
-    joined = means.join(sums, on=keys, nulls_equal=True).with_columns(**normal(pl.col("value"), variance))
-    return answer(joined, keys, "value", "n", "low", "high")
+    joined = means.join(sums, on=keys, nulls_equal=True).with_columns(**normal_interval(pl.col("value"), variance))
+    return answer_frame(joined, keys, "value", "n", "low", "high")
 
 
 def _linearised(sums: pl.DataFrame, keys: list[str]) -> pl.DataFrame:
-    """Each shift's ``ratio``, and each sample's first-order ``part`` in its deviation; the parts of a shift sum to 0."""
+    """Add each shift's ``ratio`` and each sample's first-order ``part`` in its deviation; the parts of a shift sum to 0."""
     over, under = (pl.col(name).sum().over(_with(keys, "shift")) for name in ("mine", "theirs"))
     ratios = sums.with_columns(under=under, ratio=pl.when(under.abs() > ROUNDING).then(over / under))
     return ratios.with_columns(part=(pl.col("mine") - pl.col("ratio") * pl.col("theirs")) / pl.col("under"))
@@ -92,15 +102,15 @@ def _strict_mean(name: str) -> pl.Expr:
 
 
 def _paired(errors: pl.LazyFrame, reference: str | None) -> pl.LazyFrame:
-    """Each row beside the reference's error on the very same picture."""
-    own = errors.filter(pl.col("model") == pl.lit(reference, pl.String))
-    theirs = own.group_by("image_id").agg(theirs=pl.col("wrong").mean()).collect(engine="streaming")
+    """Join to each row the error of the reference model on the same picture."""
+    reference_rows = errors.filter(pl.col("model") == pl.lit(reference, pl.String))
+    theirs = reference_rows.group_by("image_id").agg(theirs=pl.col("wrong").mean()).collect(engine="streaming")
     return errors.join(theirs.lazy(), on="image_id")
 
 
 def _by_sample(pairs: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
-    """What each sample adds to the sum over severities of the mean error, for the model (mine) and the reference (theirs)."""
-    slim = pairs.select(_with(keys, "shift", "severity", *SAMPLE, "wrong", "theirs"))
+    """Return each sample's part of the mean error summed over severities, for the model (mine) and the reference (theirs)."""
+    slim = pairs.select(_with(keys, "shift", "severity", *SAMPLE_KEY, "wrong", "theirs"))
     weighed = slim.with_columns(share=1 / pl.len().over(_with(keys, "shift", "severity")))
     adds = {"mine": pl.col("wrong") * pl.col("share"), "theirs": pl.col("theirs") * pl.col("share")}
-    return weighed.group_by(_with(keys, "shift", *SAMPLE)).agg(**{name: part.sum() for name, part in adds.items()})
+    return weighed.group_by(_with(keys, "shift", *SAMPLE_KEY)).agg(**{name: part.sum() for name, part in adds.items()})

@@ -1,4 +1,4 @@
-"""How far pictures moved on the whole: the mean of a measured degree, over the images of a sample and then over samples."""
+"""Mean degrees: how far pictures moved by one measure, averaged over the images of a sample and then over samples."""
 
 from __future__ import annotations
 
@@ -7,29 +7,29 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics._intervals import normal
-from sorites.metrics._rows import ON_GRID, SAMPLE, answer, ask
+from sorites.metrics._intervals import normal_interval
+from sorites.metrics._rows import ON_GRID, SAMPLE_KEY, answer_frame, select_rows
 from sorites.metrics.lenses import with_lenses
 from sorites.table import Table
 
 
 @add_metric
 def mean_degree(table: Table, by: Sequence[str] = ("shift", "severity"), measure: str = "ssim") -> pl.DataFrame:
-    """Mean degree of the shifted images by one ``measure``; ``n`` counts samples, and the interval is over them.
+    """Mean degree of images by one ``measure``; ``n`` counts samples, and the interval is over them.
 
     An image counts once however many models saw it; one that was not measured, or was too small for the measure, is missing.
-    Where a degree is infinite, as the PSNR of a picture that did not change, so is the mean, and it has no interval.
+    Where a degree is infinite, such as the PSNR of a picture that did not change, the mean is infinite too and has no interval.
     """
-    rows, keys = ask(table, by, refuse=("degrees",))
-    of_image, of_sample = (list(dict.fromkeys([*keys, *SAMPLE, *more])) for more in (("image_id",), ()))
-    held = rows.filter(ON_GRID & pl.col("error").is_null()).select(*of_image, "degrees").unique(of_image)
+    rows, keys = select_rows(table, by, refuse=("degrees",))
+    of_image, of_sample = (list(dict.fromkeys([*keys, *SAMPLE_KEY, *more])) for more in (("image_id",), ()))
+    images = rows.filter(ON_GRID & pl.col("error").is_null()).select(*of_image, "degrees").unique(of_image)
     entry = pl.col("degrees").struct
-    asked = held.explode("degrees").filter((entry.field("measure") == measure) & entry.field("value").is_not_null())
-    each = asked.group_by(of_sample).agg(value=entry.field("value").mean())
+    measured = images.explode("degrees").filter((entry.field("measure") == measure) & entry.field("value").is_not_null())
+    each = measured.group_by(of_sample).agg(value=entry.field("value").mean())
     value, n = pl.col("value"), pl.len()
     means = each.group_by(keys).agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
-    bounds = {name: pl.when(value.is_finite()).then(bound) for name, bound in normal(value, pl.col("variance")).items()}
-    return answer(means.with_columns(**bounds), keys, "value", "n", "low", "high")
+    bounds = {name: pl.when(value.is_finite()).then(bound) for name, bound in normal_interval(value, pl.col("variance")).items()}
+    return answer_frame(means.with_columns(**bounds), keys, "value", "n", "low", "high")
 
 
 @add_metric

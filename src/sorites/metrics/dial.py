@@ -1,4 +1,4 @@
-"""Averages over a whole dial, its start included, as CNS-Bench prints them (table 5)."""
+"""Averages over all severities of a shift, severity 0 included, as CNS-Bench prints them (table 5)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from sorites.table import Table
 
 @add_metric
 def dial_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Mean accuracy over all stops of a dial, severity 0 among them; then over shifts and samples as ``mean_accuracy``."""
+    """Mean accuracy over all severities of a shift, 0 included, then over shifts and samples like ``mean_accuracy``."""
     return mean_accuracy(with_clean(table), by)
 
 
 @add_metric
 def dial_drop(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
-    """Mean accuracy drop over all stops of a dial, severity 0 (where it is 0) among them; paired as ``accuracy_drop``."""
+    """Mean accuracy drop over all severities of a shift, 0 (where the drop is 0) included; paired like ``accuracy_drop``."""
     return accuracy_drop(with_clean(table), by)

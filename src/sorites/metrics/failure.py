@@ -1,8 +1,8 @@
-"""Where on the dial a model first fails.
+"""Failure points: the severity at which a model first fails.
 
-A trajectory is one sample under one shift, its dial turned up before one model, starting from the clean picture.
+A trajectory is one sample under one shift at rising severity, seen by one model, starting from the clean picture.
 Its failure point is the least severity judged wrong, probes included: 0 when the clean picture is already wrong,
-null when it survived, that is, was right at every severity judged. A missing row is passed over.
+null when the trajectory survived, that is, was right at every severity judged. A missing row is left out.
 """
 
 from __future__ import annotations
@@ -14,37 +14,40 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
-from sorites.metrics._intervals import wilson
-from sorites.metrics._rows import OF_AN_IMAGE, SHIFTED, START, answer, ask, judged
+from sorites.metrics._intervals import wilson_interval
+from sorites.metrics._rows import CLEAN_KEY, IMAGE_COLUMNS, SHIFTED, answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
 
 
 def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
-    """One row a trajectory: its key, the columns of ``keep``, ``failure`` (severity or null), ``top`` (last severity judged)."""
-    rows, _ = ask(table, [*TRAJECTORY, *keep], OF_AN_IMAGE)
-    return _trajectories(judged(rows, probes=True), keep)
+    """Return one row per trajectory: its key, the columns of ``keep``, ``failure`` (severity or null) and ``top``.
+
+    ``top`` is the greatest severity at which the trajectory was judged.
+    """
+    rows, _ = select_rows(table, [*TRAJECTORY, *keep], IMAGE_COLUMNS)
+    return _trajectories(judged_rows(rows, probes=True), keep)
 
 
 def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
     key = list(dict.fromkeys([*TRAJECTORY, *keep]))
     wrong_at = pl.when(pl.col("correct").not_()).then("severity")
-    moved = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
-    started = rows.filter(pl.col("shift") == CLEAN).group_by(START).agg(lost=pl.col("correct").not_().any())
-    joined = moved.join(started, on=START, how="left", nulls_equal=True)
+    failures = rows.filter(SHIFTED).group_by(key).agg(failure=wrong_at.min(), top=pl.col("severity").max())
+    started = rows.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(lost=pl.col("correct").not_().any())
+    joined = failures.join(started, on=CLEAN_KEY, how="left", nulls_equal=True)
     return joined.with_columns(failure=pl.when("lost").then(0.0).otherwise("failure")).drop("lost")
 
 
 @add_metric
 def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
-    """Median failure point of the trajectories, in the shift's unit; null when at least half survive.
+    """Median failure point of the trajectories, in the unit of the shift; null when at least half survive.
 
-    Survivors, counted in ``survived``, stand above every failure. The interval is between order statistics
-    (binomial, no assumption on the distribution): ``low`` is 0 where ``n`` is too small for one, ``high`` null where it lies
-    beyond the top. ``relative`` gives fractions of the shift's greatest severity in the table, so that shifts can be pooled:
-    ``by=("model",), relative=True`` is where on the dial half of the pictures are lost; trajectories are taken as
-    independent, so pooling the shifts of one sample gives a somewhat narrow interval.
+    Survivors, counted in ``survived``, rank above every failure. The interval lies between order statistics
+    (binomial, no assumption on the distribution): ``low`` is 0 where ``n`` is too small for one, ``high`` is null where it lies
+    above the greatest severity. ``relative`` gives fractions of the greatest severity of the shift in the table, so that shifts
+    can be pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail. Trajectories are
+    treated as independent, so pooling the shifts of one sample gives an interval that is somewhat too narrow.
     """
     points, _, keys = _points(table, by, relative)
     counts = points.group_by(*keys, pl.col("failure").fill_null(float("inf"))).agg(pl.len().cast(pl.Int64).alias("count"))
@@ -59,15 +62,16 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
         high=pl.when(pl.col("rank").first() > 0).then(_nth(pl.col("n") - pl.col("rank") + 1)),
     )
     beyond = [pl.when(pl.col(name).is_finite()).then(name).alias(name) for name in ("value", "low", "high")]
-    return answer(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
+    return answer_frame(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
 
 
 def _nth(rank: pl.Expr) -> pl.Expr:
+    """The failure point of this rank, counted from 1, among sorted and counted failure points."""
     return pl.col("failure").filter(pl.col("up_to") >= rank).first()
 
 
 def _lower_rank(n: pl.Series) -> pl.Series:
-    """The greatest r for which the r-th of n values is below the true median with at least 97.5 % certainty; 0 if none."""
+    """Return the greatest r for which the r-th of n values is below the true median with 97.5 % certainty; 0 if there is none."""
     from scipy.special import bdtr, bdtrik
 
     sizes, where = np.unique(n.to_numpy(), return_inverse=True)
@@ -81,17 +85,18 @@ def _lower_rank(n: pl.Series) -> pl.Series:
 def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
     """Share of trajectories not yet failed at each severity (failure point > severity); Wilson interval.
 
-    A row for 0, for each severity of the grid and for each at which one failed. ``n`` counts the trajectories
-    judged that far up; where all go to the same top the curve is Kaplan and Meier's. ``relative`` as in ``failure_point``.
+    There is a row for 0, for each severity of the suite and for each failure point. ``n`` counts the trajectories judged at
+    this severity or a greater one; where all end at the same severity the curve is Kaplan and Meier's. ``relative`` is as in
+    ``failure_point``.
     """
     points, grid, keys = _points(table, by, relative)
-    counts, stops = _collect(points, grid, keys)
+    counts, severities = _collect(points, grid, keys)
     fell = counts.filter(pl.col("failure").is_not_null())
     events = [
         fell.select(*keys, severity="failure", fell="count"),
         counts.select(*keys, severity="top", ended="count"),
         fell.select(*keys, severity="top", ended_fallen="count"),
-        stops,
+        severities,
     ]
     steps = pl.concat(events, how="diagonal").group_by(*keys, "severity").agg(pl.exclude(*keys, "severity").sum())
     ordered = steps.sort([*keys, "severity"])
@@ -108,14 +113,14 @@ def _so_far(name: str, keys: list[str]) -> pl.Expr:
 
 @add_metric
 def failure_histogram(table: Table, by: Sequence[str] = ("model", "shift"), relative: bool = False) -> pl.DataFrame:
-    """Share of trajectories that fail in each bracket of the grid, ``above`` < failure point <= ``severity``; Wilson interval.
+    """Share of trajectories that fail between two severities, ``above`` < failure point <= ``severity``; Wilson interval.
 
-    The first bracket, 0 with ``above`` null, holds those wrong when clean; the last, ``severity`` null, the survivors.
-    Each group's shares sum to 1.
+    The first bracket (``severity`` 0, ``above`` null) holds those that are wrong when clean; the last one (``severity`` null)
+    holds the survivors. The shares of each group sum to 1.
     """
     points, grid, keys = _points(table, by, relative)
-    counts, stops = _collect(points, grid, keys)
-    edges = stops.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
+    counts, severities = _collect(points, grid, keys)
+    edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
     last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
     brackets = pl.concat([edges, last.select(edges.columns)])
     hits = brackets.join(counts, on=keys, nulls_equal=True).filter(_inside())
@@ -133,33 +138,33 @@ def _inside() -> pl.Expr:
 
 
 def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.DataFrame:
-    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
-    return answer(counted, keys, "value", "n", "low", "high", then=then)
+    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(counted, keys, "value", "n", "low", "high", then=then)
 
 
 def _points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
-    """Trajectories, the severities of the grid, and the columns to group both by."""
-    rows, keys = ask(table, by, OF_AN_IMAGE)
+    """Return the trajectories, the severities of the suite, and the columns to group both by."""
+    rows, keys = select_rows(table, by, IMAGE_COLUMNS)
     if "shift" not in keys and not relative:
         raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
-    points = _trajectories(judged(rows, probes=True), keys)
-    shifted = judged(rows).filter(SHIFTED)
+    points = _trajectories(judged_rows(rows, probes=True), keys)
+    shifted = judged_rows(rows).filter(SHIFTED)
     grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
     if relative:
-        dials = judged(rows, probes=True).filter(SHIFTED).group_by("shift").agg(dial=pl.col("severity").max())
-        points = _fraction(points, dials, "failure", "top")
-        grid = _fraction(grid, dials, "severity")
+        greatest = judged_rows(rows, probes=True).filter(SHIFTED).group_by("shift").agg(greatest=pl.col("severity").max())
+        points = _fraction(points, greatest, "failure", "top")
+        grid = _fraction(grid, greatest, "severity")
     return points, grid, keys
 
 
-def _fraction(frame: pl.LazyFrame, dials: pl.LazyFrame, *names: str) -> pl.LazyFrame:
-    joined = frame.join(dials, on="shift", how="left", nulls_equal=True)
-    return joined.with_columns([pl.col(name) / pl.col("dial") for name in names]).drop("dial")
+def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.LazyFrame:
+    joined = frame.join(greatest, on="shift", how="left", nulls_equal=True)
+    return joined.with_columns([pl.col(name) / pl.col("greatest") for name in names]).drop("greatest")
 
 
 def _collect(points: pl.LazyFrame, grid: pl.LazyFrame, keys: list[str]) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """Trajectories counted by failure and top, and the stops of the dial from 0 up, in one pass."""
+    """Return the trajectories counted by failure and top, and the severities from 0 up, in one pass."""
     counted = points.group_by(*keys, "failure", "top").agg(pl.len().cast(pl.Int64).alias("count"))
-    counts, stops = pl.collect_all([counted, grid.select(*keys, "severity").unique()], engine="streaming")
+    counts, severities = pl.collect_all([counted, grid.select(*keys, "severity").unique()], engine="streaming")
     ends = counts.group_by(keys).agg(severity=pl.concat_list(pl.lit(0.0), pl.col("top").max())).explode("severity")
-    return counts, pl.concat([stops, ends.select(stops.columns)]).unique()
+    return counts, pl.concat([severities, ends.select(severities.columns)]).unique()

@@ -1,4 +1,4 @@
-"""What a filter does to the curves: accuracy with all pictures, with those it keeps, and with those that other verdicts keep."""
+"""The effect of a filter: accuracy with all pictures, with those it keeps, and with those that other filters keep."""
 
 from __future__ import annotations
 
@@ -9,33 +9,34 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics._rows import answer, with_clean
+from sorites.metrics._rows import answer_frame, with_clean
 from sorites.metrics.accuracy import accuracy
 from sorites.table import Table
 
 Verdicts = str | Path | pl.DataFrame
-"""A CSV or parquet file, or a frame: ``image_id`` and a column of true (stays) and false for each filter."""
+"""A CSV or parquet file, or a frame: ``image_id`` and one column per filter, true where the image stays."""
 
 
 @add_metric
 def filtered_accuracy(
     table: Table, by: Sequence[str] = ("model", "shift", "severity"), verdicts: Verdicts | None = None
 ) -> pl.DataFrame:
-    """Accuracy by ``version``: ``all`` pictures, ``filtered`` (valid in the table), and one for each column of ``verdicts``.
+    """Accuracy by ``version``: ``all`` pictures, ``filtered`` (valid in the table), and one per column of ``verdicts``.
 
-    CNS-Bench, figure 3: a good filter's curve lies on that of pictures labelled by hand. Wilson interval; dials start from clean.
+    This is figure 3 of CNS-Bench, where the curve of a good filter lies on that of pictures labelled by hand. The interval is
+    Wilson's, and every shift starts from the clean pictures at severity 0.
     """
     rows = with_clean(table)
     everything = rows.with_columns(valid=pl.lit(True))
     versions = {"all": everything, "filtered": rows.filter(pl.col("valid").fill_null(True))}
     if verdicts is not None:
-        told = _read(verdicts)
-        for name in (column for column in told.columns if column != "image_id"):
-            kept = told.filter(pl.col(name)).select("image_id").lazy()
+        frame = _read(verdicts)
+        for name in (column for column in frame.columns if column != "image_id"):
+            kept = frame.filter(pl.col(name)).select("image_id").lazy()
             versions[name] = everything.join(kept, on="image_id", how="semi")
     keys = [by] if isinstance(by, str) else list(by)
-    found = [accuracy(some, keys).with_columns(version=pl.lit(name)) for name, some in versions.items()]
-    return answer(pl.concat(found).filter(pl.col("n") > 0), keys, "value", "n", "low", "high", then=("version",))
+    found = [accuracy(rows, keys).with_columns(version=pl.lit(name)) for name, rows in versions.items()]
+    return answer_frame(pl.concat(found).filter(pl.col("n") > 0), keys, "value", "n", "low", "high", then=("version",))
 
 
 def _read(verdicts: Verdicts) -> pl.DataFrame:

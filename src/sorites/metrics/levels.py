@@ -1,8 +1,8 @@
-"""Strangeness by degree (IS-OOD, NeurIPS 2024): each cell of semantic by covariate level against one familiar pool.
+"""Strangeness by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against one familiar pool.
 
-The familiar pool is every untouched picture of a known class; a cell holds the other pictures of its two levels. A cell of
-fewer than ``min_n`` pictures is too small to be fair: its value is null, its ``n`` stays. The published code skips those
-below 10.
+The familiar pool is every clean picture of a known class; a cell holds the other pictures of its two levels. A cell of
+fewer than ``min_n`` pictures is too small to be reliable: its value is null, and its ``n`` stays. The published code skips cells
+below 10. A level is an integer bin of a measured distance, never a severity.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._pools import JUDGE
-from sorites.metrics._rows import answer
-from sorites.metrics.ood import NUMBERS, asked
+from sorites.metrics._pools import BY_SCORER
+from sorites.metrics._rows import answer_frame
+from sorites.metrics.ood import NUMBERS, ood_numbers
 from sorites.table import Table
 
 MIN_N = 10
@@ -24,27 +24,27 @@ CELL = ("sem_level", "cov_level")
 
 
 @add_metric
-def level_map(table: Table, by: Sequence[str] = JUDGE, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
-    """A number of ``ood`` (``metric``) in each cell of ``sem_level`` and ``cov_level``; ``n`` counts the cell's own pictures."""
+def level_map(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+    """AUROC, or another number of ``ood``, per cell of ``sem_level`` and ``cov_level``; ``n`` counts the pictures of the cell."""
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
         raise SoritesError(f"min_n is a number of pictures from 1 up, got {min_n}")
     wanted = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
-    found = asked(table, [*wanted, *JUDGE, *CELL], "graded", "clean", [metric])
-    keys = list(dict.fromkeys([*wanted, *JUDGE]))
-    held = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
+    found = ood_numbers(table, [*wanted, *BY_SCORER, *CELL], "graded", "clean", [metric])
+    keys = list(dict.fromkeys([*wanted, *BY_SCORER]))
+    graded = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
     fair = [pl.when(pl.col("strange") >= min_n).then(name).alias(name) for name in ("value", "low", "high")]
-    cells = held.with_columns(*fair, n=pl.col("strange"))
-    return answer(cells, keys, "value", "n", "low", "high", "familiar", "missing", then=CELL)
+    cells = graded.with_columns(*fair, n=pl.col("strange"))
+    return answer_frame(cells, keys, "value", "n", "low", "high", "familiar", "missing", then=CELL)
 
 
 @add_metric
-def level_curve(table: Table, by: Sequence[str] = JUDGE, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
-    """The mean of the cells at each ``level`` of one ``axis``, semantic or covariate, over the levels of the other.
+def level_curve(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+    """Mean over the cells of ``level_map`` at each ``level`` of one ``axis``, semantic or covariate.
 
-    ``cells`` says how many there were, ``n`` counts their pictures, ``least`` and ``most`` are the cells' own extremes: that
-    spread is what the other axis does, not an interval.
+    ``cells`` is the number of cells and ``n`` counts their pictures. ``least`` and ``most`` are the extremes of the cells: that
+    spread shows the effect of the other axis and is not an interval.
     """
     cells = level_map(table, by, metric, min_n)
     keys = [key for key in cells.columns[: cells.columns.index("value")] if key not in CELL]
@@ -57,24 +57,24 @@ def level_curve(table: Table, by: Sequence[str] = JUDGE, metric: str = "auroc", 
     means = pl.concat(along).group_by(*keys, "axis", "level").agg(
         value.mean(), pl.col("n").sum(), least=value.min(), most=value.max(), cells=pl.len().cast(pl.Int64)
     )  # fmt: skip
-    return answer(means, keys, "value", "n", "least", "most", "cells", then=["axis", "level"])
+    return answer_frame(means, keys, "value", "n", "least", "most", "cells", then=["axis", "level"])
 
 
 @add_metric
-def correlation(table: Table, by: Sequence[str] = JUDGE, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+def correlation(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
     """Pearson correlation of the level means with the level, along each ``axis`` (IS-OOD, equation 5).
 
-    ``levels`` says how many there were; null with fewer than 3, or where the means do not differ. Levels whose cells are all too
-    small are passed over, and the others keep their numbers.
+    ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not differ. Levels whose cells are
+    all too small are left out, and the others keep their numbers.
     """
     return _along(table, by, metric, min_n, pl.corr("level", "value"))
 
 
 @add_metric
-def sensitivity(table: Table, by: Sequence[str] = JUDGE, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
-    """Change of the level means a level, by least squares and without its sign, along each ``axis`` (IS-OOD, equation 6).
+def sensitivity(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+    """Change of the level means per level, by least squares and without its sign, along each ``axis`` (IS-OOD, equation 6).
 
-    A fraction; the paper prints percent. Null with fewer than 3 ``levels``.
+    The value is a fraction, where the paper prints percent. It is null with fewer than 3 ``levels``.
     """
     slope = pl.cov("level", "value") / pl.col("level").var()
     return _along(table, by, metric, min_n, slope.abs())
@@ -86,4 +86,4 @@ def _along(table: Table, by: Sequence[str], metric: str, min_n: int, number: pl.
     enough = pl.when(pl.len() >= 3).then(number)
     line = curve.group_by(*keys, "axis").agg(value=enough, n=pl.col("n").sum(), levels=pl.len().cast(pl.Int64))
     finite = line.with_columns(value=pl.when(pl.col("value").is_finite()).then("value"))
-    return answer(finite, keys, "value", "n", "levels", then=["axis"])
+    return answer_frame(finite, keys, "value", "n", "levels", then=["axis"])

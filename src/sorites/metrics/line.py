@@ -1,7 +1,7 @@
-"""Accuracy on the line: how accuracy under shift follows accuracy without it, over models, and what is left when it is taken out.
+"""Accuracy on the line: how accuracy under shift follows accuracy without it over models, and what a model gains beyond that.
 
 Miller et al., "Accuracy on the Line", ICML 2021; Dünkel et al., "CNS-Bench", ICCV 2025, section F. The points are models;
-their accuracy without shift is that of the run's clean pictures, or any fact the user supplies (``baseline``).
+their accuracy without shift is that on the clean pictures of the run, or any model fact the user supplies (``baseline``).
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
-from sorites.metrics._facts import Facts, model_facts
-from sorites.metrics._rows import answer, with_clean
+from sorites.metrics._model_facts import ModelFacts, read_model_facts
+from sorites.metrics._rows import answer_frame, with_clean
 from sorites.metrics.accuracy import accuracy, mean_accuracy
 from sorites.table import Table
 
@@ -25,12 +25,13 @@ Numbers = dict[str, float | int | None]
 
 @add_metric
 def on_the_line(
-    table: Table, by: Sequence[str] = ("shift", "severity"), facts: Facts | None = None, baseline: str | None = None
+    table: Table, by: Sequence[str] = ("shift", "severity"), facts: ModelFacts | None = None, baseline: str | None = None
 ) -> pl.DataFrame:
     """Least-squares line of accuracy under shift on accuracy without: slope with its 95 % interval, ``intercept``, ``r``, ``p``.
 
-    ``n`` counts models; p is of the slope against 0 (t with n - 2 degrees of freedom). ``baseline`` names the fact that holds
-    accuracy without shift (a fraction); severity 0 is then fitted too. Null where models are too few or do not differ.
+    ``n`` counts models; ``p`` tests the slope against 0 (t with n - 2 degrees of freedom). ``baseline`` names the model fact that
+    holds accuracy without shift (a fraction); severity 0 is then fitted too. The numbers are null where there are too few models
+    or they do not differ.
     """
     points, keys = _points(table, by, facts, baseline)
     return _grouped(points, keys, lambda x, y, _: fit(x, y), ("value", "n", "low", "high", "intercept", "r", "p"))
@@ -38,9 +39,9 @@ def on_the_line(
 
 @add_metric
 def line_gain(
-    table: Table, by: Sequence[str] = ("model", "shift", "severity"), facts: Facts | None = None, baseline: str | None = None
+    table: Table, by: Sequence[str] = ("model", "shift", "severity"), facts: ModelFacts | None = None, baseline: str | None = None
 ) -> pl.DataFrame:
-    """What a model gets beyond the line: accuracy minus that of the line at its accuracy without shift; ``n`` counts samples."""
+    """Accuracy of a model minus that of the line at its accuracy without shift, its gain over the line; ``n`` counts samples."""
     wanted = [by] if isinstance(by, str) else list(by)
     points, keys = _points(table, [key for key in wanted if key != "model"], facts, baseline)
     lines = _grouped(points, keys, lambda x, y, _: fit(x, y), ("value", "n", "intercept")).rename(
@@ -49,28 +50,29 @@ def line_gain(
     joined = points.join(lines, on=keys, nulls_equal=True) if keys else points.join(lines, how="cross")
     expected = pl.col("intercept") + pl.col("slope") * pl.col("start")
     gains = joined.with_columns(expected=expected, accuracy=pl.col("y")).with_columns(value=pl.col("y") - pl.col("expected"))
-    return answer(gains, wanted if "model" in wanted else [*wanted, "model"], "value", "n", "accuracy", "expected", "models")
+    columns = wanted if "model" in wanted else [*wanted, "model"]
+    return answer_frame(gains, columns, "value", "n", "accuracy", "expected", "models")
 
 
 @add_metric
 def partial_correlation(
     table: Table,
     by: Sequence[str] = ("shift", "severity"),
-    facts: Facts | None = None,
+    facts: ModelFacts | None = None,
     fact: str = "parameters",
     baseline: str | None = None,
 ) -> pl.DataFrame:
-    """Correlation over models of a ``fact`` and accuracy under shift, with accuracy without shift held fixed; ``p`` against 0.
+    """Correlation over models of a ``fact`` and accuracy under shift, controlling for accuracy without shift; ``p`` against 0.
 
-    ``facts`` is a CSV file with the column ``model`` and one for each fact. ``plain`` is the correlation with nothing held
-    fixed; ``n`` counts models. The interval is Fisher's, null below five models.
+    ``facts`` is a CSV file with the column ``model`` and one column per fact. ``plain`` is the correlation without the control;
+    ``n`` counts models. The interval is Fisher's, null below five models.
     """
     points, keys = _points(table, by, facts, baseline, fact)
     return _grouped(points, keys, lambda x, y, z: partial(z, y, x), ("value", "n", "low", "high", "plain", "p"))
 
 
 def fit(x: Array, y: Array) -> Numbers:
-    """The line through points: slope (``value``) with its interval, intercept, Pearson's r and p."""
+    """Fit a line through points: slope (``value``) with its interval, intercept, Pearson's r and p."""
     n, nothing = len(x), dict.fromkeys(("value", "low", "high", "intercept", "r", "p"))
     across, up = x - x.mean() if n else x, y - y.mean() if n else y
     if n < 2 or not (sxx := float(across @ across)) > 1e-18:
@@ -89,7 +91,7 @@ def fit(x: Array, y: Array) -> Numbers:
 
 
 def partial(a: Array, b: Array, given: Array) -> Numbers:
-    """Pearson's correlation of ``a`` and ``b`` after a line in ``given`` is taken out of both; with its plain correlation."""
+    """Return Pearson's correlation of ``a`` and ``b`` after regressing both on ``given``, and their plain correlation."""
     n, plain = len(a), _pearson(a, b)
     nothing: Numbers = {"n": n, "plain": plain, **dict.fromkeys(("value", "low", "high", "p"))}
     rest = [_pearson(*pair) for pair in ((a, given), (b, given))]
@@ -118,9 +120,9 @@ def _pearson(a: Array, b: Array) -> float | None:
 
 
 def _points(
-    table: Table, by: Sequence[str], facts: Facts | None, baseline: str | None, fact: str | None = None
+    table: Table, by: Sequence[str], facts: ModelFacts | None, baseline: str | None, fact: str | None = None
 ) -> tuple[pl.DataFrame, list[str]]:
-    """One row a group and model: ``y`` accuracy under shift, ``start`` without, ``fact``, ``n`` samples."""
+    """Return one row per group and model: accuracy under shift (``y``) and without (``start``), the ``fact``, ``n`` samples."""
     keys = [by] if isinstance(by, str) else list(by)
     if "model" in keys:
         raise SoritesError("the points of the line are models: leave model out of by")
@@ -131,27 +133,29 @@ def _points(
         points = points.join(clean.select("model", start="value"), on="model")
     for column, name in (("start", baseline), ("fact", fact)):
         if name is not None:
-            points = points.join(_known(facts, name, points).rename({name: column}), on="model")
+            points = points.join(_model_fact(facts, name, points).rename({name: column}), on="model")
     return points.with_columns(fact=pl.lit(0.0) if fact is None else "fact").drop_nulls(["start", "fact"]), keys
 
 
-def _known(facts: Facts | None, name: str, points: pl.DataFrame) -> pl.DataFrame:
+def _model_fact(facts: ModelFacts | None, name: str, points: pl.DataFrame) -> pl.DataFrame:
+    """Return one fact per model; facts that name no model of the table are an error."""
     if facts is None and points.height:
         raise SoritesError(f"{name} is a fact of models: give facts=FILE, a CSV with the columns model and {name}")
     empty = pl.DataFrame(schema={"model": pl.String, name: pl.Float64})
-    known = empty if facts is None else model_facts(facts, name)
-    if points.height and not points.join(known, on="model").height:
+    found = empty if facts is None else read_model_facts(facts, name)
+    if points.height and not points.join(found, on="model").height:
         raise SoritesError(f"the facts name none of the table's models, such as {points['model'][0]!r}")
-    return known
+    return found
 
 
 def _grouped(
-    points: pl.DataFrame, keys: list[str], ask: Callable[[Array, Array, Array], Numbers], columns: Sequence[str]
+    points: pl.DataFrame, keys: list[str], estimate: Callable[[Array, Array, Array], Numbers], columns: Sequence[str]
 ) -> pl.DataFrame:
+    """Return ``estimate(start, y, fact)`` over the models of each group."""
     rows: list[dict[str, object]] = []
     for group in points.partition_by(keys, maintain_order=True) if keys else [points] if points.height else []:
-        own = group.sort("model")
-        x, y, z = (own[name].to_numpy().astype(np.float64) for name in ("start", "y", "fact"))
-        rows.append({**(own.select(keys).row(0, named=True) if keys else {}), **ask(x, y, z)})
+        ordered = group.sort("model")
+        x, y, z = (ordered[name].to_numpy().astype(np.float64) for name in ("start", "y", "fact"))
+        rows.append({**(ordered.select(keys).row(0, named=True) if keys else {}), **estimate(x, y, z)})
     kinds = {name: pl.Int64 if name == "n" else pl.Float64 for name in columns}
-    return answer(pl.DataFrame(rows, schema={**{k: points.schema[k] for k in keys}, **kinds}), keys, *columns)
+    return answer_frame(pl.DataFrame(rows, schema={**{k: points.schema[k] for k in keys}, **kinds}), keys, *columns)

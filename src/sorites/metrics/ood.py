@@ -1,10 +1,10 @@
-"""Does the score tell strange pictures from familiar ones? Larger is stranger.
+"""Out-of-distribution detection: does a score separate strange pictures from familiar ones? A larger score is stranger.
 
-Every question here takes ``framework`` and ``against`` (see ``pools``). ``n`` counts ``familiar`` and ``strange`` pictures
-together, ``missing`` the rows of the group with an error or no finite score. A group in which one of the two pools is empty
-has a null value. ``model`` and ``scorer`` are added to ``by`` where they are left out.
-Intervals take the pictures of one sample together: AUROC by DeLong's variance on Newcombe's interval (see ``bounds.area``), the
-others by Wilson's with the number of different samples in the pool that the share is of; they hold the threshold as found.
+Every metric here takes ``framework`` and ``against`` (see ``_pools``). ``n`` counts ``familiar`` and ``strange`` pictures
+together, ``missing`` counts the rows of the group with an error or no finite score. A group in which one of the two pools is
+empty has a null value. ``model`` and ``scorer`` are added to ``by`` where they are left out.
+Intervals are clustered by sample: that of the AUROC is Newcombe's with DeLong's variance (see ``_bounds.area``), the others are
+Wilson's with the number of different samples in the pool that the share is of, and treat the threshold as fixed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ import polars as pl
 from sorites.core import add_metric
 from sorites.metrics import _bounds as bounds
 from sorites.metrics import _separation as separation
-from sorites.metrics._pools import JUDGE, Group, groups
-from sorites.metrics._rows import answer
+from sorites.metrics._pools import BY_SCORER, Group, groups
+from sorites.metrics._rows import answer_frame
 from sorites.metrics._separation import Pair
 from sorites.table import SCHEMA, Table
 
@@ -33,7 +33,7 @@ def _auroc(two: Pair) -> Estimate:
 
 
 def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
-    """A share of the strange pool, with its interval."""
+    """Turn a share of the strange pool into an estimate with its interval."""
 
     def estimate(two: Pair) -> Estimate:
         value = number(two)
@@ -60,63 +60,69 @@ MAIN = ("auroc", "aupr_in", "aupr_out", "fpr95_ood_pos", "fpr95_id_pos")
 
 
 @add_metric
-def ood(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """AUROC, AUPR both ways and FPR at 95 % in both conventions, one row each, named in the column ``metric``."""
-    return asked(table, by, framework, against, MAIN)
+def ood(table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """AUROC, AUPR with either class as positive and FPR at 95 % in both conventions, one row each, named in ``metric``."""
+    return ood_numbers(table, by, framework, against, MAIN)
 
 
 @add_metric
-def auroc(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """The chance that a strange picture scores above a familiar one, ties half; 0.5 is blind."""
+def auroc(table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Chance that a strange picture scores above a familiar one, with ties counted half; 0.5 is no better than chance."""
     return _one(table, by, framework, against, "auroc")
 
 
 @add_metric
-def aupr_out(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """Average precision with strange as the positive class; what a blind score gets is the strange share of the pictures."""
+def aupr_out(table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Average precision with strange as the positive class; a random score gets the strange share of the pictures."""
     return _one(table, by, framework, against, "aupr_out")
 
 
 @add_metric
-def aupr_in(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """Average precision with familiar as the positive class; what a blind score gets is the familiar share of the pictures."""
+def aupr_in(table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Average precision with familiar as the positive class; a random score gets the familiar share of the pictures."""
     return _one(table, by, framework, against, "aupr_in")
 
 
 @add_metric
-def aupr_out_trapz(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """As ``aupr_out`` by the trapezoid rule, which is too kind; for parity with tools that use it."""
+def aupr_out_trapz(
+    table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
+) -> pl.DataFrame:
+    """Same as ``aupr_out`` by the trapezoid rule, which is too optimistic; for parity with tools that use it."""
     return _one(table, by, framework, against, "aupr_out_trapz")
 
 
 @add_metric
-def aupr_in_trapz(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """As ``aupr_in`` by the trapezoid rule, which is too kind; for parity with tools that use it."""
+def aupr_in_trapz(
+    table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
+) -> pl.DataFrame:
+    """Same as ``aupr_in`` by the trapezoid rule, which is too optimistic; for parity with tools that use it."""
     return _one(table, by, framework, against, "aupr_in_trapz")
 
 
 @add_metric
-def fpr95_ood_pos(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """Share of familiar pictures flagged where at least 95 % of the strange ones are (OpenOOD's convention)."""
+def fpr95_ood_pos(
+    table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same"
+) -> pl.DataFrame:
+    """Share of familiar pictures flagged at the threshold that flags at least 95 % of the strange ones (OpenOOD's convention)."""
     return _one(table, by, framework, against, "fpr95_ood_pos")
 
 
 @add_metric
-def fpr95_id_pos(table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
-    """Share of strange pictures let pass where at least 95 % of the familiar ones are (the ODIN paper's convention)."""
+def fpr95_id_pos(table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same") -> pl.DataFrame:
+    """Share of strange pictures not flagged where at least 95 % of the familiar ones are not (the ODIN paper's convention)."""
     return _one(table, by, framework, against, "fpr95_id_pos")
 
 
 def _one(table: Table, by: Sequence[str], framework: str, against: str, name: str) -> pl.DataFrame:
-    return asked(table, by, framework, against, [name]).drop("metric")
+    return ood_numbers(table, by, framework, against, [name]).drop("metric")
 
 
-def asked(table: Table, by: Sequence[str], framework: str, against: str, names: Iterable[str]) -> pl.DataFrame:
-    """One row a group and number."""
+def ood_numbers(table: Table, by: Sequence[str], framework: str, against: str, names: Iterable[str]) -> pl.DataFrame:
+    """Return one row per group and number, for the numbers in ``names``."""
     keys, found = groups(table, by, framework, against)
     lines = [line for group in found for line in _lines(keys, group, names)]
     kinds = {**key_types(keys), "metric": pl.String(), **_FLOATS, **_COUNTS}
-    return answer(pl.DataFrame(lines, schema=kinds), keys, *COLUMNS, then=["metric"])
+    return answer_frame(pl.DataFrame(lines, schema=kinds), keys, *COLUMNS, then=["metric"])
 
 
 def _lines(keys: Sequence[str], group: Group, names: Iterable[str]) -> list[dict[str, object]]:
@@ -126,5 +132,5 @@ def _lines(keys: Sequence[str], group: Group, names: Iterable[str]) -> list[dict
 
 
 def key_types(keys: Sequence[str]) -> dict[str, pl.DataType]:
-    """The types that columns of ``by`` have in the table, whatever values came."""
+    """Return the types that the columns of ``by`` have in the table, whatever values came."""
     return {key: SCHEMA.get(key, pl.String()) for key in keys}

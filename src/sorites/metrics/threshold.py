@@ -1,4 +1,4 @@
-"""What a fixed threshold is worth: set on one split, judged on the others."""
+"""F1 at a fixed threshold, which is chosen on one split and judged on the others."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import polars as pl
 from sorites.core import add_metric
 from sorites.errors import SoritesError
 from sorites.metrics import _bounds as bounds
-from sorites.metrics._pools import JUDGE, Group, groups
-from sorites.metrics._rows import answer
+from sorites.metrics._pools import BY_SCORER, Group, groups
+from sorites.metrics._rows import answer_frame
 from sorites.metrics._separation import Pair
 from sorites.metrics.ood import COLUMNS, key_types
 from sorites.table import Table
@@ -19,30 +19,30 @@ from sorites.table import Table
 
 @add_metric
 def f1(
-    table: Table, by: Sequence[str] = JUDGE, framework: str = "semantic", against: str = "same", split: str | None = None
+    table: Table, by: Sequence[str] = BY_SCORER, framework: str = "semantic", against: str = "same", split: str | None = None
 ) -> pl.DataFrame:
-    """F1 of flagging the strange, at the threshold that is best on the rows of ``split``; those rows are not judged.
+    """F1 of flagging strange pictures at the threshold that is best on the rows of ``split``; those rows are not judged.
 
-    A picture is flagged from the threshold up. Each model and scorer has one, told in the last column; of equally good ones it is
-    the highest. Null where ``split`` lacks one of the two pools. The interval is Wilson's of TP / (TP + FP + FN), carried over by
-    F1 = 2 J / (1 + J), with as many cases as different samples.
+    A picture is flagged at the threshold or above it. Each model and scorer has one threshold, given in the last column; of
+    equally good ones it is the highest. F1 is null where ``split`` lacks one of the two pools. The interval is Wilson's of
+    J = TP / (TP + FP + FN), converted by F1 = 2 J / (1 + J), with as many cases as there are different samples.
     """
     splits = _splits(table, split)
     thresholds = dict(_thresholds(table, framework, split)) if splits else {}
     rest = table.lazy().filter(pl.col("split").ne_missing(pl.lit(split, pl.String)))
     keys, found = groups(rest, by, framework, against)
-    judge = [keys.index(key) for key in JUDGE]
+    judge = [keys.index(key) for key in BY_SCORER]
     lines = [_line(keys, group, thresholds.get(tuple(group.key[place] for place in judge))) for group in found]
     numbers = dict.fromkeys(("value", "low", "high", "threshold"), pl.Float64())
     counts = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
-    made = pl.DataFrame(lines, schema={**key_types(keys), **numbers, **counts})
-    return answer(made, keys, *COLUMNS, "threshold")
+    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, **counts})
+    return answer_frame(frame, keys, *COLUMNS, "threshold")
 
 
 def _splits(table: Table, split: str | None) -> list[str]:
-    """The splits that have scores; an error where ``split`` is not one of them."""
-    held = table.lazy().filter(pl.col("output") == "ood").select(pl.col("split").unique()).collect(engine="streaming")
-    names = sorted({name or "" for name in held["split"]})
+    """Return the splits that have scores; it is an error if ``split`` is not one of them."""
+    found = table.lazy().filter(pl.col("output") == "ood").select(pl.col("split").unique()).collect(engine="streaming")
+    names = sorted({name or "" for name in found["split"]})
     if names and (split is None or split not in names):
         came = "no split was named" if split is None else f"there is no {split!r}"
         raise SoritesError(
@@ -53,12 +53,13 @@ def _splits(table: Table, split: str | None) -> list[str]:
 
 
 def _thresholds(table: Table, framework: str, split: str | None) -> list[tuple[tuple[str, ...], float]]:
-    _, found = groups(table.lazy().filter(pl.col("split") == pl.lit(split, pl.String)), JUDGE, framework)
+    """Return the best threshold of each model and scorer on the rows of ``split``."""
+    _, found = groups(table.lazy().filter(pl.col("split") == pl.lit(split, pl.String)), BY_SCORER, framework)
     return [(group.key, best_threshold(group.pair)) for group in found if group.pair is not None]
 
 
 def best_threshold(two: Pair) -> float:
-    """The score from which on flagging gives the best F1 on these pools; only a strange picture's own score can be it."""
+    """Return the threshold with the best F1 on these pools; it is always the score of a strange picture."""
     caught = len(two.strange) - two.strange.firsts
     flagged = caught + len(two.familiar) - two.below
     worth = 2 * caught / (flagged + len(two.strange))

@@ -1,6 +1,6 @@
-"""From tables to one self-contained page.
+"""The report turns tables into one self-contained page.
 
-``sections`` registers the built-in sections, ``parts`` holds what they are made of, ``add_section`` adds one from outside.
+``sections`` registers the built-in sections, ``parts`` holds what they are made of, ``add_section`` adds one from elsewhere.
 Nothing here evaluates a model or changes a run folder.
 """
 

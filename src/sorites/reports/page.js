@@ -7,7 +7,7 @@
 
   const css = (name) => getComputedStyle(root).getPropertyValue(name).trim();
 
-  // Colours that follow the page's light or dark scheme; the models' own pens read on both.
+  // These colours follow the page's light or dark scheme; the colours of the models are legible on both.
   const theme = () => ({
     "font.color": css("--soft"),
     "font.family": css("--sans"),
@@ -29,7 +29,7 @@
 
   const shown = (trace) => (hidden.has(trace.legendgroup) ? "legendonly" : trace.legendgroup ? true : (trace.visible ?? true));
 
-  // A model is hidden on the whole page at once: no two charts disagree about what is shown.
+  // A model is hidden on the whole page at once, so that all charts show the same models.
   const keys = [...document.querySelectorAll(".legend-bar button")];
   const follow = () => {
     drawn.forEach((chart) => Plotly.restyle(chart, { visible: chart.data.map(shown) }));
@@ -79,8 +79,8 @@
 
   const missing = () => charts.filter((chart) => !drawn.has(chart));
 
-  // From the top. What fits into a short while is drawn before the page counts as loaded, so that nobody sees it empty; of a
-  // very long page the rest follows one chart at a time, with a breath between, and it can be read meanwhile.
+  // Charts are drawn from the top. Those that fit into a short time are drawn before the page counts as loaded, so that nobody
+  // sees it empty; on a very long page the rest follows one chart at a time, and the page can be read meanwhile.
   const AT_ONCE_MS = 3000;
   const drawAll = async () => {
     const begun = performance.now();
@@ -93,8 +93,8 @@
 
   const recolour = () => drawn.forEach((chart) => Plotly.relayout(chart, theme()));
 
-  // Paper is light and as wide as a sheet; charts are drawn anew for it, since a printer does not resize them. It cannot be
-  // clicked either: nothing stays closed or undrawn.
+  // Paper is light and as wide as a sheet, and a printer does not resize charts, so they are drawn again for it. Paper cannot
+  // be clicked either, so everything is unfolded and drawn.
   const folds = [...document.querySelectorAll("details.fold")];
   let closed = [];
   const paper = (on) => {

@@ -1,4 +1,4 @@
-"""The page: one HTML file that needs nothing else, neither network nor server."""
+"""The page is one HTML file that needs neither network nor server."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from sorites.table import write_bytes
 
 
 def page(runs: Sequence[RunView], out: Path) -> Path:
-    """Write the report of one or more runs to ``out``, whole or not at all, and return where it is."""
+    """Write the report of one or more runs to ``out``, completely or not at all, and return its path."""
     view = merge(runs)
     write_bytes(render(view).encode("utf-8", errors="replace"), Path(out))
     return Path(out)
 
 
 def render(view: View) -> Html:
-    """The whole document. Its policy lets only its own two scripts run and nothing be fetched."""
+    """Return the whole document. Its security policy lets only its own two scripts run and nothing be fetched."""
     import plotly.offline
 
-    made = sections(view)
-    body = join([_hero(view), _navigation(made), tag("main", *(_section(*item) for item in made.items())), footer(view)])
+    found = sections(view)
+    body = join([_hero(view), _navigation(found), tag("main", *(_section(*item) for item in found.items())), footer(view)])
     scripts = [plotly.offline.get_plotlyjs(), _asset("page.js")] if 'class="chart"' in body else [_asset("page.js")]
     head = join(
         [
@@ -49,7 +49,10 @@ def _asset(name: str) -> str:
 
 
 def _policy(scripts: Sequence[str]) -> str:
-    """Scripts by their hash. ``eval``, which neither of them uses, is left to the tools that drive a browser."""
+    """Return the content security policy, which allows scripts by their hash.
+
+    ``eval`` stays allowed for tools that drive a browser; neither of the scripts uses it.
+    """
     hashes = (base64.b64encode(hashlib.sha256(script.encode()).digest()).decode() for script in scripts)
     allowed = " ".join(f"'sha256-{digest}'" for digest in hashes)
     rules = [f"script-src 'unsafe-eval' {allowed}", "style-src 'unsafe-inline'", "img-src data:", "base-uri 'none'"]
@@ -66,12 +69,13 @@ def _hero(view: View) -> Html:
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
         tag("h1", "How far can the world shift before the model fails?"),
         tag("p", in_short(view), cls="short"),
-        tag("p", join([*([about] if about else []), _facts(view)], " "), cls="facts"),
+        tag("p", join([*([about] if about else []), _counts(view)], " "), cls="facts"),
     ]
     return tag("header", tag("div", *words), _heaps(), cls="hero")
 
 
-def _facts(view: View) -> str:
+def _counts(view: View) -> str:
+    """Return the numbers of pictures, shifts, models and predictions, in words."""
     labels = view.table.filter((pl.col("output") == "label") & pl.col("error").is_null())
     counted = labels.select(rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique()).collect(engine="streaming")
     parts = [
@@ -84,7 +88,7 @@ def _facts(view: View) -> str:
 
 
 def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:
-    """The sorites, drawn: a heap that loses grains until nobody would call it one."""
+    """Draw the sorites paradox: a heap that loses grains until nobody would call it a heap."""
     grains, left = [], 0.0
     for size in sizes:
         for row in range(size):
@@ -94,8 +98,8 @@ def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:
     return Html(f'<svg viewBox="0 0 {left:.0f} {gap * sizes[0] + 2:.0f}" aria-hidden="true">{"".join(grains)}</svg>')
 
 
-def _navigation(made: Mapping[str, Section]) -> Html:
-    links = [tag("li", tag("a", section.short, href=f"#{name}")) for name, section in made.items()]
+def _navigation(found: Mapping[str, Section]) -> Html:
+    links = [tag("li", tag("a", section.short, href=f"#{name}")) for name, section in found.items()]
     return tag("nav", tag("ul", *links), aria_label="Sections") if links else EMPTY
 
 

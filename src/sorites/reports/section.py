@@ -1,10 +1,10 @@
 """A section of the page, and the decorator that adds one.
 
-A later part of the toolkit, or another package, adds a section without touching the page:
+Another part of the toolkit, or another package, adds a section without changing the page:
 
     @add_section(order=45)
     def heat_maps(view: View) -> Section | None:
-        ...                       # None, and it does not appear
+        ...                       # return None to leave the section out
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from sorites.reports.view import View
 
 @dataclass(frozen=True)
 class Section:
-    """``title`` heads it and ``short`` names it in the navigation; ``lead`` says in a sentence or two how to read it."""
+    """One section: ``title`` is its heading, ``short`` its name in the navigation, and ``lead`` says briefly how to read it."""
 
     title: str
     body: Html
@@ -33,7 +33,7 @@ SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports.sec
 
 
 def add_section(order: int) -> Callable[[Maker], Maker]:
-    """Sections stand by rising ``order`` (the built-in ones are ten apart), then by name."""
+    """Register a function as a section; sections are sorted by ``order`` (built-in ones lie between 10 and 90), then by name."""
 
     def register(maker: Maker) -> Maker:
         SECTIONS.add(maker.__name__, (order, maker))
@@ -43,7 +43,7 @@ def add_section(order: int) -> Callable[[Maker], Maker]:
 
 
 def sections(view: View) -> dict[str, Section]:
-    """Those that have something to say, by name, in order."""
+    """Return the sections that apply to this view, by name and in order."""
     ordered = sorted((SECTIONS.get(name)[0], name) for name in SECTIONS.names())
-    made = {name: SECTIONS.get(name)[1](view) for _, name in ordered}
-    return {name: section for name, section in made.items() if section is not None}
+    drawn = {name: SECTIONS.get(name)[1](view) for _, name in ordered}
+    return {name: section for name, section in drawn.items() if section is not None}

@@ -1,4 +1,4 @@
-"""What a page looks at: runs as they are given, and all of them as one table."""
+"""A view is the input of a page: the runs as they are given, and all of them as one table."""
 
 from __future__ import annotations
 
@@ -22,17 +22,18 @@ Remake = Callable[[str, str, Stop], Picture]
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: its table, what its ``run.json`` says (empty for a bare table), and how to see its pictures again."""
+    """One run: its table, the content of its ``run.json`` (empty for a bare table), and a way to make its pictures again."""
 
     table: pl.LazyFrame
     name: str
     info: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None
     picture: Remake | None = None
-    """(sample_id, shift, severity or params) to the picture as the model saw it; may raise SoritesError."""
+    """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may raise SoritesError."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
+        """The suite as it stands in ``run.json``; empty for a bare table."""
         return self.info.get("suite") or {}
 
 
@@ -43,50 +44,56 @@ class View:
     runs: tuple[RunView, ...]
     table: pl.LazyFrame
     owners: Mapping[str, tuple[RunView, ...]]
-    """``run_id`` as it stands in ``table`` to the runs behind it."""
-    _asked: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
+    """The runs behind each ``run_id`` of ``table``."""
+    _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
-    def ask(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
-        """The metric's answer on the whole table, or on the rows ``where`` keeps; asked twice, computed once."""
+    def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
+        """Compute a metric on the whole table, or on the rows that ``where`` keeps; the same call is computed only once."""
         key = f"{metric.__module__}.{metric.__qualname__} {where} {sorted(options.items())}"
-        if key not in self._asked:
-            self._asked[key] = metric(self.table if where is None else self.table.filter(where), **options)
-        return self._asked[key]
+        if key not in self._computed:
+            self._computed[key] = metric(self.table if where is None else self.table.filter(where), **options)
+        return self._computed[key]
 
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
+        """Every model of the table, in the order of the suites."""
         return self._in_order("model", [name for run in self.runs for name in run.suite.get("models", ())])
 
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
         """Every shift but clean, in the order of the suites."""
-        named = [dial["name"] if isinstance(dial, Mapping) else dial for run in self.runs for dial in run.suite.get("shifts", ())]
+        named = [
+            shift["name"] if isinstance(shift, Mapping) else shift for run in self.runs for shift in run.suite.get("shifts", ())
+        ]
         return tuple(name for name in self._in_order("shift", named) if name != CLEAN)
 
     def _in_order(self, column: str, first: Sequence[str]) -> tuple[str, ...]:
-        held = self.table.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls()
-        return tuple(name for name in dict.fromkeys([*first, *sorted(held)]) if name in set(held))
+        present = self.table.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls()
+        return tuple(name for name in dict.fromkeys([*first, *sorted(present)]) if name in set(present))
 
-    def said(self, run_id: str, label: int | None) -> str:
-        """The class a label number stands for, in words where the run has them."""
+    def class_name(self, run_id: str, label: int | None) -> str:
+        """Return the name of the class with this label number, where the run has names."""
         if label is None:
             return "nothing"
         named = next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None)
         return named.names[label] if named is not None and 0 <= label < len(named) else f"class {label}"
 
-    def picture(self, run_id: str, sample_id: str, shift: str, stop: Stop) -> Picture | None:
-        """The picture as the model saw it, or None where no run behind ``run_id`` can make it again."""
+    def picture(self, run_id: str, sample_id: str, shift: str, setting: Stop) -> Picture | None:
+        """Return the picture as the model saw it, or None where no run behind ``run_id`` can make it again.
+
+        ``setting`` is a severity or a set of params.
+        """
         for run in self.owners.get(run_id, ()):
             if run.picture is not None:
                 try:
-                    return run.picture(sample_id, shift, stop)
+                    return run.picture(sample_id, shift, setting)
                 except SoritesError:
                     continue
         return None
 
 
 def merge(runs: Sequence[RunView]) -> View:
-    """Runs of the same source, frame and seed become one: the pictures they share are then the same pictures."""
+    """Merge runs into one view; runs of the same source, frame, labels and seed share their pictures, which then count once."""
     if not runs:
         raise SoritesError("a report needs at least one run, got none")
     if len(runs) == 1:
@@ -106,7 +113,7 @@ def merge(runs: Sequence[RunView]) -> View:
 
 
 def _kind(run: RunView) -> str | None:
-    """Equal for runs whose samples and draws are the same; None where the run does not say."""
+    """Return an id that is equal for runs with the same samples and random draws, or None for a bare table."""
     if not run.suite:
         return None
     same = {key: run.suite.get(key) for key in ("source", "frame", "labels")}
@@ -119,7 +126,7 @@ def _ids(table: pl.LazyFrame) -> list[str]:
 
 
 def shift_named(name: str) -> Shift | None:
-    """The dial of that name; None for a captured shift, which only its source knows."""
+    """Return the registered shift of that name, or None for a captured shift, which only its source knows."""
     try:
         return SHIFTS.get(name)
     except UnknownName:
@@ -127,5 +134,6 @@ def shift_named(name: str) -> Shift | None:
 
 
 def unit(shift: str) -> str:
+    """Return the unit of the shift's severity, or an empty string for a captured shift."""
     found = shift_named(shift)
     return found.unit if found is not None else ""

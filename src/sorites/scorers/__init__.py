@@ -1,4 +1,7 @@
-"""Outputs in, strangeness out: how unlike its training pictures does a model find this one?"""
+"""Scorers turn a model's outputs into strangeness: how unlike its training pictures does the model find this one?
+
+They are the OOD detectors of the field. A larger score is stranger. Helpers start with an underscore; no scorer reads the table.
+"""
 
 from sorites.scorers import directions as directions
 from sorites.scorers import gaussians as gaussians

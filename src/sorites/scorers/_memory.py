@@ -1,4 +1,4 @@
-"""What is kept of training pictures that stream by, in memory that does not grow with their number."""
+"""Summaries of training pictures that are streamed, in memory that does not grow with the number of pictures."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sorites.rng import digest
 from sorites.scorers._rows import Wide
 
 EXACT = 1 << 22
-"""Values up to which a percentile is exact: 16 MB of float32."""
+"""A percentile is exact up to this many values, which are 16 MB of float32."""
 BITS = 20
-"""Of a float32 that a histogram looks at: bins 0.05 % wide, 8 MB of counts, whatever the range."""
+"""A histogram uses this many leading bits of a float32: bins 0.05 % wide and 8 MB of counts, whatever the range."""
 
 
 class Moments:
-    """Count, sum and sum of products in float64, and count and sum a class."""
+    """Count, sum and sum of products of rows in float64, and count and sum per class."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -27,6 +27,7 @@ class Moments:
         self.totals: Wide = np.zeros((0, 0))
 
     def add(self, features: NDArray[np.float32], labels: NDArray[np.int64] | None = None, products: bool = True) -> None:
+        """Add rows; ``products=False`` skips the sum of products, which only covariances need."""
         rows = features.astype(np.float64)
         wide = rows.shape[1]
         if not self.count:
@@ -51,47 +52,48 @@ class Moments:
         return self.total / self.count
 
     def scatter(self, centre: Wide) -> Wide:
-        """Mean product of the rows' distances from ``centre``."""
+        """Return the mean outer product of the rows' differences from ``centre``."""
         cross = np.outer(self.mean, centre)
         return np.asarray(self.products / self.count - cross - cross.T + np.outer(centre, centre))
 
     def class_means(self) -> Wide:
-        """Of the classes that have a training picture, in order."""
-        held = self.counts > 0
-        return np.asarray(self.totals[held] / self.counts[held, None])
+        """Return the means of the classes that have a training picture, in order."""
+        present = self.counts > 0
+        return np.asarray(self.totals[present] / self.counts[present, None])
 
     def within(self) -> Wide:
-        """Covariance around each row's own class mean."""
-        held = self.counts > 0
+        """Return the covariance of the rows around the means of their classes."""
+        present = self.counts > 0
         means = self.class_means()
-        return np.asarray((self.products - (means.T * self.counts[held]) @ means) / self.count)
+        return np.asarray((self.products - (means.T * self.counts[present]) @ means) / self.count)
 
 
 class Percentile:
     """A percentile of all values: exact up to ``EXACT`` of them, then from a histogram whose bins are 0.05 % wide."""
 
     def __init__(self) -> None:
-        self._held: list[NDArray[np.float32]] = []
+        self._values: list[NDArray[np.float32]] = []
         self._count = 0
         self._bins: NDArray[np.int64] | None = None
 
     def add(self, values: NDArray[np.float32]) -> None:
-        self._held.append(values.astype(np.float32).ravel())
+        self._values.append(values.astype(np.float32).ravel())
         self._count += values.size
-        if sum(map(len, self._held)) > EXACT:
+        if sum(map(len, self._values)) > EXACT:
             self._fold()
 
     def _fold(self) -> None:
-        """Floats ordered as whole numbers: their leading bits are a bin that needs no range."""
-        bits = np.concatenate(self._held).view(np.int32)
+        """Count the values into the histogram: floats ordered as integers, whose leading bits are a bin that needs no range."""
+        bits = np.concatenate(self._values).view(np.int32)
         ordered = np.where(bits < 0, ~bits, bits ^ np.int32(-(2**31))).view(np.uint32)
         counted = np.bincount(ordered >> (32 - BITS), minlength=1 << BITS)
-        self._bins, self._held = counted if self._bins is None else self._bins + counted, []
+        self._bins, self._values = counted if self._bins is None else self._bins + counted, []
 
     def value(self, percent: float) -> float:
+        """Return the percentile of all values added so far, interpolated inside a bin of the histogram."""
         if self._bins is None:
-            return float(np.percentile(np.concatenate(self._held).astype(np.float64), percent))
-        if self._held:
+            return float(np.percentile(np.concatenate(self._values).astype(np.float64), percent))
+        if self._values:
             self._fold()
         below = np.cumsum(self._bins)
         place = percent / 100 * (self._count - 1)
@@ -103,7 +105,7 @@ class Percentile:
 
 
 class Bank:
-    """The training rows whose ids have the smallest hashes, at most ``size``: a fair choice, whatever their order.
+    """The training rows whose ids have the smallest hashes, at most ``size``: a fair choice that does not depend on order.
 
     Rows without ids are chosen by a hash of the row itself.
     """
@@ -126,5 +128,6 @@ class Bank:
         self._rows, self._keys = [rows[first]], [keys[first]]
 
     def rows(self) -> NDArray[np.float32]:
+        """Return the chosen rows, in the order of their hashes."""
         self._thin()
         return self._rows[0]

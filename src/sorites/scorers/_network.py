@@ -1,8 +1,8 @@
-"""Inside a torch model: its pass, its gradient, and the maps at the end of each of its stages.
+"""Access to the inside of a torch model: its forward pass, its gradient, and the feature maps at the end of each stage.
 
-Pictures go through one at a time and on one thread, so that a picture's score does not depend on its neighbours in a batch.
-Torch is used without naming it at import, and nothing of the model is changed: what is registered for a pass is removed after
-it, and answers only to the thread that asked.
+Pictures go through one at a time and on one thread, so that a picture's score does not depend on the others in its batch.
+Torch is not imported with this module, and the model is not changed: hooks registered for a pass are removed after it and act
+only on the thread that registered them.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from sorites.core import Model, Picture
 from sorites.errors import SoritesError
 
 Spot = tuple[str, int]
-"""A submodule by name, and which of its calls in a pass."""
+"""The name of a submodule, and the number of its call within a forward pass, from 0."""
 
-_known: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
+_stages_by_module: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
 _counting = threading.Lock()
 _inside = {"threads": 0, "before": 1}
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Torch on one thread while anybody is in here."""
+    """Keep torch on one thread while any caller is inside; the last one out restores the number of threads."""
     import torch
 
     with _counting:
@@ -49,29 +49,29 @@ def one_thread() -> Iterator[None]:
 def rows(
     model: Model, pictures: Sequence[Picture], framed: bool, who: str, one: Callable[[Any, Any], NDArray[Any]]
 ) -> NDArray[np.float32]:
-    """``one(module, batch of one picture)`` for each picture, as float32 rows."""
+    """Return ``one(module, batch of one picture)`` for each picture, as float32 rows."""
     import torch
 
     if model.module is None:
         raise SoritesError(f"scorer {who} looks inside a torch model, and {model.name} does not show its inside")
     device = next((p.device for p in model.module.parameters()), torch.device("cpu"))
     with one_thread(), torch.inference_mode(False):
-        made = [
+        values = [
             one(model.module, torch.from_numpy(np.array(model.prepare(picture, framed))[None]).to(device).float())
             for picture in pictures
         ]
-    return np.stack(made).astype(np.float32)
+    return np.stack(values).astype(np.float32)
 
 
 def logits(module: Any, batch: Any) -> Any:
-    """The logits of a batch, a tensor."""
+    """Return the logits of a batch as a tensor."""
     given = module(batch)
     return given[0] if isinstance(given, tuple | list) else given
 
 
 @contextmanager
 def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) -> Iterator[None]:
-    """During one pass of this thread, ``tap(spot, output)`` at each spot; what it returns, if anything, goes on instead."""
+    """Call ``tap(spot, output)`` at each spot during one pass of this thread; a result other than None replaces the output."""
     here, calls, places = threading.get_ident(), dict[str, int](), dict(module.named_modules())
 
     def hook(name: str) -> Callable[[Any, Any, Any], Any]:
@@ -93,18 +93,19 @@ def tapped(module: Any, spots: Sequence[Spot], tap: Callable[[Spot, Any], Any]) 
 
 
 def stages(module: Any, batch: Any, who: str) -> list[Spot]:
-    """Where each resolution of a convolutional network ends: the last 4-D output of each height and width above 1 x 1.
+    """Return where each resolution of a convolutional network ends: the last 4-D output of each height and width above 1 x 1.
 
-    Padding layers are passed over: what they give is not a stage. Found once a module.
+    Padding layers are left out, since their output does not end a stage. The search is made once per module.
     """
-    if module not in _known:
-        _known[module] = _ends(module, batch)
-    if not _known[module]:
+    if module not in _stages_by_module:
+        _stages_by_module[module] = _ends(module, batch)
+    if not _stages_by_module[module]:
         raise SoritesError(f"scorer {who} needs feature maps (N x C x H x W), and this model makes none")
-    return _known[module]
+    return _stages_by_module[module]
 
 
 def _ends(module: Any, batch: Any) -> list[Spot]:
+    """Run one pass and return the last call that gave each resolution."""
     import torch
 
     ends: dict[tuple[int, int], Spot] = {}
@@ -137,10 +138,10 @@ def _pads(part: Any) -> bool:
 
 
 def named(module: Any, layers: Sequence[str], who: str) -> list[Spot]:
-    """Submodules by name, or by its end: ``layer4`` finds ``module.network.layer4``; what its first call gives counts."""
-    known = [name for name, _ in module.named_modules()]
-    found = [next((name for name in known if f".{name}".endswith(f".{layer}")), None) for layer in layers]
+    """Find the first calls of submodules by name or by the end of it: ``layer4`` finds ``module.network.layer4``."""
+    names = [name for name, _ in module.named_modules()]
+    found = [next((name for name in names if f".{name}".endswith(f".{layer}")), None) for layer in layers]
     missing = [layer for layer, name in zip(layers, found, strict=True) if name is None]
     if missing:
-        raise SoritesError(f"scorer {who}: this model has no layer {missing[0]!r}; it has {', '.join(known[1:9])}, ...")
+        raise SoritesError(f"scorer {who}: this model has no layer {missing[0]!r}; it has {', '.join(names[1:9])}, ...")
     return [(name, 0) for name in found if name is not None]

@@ -1,7 +1,7 @@
-"""What every scorer reads: finite rows of the width it was fitted on, and parameters in their range.
+"""Checks that every scorer makes: rows are finite and as wide as those it was fitted on, and parameters are in range.
 
-Sums are taken in float64 over a bounded number of rows at a time and rounded to float32 once, so that neither the size of a
-batch nor its order shows in a picture's score.
+Sums are taken in float64 over a bounded number of rows at a time and rounded to float32 once, so that a picture's score depends
+neither on the size of its batch nor on its order.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ Score = NDArray[np.float32]
 Wide = NDArray[np.float64]
 
 ROWS = 256
-"""Pictures scored at a time: 2 MB of float64 for a thousand classes, which stay in the processor's cache."""
+"""This many pictures are scored at a time: 2 MB of float64 for a thousand classes, which stay in the processor's cache."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """One checked batch of training pictures; a label of -1 is none."""
+    """One checked batch of training pictures; a label of -1 means no label."""
 
     features: NDArray[np.float32]
     logits: NDArray[np.float32]
@@ -35,15 +35,16 @@ class Seen:
 
 
 class Fitted(Scorer):
-    """What scorers that are classes share: their name in messages, and an error when they are called too early."""
+    """The base of the built-in scorers that are classes: it checks their input and refuses calls before ``fit``."""
 
     def ready(self, part: T | None) -> T:
+        """Return a fitted part; None means that the scorer was not fitted, which is an error."""
         if part is None:
             raise SoritesError(f"scorer {self.name}: fit it first: .fit(batches of (outputs, labels), head)")
         return part
 
     def training(self, batches: Batches) -> Iterator[Seen]:
-        """The training pictures, checked; none at all is an error, and so is a change of width."""
+        """Yield the checked batches of training pictures; no pictures at all and a change of width are errors."""
         count, wide = 0, None
         for outputs, labels in batches:
             features = features_of(outputs, self.name, wide)
@@ -56,14 +57,14 @@ class Fitted(Scorer):
         self.fitted = {"pictures": count}
 
     def inside(self, outputs: Outputs) -> NDArray[np.float32]:
-        """What ``look`` saw in the model, N rows."""
+        """Return the N rows that ``look`` read from inside the model."""
         seen = outputs.inside.get(self.name)
         if seen is None:
             raise SoritesError(f"scorer {self.name}: wanted outputs.inside[{self.name!r}], what its look(model, pictures) gives")
         return _finite(seen, self.name, "numbers from inside the model", 1, None)
 
     def head(self, head: Head | None) -> tuple[Wide, Wide]:
-        """Weights C x D and bias C in float64."""
+        """Return the weights (C x D) and the bias (C) of the last linear layer in float64."""
         if head is None:
             raise SoritesError(f"scorer {self.name}: wanted the model's last linear layer, head=(weights, bias), got none")
         weight, bias = (np.asarray(part, np.float64) for part in head)
@@ -80,10 +81,12 @@ def _labels(labels: Any, count: int, who: str) -> NDArray[np.int64]:
 
 
 def features_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
+    """Return the features, checked; ``who`` names the scorer in messages, ``wide`` is the width it was fitted on."""
     return _finite(outputs.features, who, "features", 1, wide)
 
 
 def logits_of(outputs: Outputs, who: str, wide: int | None = None) -> NDArray[np.float32]:
+    """Return the logits of two or more classes, checked as ``features_of`` checks features."""
     return _finite(outputs.logits, who, "logits of two or more classes", 2, wide)
 
 
@@ -99,14 +102,15 @@ def _finite(rows: NDArray[np.float32] | None, who: str, what: str, least: int, w
 
 
 def scored(rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS) -> Score:
-    """``rule`` of the parts' rows in float64, some at a time."""
-    made = [
+    """Apply ``rule`` to the rows of the parts in float64, a bounded number at a time."""
+    scores = [
         rule(*(part[i : i + rows].astype(np.float64) for part in parts)).astype(np.float32) for i in range(0, len(parts[0]), rows)
     ]
-    return np.concatenate(made) if made else np.empty(0, np.float32)
+    return np.concatenate(scores) if scores else np.empty(0, np.float32)
 
 
 def logsumexp(logits: Wide) -> Wide:
+    """Return log(sum(exp(logits))) of each row without overflow."""
     top = logits.max(axis=1)
     raised = logits - top[:, None]
     np.exp(raised, out=raised)
@@ -114,18 +118,21 @@ def logsumexp(logits: Wide) -> Wide:
 
 
 def above(value: float, least: float, who: str, what: str) -> float:
+    """Return a finite parameter above ``least``; any other value is an error."""
     if not (isinstance(value, int | float) and least < value < float("inf")):
         raise SoritesError(f"scorer {who}: wanted a {what} above {least:g}, got {value!r}")
     return value
 
 
 def whole(value: int, who: str, what: str) -> int:
+    """Return a parameter that is a whole number of 1 or more; any other value is an error."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise SoritesError(f"scorer {who}: wanted {what} as a whole number of 1 or more, got {value!r}")
     return value
 
 
 def percent(value: float, who: str) -> float:
+    """Return a percentile of 0 or more and below 100; any other value is an error."""
     if not (isinstance(value, int | float) and 0 <= value < 100):
         raise SoritesError(f"scorer {who}: wanted a percentile of 0 or more and below 100, got {value!r}")
     return value

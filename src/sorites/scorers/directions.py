@@ -1,4 +1,4 @@
-"""Strangeness from where the features point: off the training pictures' subspace, off their class, near a border."""
+"""Strangeness from the direction of features: outside the training subspace, away from their class, near a decision border."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from sorites.scorers._memory import Bank, Moments
 from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, logsumexp, scored, whole
 
 SAMPLE = 20_000
-"""Training pictures, chosen by a hash of their ids, that ViM's scale is the mean of; with fewer it is exact."""
+"""ViM's scale is a mean over this many training pictures, chosen by a hash of their ids; with fewer pictures it is exact."""
 
 
 @add_scorer
 class vim(Fitted):
-    """Energy plus a virtual logit: the length of the features outside the training pictures' ``dim`` main directions
-    (Wang et al. 2022), or half of its directions where it has no more than those. The origin is where the last layer gives 0."""
+    """Energy plus a virtual logit: the length of the features outside the ``dim`` main directions of the training pictures
+    (Wang et al. 2022).
+
+    Where the features have no more than ``dim`` directions, half of them are main. The origin is where the last layer gives 0.
+    """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
 
@@ -44,6 +47,7 @@ class vim(Fitted):
         return self
 
     def _main(self, wide: int, count: int) -> int:
+        """Return the number of main directions; it is an error if there are not more training pictures than that."""
         main = self.dim if self.dim < wide else wide // 2
         if count <= main:
             raise SoritesError(
@@ -62,7 +66,7 @@ class vim(Fitted):
 
 
 class _Centred(Fitted, ABC):
-    """Knows the mean of the training pictures and the last layer's weights."""
+    """The base of scorers that need the mean of the training features and the weights of the last layer."""
 
     needs: ClassVar = frozenset({"training", "features", "head"})
     _mean: Wide | None = None
@@ -77,7 +81,7 @@ class _Centred(Fitted, ABC):
 
     @abstractmethod
     def rule(self, rows: Wide, logits: Wide) -> Wide:
-        """Features and logits to strangeness."""
+        """Return the strangeness of rows of features and logits."""
 
     def __call__(self, outputs: Outputs) -> Score:
         mean = self.ready(self._mean)
@@ -86,7 +90,7 @@ class _Centred(Fitted, ABC):
 
 @add_scorer
 class fdbd(_Centred):
-    """Nearness to the decision borders: mean distance to them over the distance from the training mean (Liu and Qin 2024).
+    """Minus the mean distance to the decision borders over the distance from the training mean (Liu and Qin 2024).
 
     Two classes with the same weights have no border between them and count as 0.
     """
@@ -109,8 +113,12 @@ class fdbd(_Centred):
 
 @add_scorer
 class nci(_Centred):
-    """Features far from their class's weights in direction, or short (Liu and Qin 2025): minus the length along the weights of
-    the centred features, less ``alpha`` times the features' L1 norm."""
+    """Distance of the features from the weights of the predicted class, in direction, and shortness of the features
+    (Liu and Qin 2025).
+
+    The score is minus the component of the class weights along the centred features, minus ``alpha`` times the L1 norm of the
+    features.
+    """
 
     def __init__(self, alpha: float = 0.0001) -> None:
         self.alpha = above(alpha, -1e-300, "nci", "alpha")
@@ -125,8 +133,10 @@ class nci(_Centred):
 
 @add_scorer
 class she(Fitted):
-    """Unlikeness to the stored pattern of the predicted class, the mean of its rightly predicted training pictures
-    (Zhang et al. 2023), by inner product."""
+    """Minus the inner product with the stored pattern of the predicted class (Zhang et al. 2023).
+
+    The pattern is the mean of the features of the training pictures of that class which are predicted correctly.
+    """
 
     needs: ClassVar = frozenset({"training", "features"})
     _patterns: Wide | None = None

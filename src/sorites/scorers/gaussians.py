@@ -1,4 +1,4 @@
-"""Strangeness as Mahalanobis distance to the nearest class, all classes sharing one covariance."""
+"""Strangeness as the Mahalanobis distance to the nearest class, where all classes share one covariance."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sorites.scorers._memory import Moments
 from sorites.scorers._rows import Fitted, Score, Wide, features_of, scored
 
 FLAT = 1e-10
-"""A direction with less than this share of the largest variance is one that training pictures do not vary in; it is left out,
-as the pseudo-inverse of the covariance does."""
+"""Training pictures count as constant in a direction with less than this share of the largest variance. Such a direction is left
+out, as the pseudo-inverse of the covariance leaves it out."""
 
 
 @dataclass(frozen=True)
-class Ball:
-    """A covariance made round: ``shape`` takes the distance from ``centre`` to units in which it is 1 every way."""
+class Whitening:
+    """A whitening transform: ``shape`` takes differences from ``centre`` to units in which the covariance is the identity."""
 
     centre: Wide
     shape: Wide
@@ -28,21 +28,25 @@ class Ball:
         return np.asarray((rows - self.centre) @ self.shape)
 
 
-def ball(centre: Wide, covariance: Wide, who: str) -> Ball:
+def whitening(centre: Wide, covariance: Wide, who: str) -> Whitening:
+    """Return the whitening transform of a covariance, without the directions in which it is flat."""
     values, vectors = np.linalg.eigh(covariance)
-    held = values > FLAT * max(values[-1], 0)
-    if not held.any() or values[-1] <= 0:
+    used = values > FLAT * max(values[-1], 0)
+    if not used.any() or values[-1] <= 0:
         raise SoritesError(f"scorer {who}: wanted training pictures that differ within their classes; give more of each class")
-    return Ball(centre, vectors[:, held] / np.sqrt(values[held]))
+    return Whitening(centre, vectors[:, used] / np.sqrt(values[used]))
 
 
 class _Classes(Fitted):
-    """Class means in round units. Training pictures without a label are not used; a class without any has no mean."""
+    """The base of the Mahalanobis scorers, which holds the whitened class means.
+
+    Training pictures without a label are not used, and a class without training pictures has no mean.
+    """
 
     needs: ClassVar = frozenset({"training", "features"})
 
     def __init__(self) -> None:
-        self._ball: Ball | None = None
+        self._whitening: Whitening | None = None
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
         moments = Moments()
@@ -54,18 +58,18 @@ class _Classes(Fitted):
             raise SoritesError(f"scorer {self.name}: wanted training pictures with labels that the model knows, got none")
         self.fitted["pictures"] = moments.count
         self.fitted["classes"] = int((moments.counts > 0).sum())
-        self._ball = ball(moments.mean, moments.within(), self.name)
-        self._means = self._ball(moments.class_means())
+        self._whitening = whitening(moments.mean, moments.within(), self.name)
+        self._means = self._whitening(moments.class_means())
         self._squares = np.einsum("cd,cd->c", self._means, self._means)
         self._background(moments)
         return self
 
     def _background(self, moments: Moments) -> None:
-        """For what is compared with the classes."""
+        """Fit what the classes are compared with; by default there is nothing."""
 
     def _nearest(self, rows: Wide) -> Wide:
-        """Squared distance to the nearest class mean."""
-        round_ = self.ready(self._ball)(rows)
+        """Return the squared distance to the nearest class mean."""
+        round_ = self.ready(self._whitening)(rows)
         to_means = self._squares - 2 * (round_ @ self._means.T)
         return np.asarray(np.einsum("nd,nd->n", round_, round_) + to_means.min(axis=1))
 
@@ -73,8 +77,8 @@ class _Classes(Fitted):
         return self._nearest(rows)
 
     def __call__(self, outputs: Outputs) -> Score:
-        held = self.ready(self._ball)
-        return scored(self._score, features_of(outputs, self.name, len(held.centre)))
+        used = self.ready(self._whitening)
+        return scored(self._score, features_of(outputs, self.name, len(used.centre)))
 
 
 @add_scorer
@@ -84,11 +88,11 @@ class mds(_Classes):
 
 @add_scorer
 class rmds(_Classes):
-    """Squared Mahalanobis distance to the nearest class mean, less that to all training pictures as one Gaussian
+    """Squared Mahalanobis distance to the nearest class mean, minus that to one Gaussian of all training pictures
     (Ren et al. 2021)."""
 
     def _background(self, moments: Moments) -> None:
-        self._all = ball(moments.mean, moments.scatter(moments.mean), self.name)
+        self._all = whitening(moments.mean, moments.scatter(moments.mean), self.name)
 
     def _score(self, rows: Wide) -> Wide:
         whole = self._all(rows)

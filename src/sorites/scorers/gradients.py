@@ -1,4 +1,4 @@
-"""Strangeness from gradients: of the last layer's weights in closed form, of the picture by a pass back through the model."""
+"""Strangeness from gradients: with respect to the last weights in closed form, to the picture by a backward pass."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ from sorites.scorers.logits import odds
 
 @add_scorer
 def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Minus the L1 norm of the last weights' gradient of the cross-entropy to uniform (Huang, Geng and Li 2021).
+    """Minus the L1 norm of the gradient, in the last weights, of the cross-entropy to the uniform distribution
+    (Huang, Geng and Li 2021).
 
-    The gradient is an outer product, so that its norm is that of the features times that of softmax - uniform, over T.
+    The gradient is an outer product, so its norm is the norm of the features times that of softmax - uniform, divided by T.
     """
     above(temperature, 0, "gradnorm", "temperature")
 
@@ -32,8 +33,11 @@ def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 class odin(Fitted):
-    """The odds against the top class at a high ``temperature``, after a step of ``eps`` (of 1 = full scale) of every pixel
-    towards a surer answer (Liang, Li and Srikant 2018)."""
+    """Log-odds against the top class at a high ``temperature``, after every pixel took a step of ``eps`` towards a more
+    confident answer (Liang, Li and Srikant 2018).
+
+    ``eps`` is a fraction of the full scale of a pixel.
+    """
 
     needs: ClassVar = frozenset({"gradient"})
 

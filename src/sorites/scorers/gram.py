@@ -1,4 +1,4 @@
-"""Strangeness from Gram matrices: do a network's channels go together as they do for training pictures of the predicted class?"""
+"""Strangeness from Gram matrices: do the channels correlate as they do for training pictures of the predicted class?"""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from sorites.scorers import _network
 from sorites.scorers._rows import Fitted, Score, Wide, logits_of, whole
 
 Bounds = dict[int, NDArray[np.float64]]
-"""Predicted class to the least and the largest of each value: 2 x K."""
-HELD = 1000
-"""Training pictures held out, at most, to learn how far each layer usually strays."""
+"""The least and the largest of each of K values (2 x K), by predicted class."""
+MOST_HELD_OUT = 1000
+"""At most this many training pictures are held out to learn the usual deviation of each layer."""
 
 
 @add_scorer
 class gram(Fitted):
-    """How far the row sums of Gram matrices of powers 1 to ``powers`` leave the range they have on training pictures of the
-    predicted class, layer by layer, each over its usual deviation (Sastry and Oore 2020).
+    """Deviation of the row sums of Gram matrices (powers 1 to ``powers``) from their range on training pictures of the
+    predicted class, summed over layers, each divided by its usual deviation (Sastry and Oore 2020).
 
     Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that of a ``held`` share of the
-    training pictures, chosen by a hash of their ids, from the range of the others; the range itself is of all.
+    training pictures, chosen by a hash of their ids, from the range of the others; the range itself is that of all of them.
     """
 
     needs: ClassVar = frozenset({"training", "layers"})
@@ -42,7 +42,7 @@ class gram(Fitted):
         self._sizes: tuple[int, ...] = ()
 
     def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
-        """Rows that say their own layout: how many layers, how many channels each, then the values layer by layer."""
+        """Return rows that start with their layout: the number of layers, the channels of each; then come the values by layer."""
         return _network.rows(model, pictures, framed, self.name, self._one)
 
     def _one(self, module: Any, batch: Any) -> Wide:
@@ -58,14 +58,14 @@ class gram(Fitted):
         return np.concatenate([[len(maps)], [len(m) for m in maps], *values])
 
     def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        every, others, held, count = Bounds(), Bounds(), list[Held](), 0
+        every, others, held, count = Bounds(), Bounds(), list[HeldOut](), 0
         self._bounds, self._sizes = None, ()
         for outputs, _ in batches:
             best, rows = self._read(outputs)
             count += len(rows)
             for i, (label, row) in enumerate(zip(best, rows, strict=True)):
                 widen(every, label, row)
-                self._hold_out(held, others, Held(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row))
+                self._hold_out(held, others, HeldOut(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row))
         if not count:
             raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
         self.fitted = {"pictures": count, "classes": len(every), "held": len(held)}
@@ -73,23 +73,26 @@ class gram(Fitted):
         self._bounds = every
         return self
 
-    def _hold_out(self, held: list[Held], others: Bounds, one: Held) -> None:
-        """Into ``held`` if its hash is small, and the largest of those out again when they are too many: no order shows."""
+    def _hold_out(self, held: list[HeldOut], others: Bounds, one: HeldOut) -> None:
+        """Put a picture into ``held`` if its hash is small; when there are too many, the one with the largest hash leaves again.
+
+        The result does not depend on the order of the pictures.
+        """
         if -one.key < self.held * 2**64:
             heapq.heappush(held, one)
-            if len(held) <= HELD:
+            if len(held) <= MOST_HELD_OUT:
                 return
             one = heapq.heappop(held)
         widen(others, one.label, one.row)
 
-    def _deviation(self, held: Sequence[Held], others: Bounds) -> Wide:
-        """Mean deviation of each layer on the pictures held out; 1 where none strayed or none was held out."""
+    def _deviation(self, held: Sequence[HeldOut], others: Bounds) -> Wide:
+        """Return the mean deviation of each layer on the held-out pictures; 1 where none deviated or none was held out."""
         strayed = [self._by_layer(stray(one.row, others[one.label])) for one in sorted(held) if one.label in others]
         mean = np.mean(strayed, axis=0) if strayed else np.ones(len(self._sizes))
         return np.where(mean > 0, mean, 1.0)
 
     def _read(self, outputs: Outputs) -> tuple[list[int], Wide]:
-        """Predicted classes, and the values after the layout, which must be that of the pictures it was fitted on."""
+        """Return the predicted classes and the values; their layout must be that of the pictures of the fit."""
         rows = self.inside(outputs).astype(np.float64)
         best = logits_of(outputs, self.name).argmax(axis=1).tolist()
         if not len(rows):
@@ -111,13 +114,13 @@ class gram(Fitted):
         strange = sorted(set(best) - bounds.keys())
         if strange:
             raise SoritesError(f"scorer {self.name}: no training picture was predicted as class {strange[0]}")
-        made = [(self._by_layer(stray(row, bounds[c])) / self._usual).sum() for c, row in zip(best, rows, strict=True)]
-        return np.array(made, np.float32)
+        scores = [(self._by_layer(stray(row, bounds[c])) / self._usual).sum() for c, row in zip(best, rows, strict=True)]
+        return np.array(scores, np.float32)
 
 
 @dataclass(order=True)
-class Held:
-    """A training picture held out, ordered so that the largest hash comes first."""
+class HeldOut:
+    """A training picture that is held out, ordered so that the largest hash comes first."""
 
     key: int
     label: int
@@ -129,9 +132,9 @@ def _hash(name: object) -> int:
 
 
 def row_sums(maps: Wide, power: int) -> Wide:
-    """The row sums of the Gram matrix of ``maps ** power`` (C x HW), to the power's root with their sign.
+    """Return the signed ``power``-th roots of the row sums of the Gram matrix of ``maps ** power`` (C x HW).
 
-    A row sum is a channel against the sum of all channels: the C x C matrix is not needed.
+    A row sum is the product of a channel with the sum of all channels, so the C x C matrix is not needed.
     """
     raised = maps**power
     sums = raised @ raised.sum(axis=0)
@@ -139,12 +142,13 @@ def row_sums(maps: Wide, power: int) -> Wide:
 
 
 def widen(bounds: Bounds, label: int, row: Wide) -> None:
-    held = bounds.get(label)
-    bounds[label] = np.stack([row, row]) if held is None else np.stack([np.minimum(held[0], row), np.maximum(held[1], row)])
+    """Extend the range of a class so that it includes the row."""
+    range_ = bounds.get(label)
+    bounds[label] = np.stack([row, row]) if range_ is None else np.stack([np.minimum(range_[0], row), np.maximum(range_[1], row)])
 
 
 def stray(row: Wide, bounds: Wide) -> Wide:
-    """How far outside its range each value is, relative to the end it passed."""
+    """Return how far each value is outside its range, relative to the end it passed."""
     least, most = bounds
     below = np.maximum(least - row, 0) / np.abs(least + 1e-6)
     return np.asarray(below + np.maximum(row - most, 0) / np.abs(most + 1e-6))

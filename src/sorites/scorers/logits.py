@@ -1,4 +1,4 @@
-"""Strangeness read off the logits alone. Larger is stranger; each picture's score depends on that picture only."""
+"""Strangeness from the logits alone. A larger score is stranger; the score of a picture depends on that picture only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from sorites.scorers._rows import Score, Wide, above, logits_of, logsumexp, scor
 
 @add_scorer
 def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Low maximum softmax probability (Hendrycks and Gimpel 2017), as the log-odds against the top class.
+    """Log-odds against the top class, which rank pictures by the maximum softmax probability (Hendrycks and Gimpel 2017).
 
-    The same order as 1 - p, but log((1 - p) / p) does not run into 1.0 in float32 where a model is sure.
+    log((1 - p) / p) has the same order as 1 - p, but it does not saturate in float32 where a model is sure.
     """
     above(temperature, 0, "msp", "temperature")
     return scored(lambda logits: odds(logits / temperature), logits_of(outputs, "msp"))
@@ -48,7 +48,7 @@ def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
 
 
 def odds(logits: Wide) -> Wide:
-    """log((1 - p) / p) of the top class."""
+    """Return log((1 - p) / p) of the top class."""
     every = np.arange(len(logits))
     best = logits.argmax(axis=1)
     others = logits.copy()

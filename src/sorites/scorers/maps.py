@@ -1,4 +1,4 @@
-"""Strangeness from feature maps, what a convolutional network sees before it pools."""
+"""Strangeness from feature maps, the outputs of a convolutional network before it pools them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from sorites.scorers._rows import Fitted, Score, Wide, above, logsumexp
 class rankfeat(Fitted):
     """Energy of the logits without the strongest rank-1 part of the feature maps (Song, Sebe and Wang 2022).
 
-    It is taken out at the end of each of the last ``blocks`` stages (a stage ends where the resolution changes), one at a time,
-    and the logits averaged; or at ``layers`` by name.
+    That part is removed at the end of each of the last ``blocks`` stages (a stage ends where the resolution changes), one at a
+    time, and the logits are averaged. ``layers`` names other places to remove it.
     """
 
     needs: ClassVar = frozenset({"maps"})
@@ -54,7 +54,10 @@ class rankfeat(Fitted):
 
 
 def without_strongest(maps: Any) -> Any:
-    """Each picture's C x HW matrix less its largest singular part, which is what its smaller Gram matrix's first vector spans."""
+    """Subtract from each picture's C x HW matrix its largest singular component.
+
+    That component is spanned by the leading eigenvector of the smaller of its two Gram matrices.
+    """
     import torch
 
     flat = maps.flatten(2).double()

@@ -1,4 +1,4 @@
-"""Strangeness as distance to remembered training pictures."""
+"""Strangeness as the distance to training pictures that the scorer keeps in a bank."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from sorites.scorers._rows import Fitted, Score, Seen, Wide, features_of, logits
 
 Rows = NDArray[np.float32]
 CELLS = 1 << 22
-"""Similarities held at a time: 16 MB, whatever the size of the bank."""
+"""This many similarities are in memory at a time: 16 MB, whatever the size of the bank."""
 BAND = 1e-5
-"""Neighbours whose float32 similarity is this near the k-th, of rows of length 1, are compared again in float64."""
+"""Neighbours whose float32 similarity, for rows of length 1, is this near the k-th are compared again in float64."""
 
 
 @add_scorer
 class knn(Fitted):
-    """Distance to the ``k``-th nearest training picture, features scaled to length 1 (Sun et al. 2022).
+    """Distance to the ``k``-th nearest training picture, with features scaled to length 1 (Sun et al. 2022).
 
-    ``bank`` training pictures are remembered, chosen by a hash of their ids. A zero feature vector has no direction: it is
-    1 away from every other.
+    At most ``bank`` training pictures are kept, chosen by a hash of their ids. A zero feature vector has no direction: it is
+    at distance 1 from every other.
     """
 
     needs: ClassVar = frozenset({"training", "features"})
@@ -44,17 +44,17 @@ class knn(Fitted):
 
     def __call__(self, outputs: Outputs) -> Score:
         bank = self.ready(self._bank)
-        asked = directions(features_of(outputs, self.name, bank.shape[1]))
+        queries = directions(features_of(outputs, self.name, bank.shape[1]))
         some = max(1, CELLS // len(bank))
-        made = [_kth(asked[i : i + some], bank, self.k) for i in range(0, len(asked), some)]
-        return np.concatenate(made).astype(np.float32) if made else np.empty(0, np.float32)
+        scores = [_kth(queries[i : i + some], bank, self.k) for i in range(0, len(queries), some)]
+        return np.concatenate(scores).astype(np.float32) if scores else np.empty(0, np.float32)
 
 
 @add_scorer
 class nnguide(Fitted):
-    """Energy guided by the ``k`` nearest training pictures, each weighed by its own energy (Park, Jung and Teoh 2023).
+    """Energy guided by the ``k`` nearest training pictures, each weighted by its own energy (Park, Jung and Teoh 2023).
 
-    ``bank`` training pictures are remembered, about the 1 % of ImageNet of the paper.
+    At most ``bank`` training pictures are kept; the default is about the 1 % of ImageNet that the paper uses.
     """
 
     needs: ClassVar = frozenset({"training", "features"})
@@ -75,18 +75,18 @@ class nnguide(Fitted):
 
     def __call__(self, outputs: Outputs) -> Score:
         bank = self.ready(self._bank)
-        asked, logits = features_of(outputs, self.name, bank.shape[1]), logits_of(outputs, self.name)
+        queries, logits = features_of(outputs, self.name, bank.shape[1]), logits_of(outputs, self.name)
 
         some = max(1, CELLS // len(bank))
-        made = [
-            _nearest(directions(asked[i : i + some]), bank, self.k) * logsumexp(logits[i : i + some].astype(np.float64))
-            for i in range(0, len(asked), some)
+        scores = [
+            _nearest(directions(queries[i : i + some]), bank, self.k) * logsumexp(logits[i : i + some].astype(np.float64))
+            for i in range(0, len(queries), some)
         ]
-        return -np.concatenate(made).astype(np.float32) if made else np.empty(0, np.float32)
+        return -np.concatenate(scores).astype(np.float32) if scores else np.empty(0, np.float32)
 
 
 def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen], Rows]) -> Rows:
-    """The rows of as many training pictures as the scorer's bank holds."""
+    """Return the rows of the training pictures that the scorer's bank keeps."""
     bank = Bank(scorer.bank)
     for seen in scorer.training(batches):
         bank.add(rows_of(seen), seen.ids)
@@ -96,7 +96,7 @@ def remembered(scorer: knn | nnguide, batches: Batches, rows_of: Callable[[Seen]
 
 
 def enough(count: int, k: int, who: str) -> int:
-    """``count``, unless that is too few to have a k-th nearest."""
+    """Return ``count``; too few training pictures to have a k-th nearest are an error."""
     if count < k:
         kind = who.partition("(")[0]
         raise SoritesError(
@@ -107,15 +107,18 @@ def enough(count: int, k: int, who: str) -> int:
 
 
 def directions(rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Rows of length 1, in their own precision; a zero row stays zero."""
+    """Scale rows to length 1 in their own precision; a zero row stays zero."""
     lengths = np.sqrt(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
     return np.asarray(rows / np.where(lengths == 0, 1, lengths)[:, None]).astype(rows.dtype)
 
 
 @dataclass(frozen=True)
 class Close:
-    """The rows of a bank most alike to each query, found in float32: those surely among the k most alike, as the ones of a
-    sparse matrix, and pairs of which float32 cannot say it."""
+    """The rows of a bank most similar to each query, found in float32.
+
+    ``sure`` is a sparse matrix with ones at the rows that are certainly among the k most similar; ``rows`` and ``columns`` are
+    the pairs that float32 leaves undecided.
+    """
 
     sure: Any
     rows: NDArray[np.intp]
@@ -123,10 +126,12 @@ class Close:
 
     @property
     def counts(self) -> NDArray[np.intp]:
+        """The number of certain neighbours of each query."""
         return np.asarray(np.diff(self.sure.indptr), np.intp)
 
 
 def _close(similar: Rows, k: int, band: float) -> Close:
+    """Split the neighbours of each query into certain ones and those within ``band`` of the k-th similarity."""
     from scipy.sparse import csr_array
 
     kth = np.partition(similar, -k, axis=1)[:, -k]
@@ -137,33 +142,33 @@ def _close(similar: Rows, k: int, band: float) -> Close:
     return Close(ones, rows[~sure], columns[~sure])
 
 
-def _kth(asked: Rows, bank: Rows, k: int) -> Wide:
-    """Distance to the k-th nearest row: found by a float32 matmul, settled among the close ones in float64."""
-    similar = asked @ bank.T
+def _kth(queries: Rows, bank: Rows, k: int) -> Wide:
+    """Return the distance to the k-th nearest row, found by a float32 matmul and settled among the close ones in float64."""
+    similar = queries @ bank.T
     empty = ~bank.any(axis=1)
     if empty.any():
         similar[:, empty] += 0.5  # a zero row is 1 away, as a row of length 1 with this similarity is
     near = _close(similar, k, BAND)
-    exact = _pairs(asked, bank, near, lambda a, b: np.linalg.norm(a - b, axis=1))
+    exact = _pairs(queries, bank, near, lambda a, b: np.linalg.norm(a - b, axis=1))
     order = np.lexsort((exact, near.rows))
-    return np.asarray(exact[order][np.searchsorted(near.rows, np.arange(len(asked))) + k - 1 - near.counts])
+    return np.asarray(exact[order][np.searchsorted(near.rows, np.arange(len(queries))) + k - 1 - near.counts])
 
 
-def _nearest(asked: Rows, bank: Rows, k: int) -> Wide:
-    """Mean similarity of the k most alike rows: which they are by a float32 matmul, their sum in float64."""
-    near = _close(asked @ bank.T, k, BAND * float(np.linalg.norm(bank, axis=1).max()))
-    total = np.einsum("nd,nd->n", asked.astype(np.float64), near.sure @ bank.astype(np.float64))
-    exact = _pairs(asked, bank, near, lambda a, b: np.einsum("nd,nd->n", a, b))
+def _nearest(queries: Rows, bank: Rows, k: int) -> Wide:
+    """Return the mean similarity of the k most similar rows, which a float32 matmul finds and float64 sums."""
+    near = _close(queries @ bank.T, k, BAND * float(np.linalg.norm(bank, axis=1).max()))
+    total = np.einsum("nd,nd->n", queries.astype(np.float64), near.sure @ bank.astype(np.float64))
+    exact = _pairs(queries, bank, near, lambda a, b: np.einsum("nd,nd->n", a, b))
     order = np.lexsort((-exact, near.rows))
     place = np.arange(len(order)) - np.searchsorted(near.rows, near.rows)
     taken = place < (k - near.counts)[near.rows]
-    return np.asarray((total + np.bincount(near.rows[taken], exact[order][taken], len(asked))) / k)
+    return np.asarray((total + np.bincount(near.rows[taken], exact[order][taken], len(queries))) / k)
 
 
-def _pairs(asked: Rows, bank: Rows, near: Close, rule: Callable[[Wide, Wide], Wide]) -> Wide:
-    """``rule`` of each pair that float32 left open, in float64."""
-    made, some = np.empty(len(near.rows)), max(1, CELLS // bank.shape[1])
-    for i in range(0, len(made), some):
+def _pairs(queries: Rows, bank: Rows, near: Close, rule: Callable[[Wide, Wide], Wide]) -> Wide:
+    """Return ``rule`` of each pair that float32 leaves undecided, in float64."""
+    scores, some = np.empty(len(near.rows)), max(1, CELLS // bank.shape[1])
+    for i in range(0, len(scores), some):
         here = slice(i, i + some)
-        made[here] = rule(asked[near.rows[here]].astype(np.float64), bank[near.columns[here]].astype(np.float64))
-    return made
+        scores[here] = rule(queries[near.rows[here]].astype(np.float64), bank[near.columns[here]].astype(np.float64))
+    return scores

@@ -1,6 +1,6 @@
-"""Energy after the features, or the last layer's weights, are shaped so that the unusual carries less.
+"""Energy after the features, or the weights of the last layer, are shaped so that unusual activations count less.
 
-All work on pooled features and the model's last linear layer.
+All scorers here work on pooled features and the model's last linear layer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sorites.scorers._rows import Fitted, Score, Wide, features_of, logits_of, l
 
 
 class _Headed(Fitted):
-    """Has the last linear layer and nothing else to learn."""
+    """The base of scorers that need the last linear layer and nothing else."""
 
     needs: ClassVar = frozenset({"features", "head"})
 
@@ -30,7 +30,7 @@ class _Headed(Fitted):
         return self
 
     def shape(self, rows: Wide) -> Wide:
-        """The features that the last layer gets instead."""
+        """Return the features that the last layer gets in place of ``rows``."""
         return rows
 
     def __call__(self, outputs: Outputs) -> Score:
@@ -53,10 +53,10 @@ class react(_Headed):
         self.percentile = percent(percentile, "react")
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
-        held = Percentile()
+        activations = Percentile()
         for seen in self.training(batches):
-            held.add(seen.features)
-        self._clip = held.value(self.percentile)
+            activations.add(seen.features)
+        self._clip = activations.value(self.percentile)
         self._weight, self._bias = self.head(head)
         return self
 
@@ -65,26 +65,30 @@ class react(_Headed):
 
 
 class _Pruned(_Headed):
-    """Keeps the largest features of each picture: n - round(n * percentile / 100) of its n, the first among equals."""
+    """The base of scorers that keep the largest features of each picture.
+
+    They keep n - round(n * percentile / 100) of its n features; of equal ones the first are kept.
+    """
 
     def __init__(self, percentile: float = 90) -> None:
         super().__init__()
         self.percentile = percent(percentile, type(self).__name__)
 
     def kept(self, rows: Wide) -> NDArray[np.bool_]:
+        """Return which features of each row are kept."""
         wide = rows.shape[1]
         keep = max(1, wide - round(wide * self.percentile / 100))
-        plain = rows.astype(np.float32)  # as they came: the same order, and faster to find
+        plain = rows.astype(np.float32)  # as the features came: the order is the same, and float32 is faster to partition
         least = np.partition(plain, wide - keep, axis=1)[:, wide - keep, None]
         kept = plain >= least
         for i in np.flatnonzero(kept.sum(axis=1) > keep):
-            level = np.flatnonzero(plain[i] == least[i])
-            kept[i, level[keep - int((plain[i] > least[i]).sum()) :]] = False
+            tied = np.flatnonzero(plain[i] == least[i])
+            kept[i, tied[keep - int((plain[i] > least[i]).sum()) :]] = False
         return np.asarray(kept)
 
     @staticmethod
     def ratio(rows: Wide, kept: NDArray[np.bool_]) -> Wide:
-        """The sum of all features over the sum of those kept; 1 where there is nothing to keep."""
+        """Return the sum of all features divided by the sum of those kept; 1 where the latter is 0."""
         total, part = rows.sum(axis=1, keepdims=True), np.einsum("nd,nd->n", rows, kept)[:, None]
         return np.asarray(np.divide(total, part, out=np.ones_like(total), where=part != 0))
 
@@ -119,7 +123,7 @@ class ash_s(_Pruned):
 class scale(_Pruned):
     """Energy with all features scaled by exp(sum of all / sum of the largest) (Xu et al. 2024).
 
-    Scaling features by s turns logits l into s (l - bias) + bias: no product with the weights is needed.
+    Scaling features by s turns logits l into s (l - bias) + bias, so no product with the weights is needed.
     """
 
     def __init__(self, percentile: float = 85) -> None:
@@ -137,7 +141,7 @@ class scale(_Pruned):
 
 @add_scorer
 class dice(_Headed):
-    """Energy with only the weights that contribute most to training pictures: above ``percentile`` of all (Sun and Li 2022)."""
+    """Energy with only the weights whose contribution to training pictures is above a ``percentile`` (Sun and Li 2022)."""
 
     needs: ClassVar = frozenset({"training", "features", "head"})
 

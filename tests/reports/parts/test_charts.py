@@ -96,5 +96,5 @@ def test_a_step_curve_holds_its_value_until_the_next_stop() -> None:
 
 
 def test_a_severity_carries_a_short_unit_only() -> None:
-    assert charts.stop("defocus_disk", 3.0) == "3\u202fpx"
-    assert charts.stop("jpeg", 75.0) == "75"
+    assert charts.severity_text("defocus_disk", 3.0) == "3\u202fpx"
+    assert charts.severity_text("jpeg", 75.0) == "75"

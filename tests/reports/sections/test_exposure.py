@@ -15,7 +15,7 @@ import pytest
 from sorites import es_grid, metrics, table
 from sorites.core import Picture
 from sorites.errors import SoritesError
-from sorites.reports.sections.contact import asked, contact
+from sorites.reports.sections.contact import contact, requested
 from sorites.reports.sections.exposure import exposure, grids, shutter_text
 from sorites.reports.view import RunView, merge
 
@@ -87,14 +87,14 @@ def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_ru
     section = contact(merge([camera_run]))
     assert section is not None
     assert section.body.count("data:image/webp") >= 2 * 27 + 2 * 3
-    assert "picture not at hand" not in section.body
+    assert "picture not available" not in section.body
     assert "automatic" in section.body
 
 
 def test_what_an_automatic_camera_chose_was_not_asked_for() -> None:
     chosen = {"light": "on", "mode": "auto", "shot": 1, "iso": 400, "shutter": 0.1, "aperture": 5.0}
-    assert asked(json.dumps(chosen)) == {"light": "on", "mode": "auto", "shot": 1}
-    assert asked(json.dumps({"mode": "manual", "iso": 400})) == {"mode": "manual", "iso": 400}
+    assert requested(json.dumps(chosen)) == {"light": "on", "mode": "auto", "shot": 1}
+    assert requested(json.dumps({"mode": "manual", "iso": 400})) == {"mode": "manual", "iso": 400}
 
 
 def test_absent_without_a_grid_or_without_pictures(camera_run: RunView, run: RunView) -> None:

@@ -56,8 +56,8 @@ def test_where_half_are_lost(run: RunView, rows: pl.DataFrame) -> None:
 def test_survivors_have_no_median(run: RunView) -> None:
     sturdy = run.table.filter(pl.col("error").is_null() & ~pl.col("probe")).with_columns(correct=pl.lit(True))
     words = card(dataclasses.replace(run, table=sturdy), "lite0")
-    assert "More than half of its pictures survive to the top of the dial (178 of 178)" in words
-    assert "&gt; top" in words
+    assert "More than half of its pictures survive the greatest severity (178 of 178)" in words
+    assert "&gt; max" in words
 
 
 def test_missing_predictions_are_told(run: RunView) -> None:

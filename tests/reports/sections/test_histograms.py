@@ -16,8 +16,8 @@ def test_a_card_a_model_and_scorer_with_two_drawings(strange_run: RunView) -> No
     assert section.body.count("<svg") == 2 * 3 * 2
     assert section.body.count("<article") == 6
     assert re.findall(r"data-pick=\"(.*?)\"", section.body) == ["msp", "energy", "&lt;b&gt;knn&lt;/b&gt;"]
-    assert "untouched (90 pictures)" in section.body
-    assert "moved (270 pictures)" in section.body
+    assert "clean (90 pictures)" in section.body
+    assert "shifted (270 pictures)" in section.body
 
 
 def test_every_pool_has_the_same_area(strange_run: RunView) -> None:

@@ -89,7 +89,7 @@ def test_a_filter_shows_what_it_took_out() -> None:
     judged = shown.table.with_columns(valid=(pl.col("severity") < 2) | (pl.col("sample_id") < "p2"))
     section = filtering(merge([RunView(judged, "x")]))
     assert section is not None
-    assert "What the filter kept" in str(section.body)
+    assert "Pictures that the filter kept" in str(section.body)
     assert '"dash":"dot"' in str(section.body).replace(" ", "")
     assert filtering(shown) is None
     assert filtering(merge([RunView(shown.table.with_columns(valid=pl.lit(True)), "x")])) is None

@@ -90,7 +90,7 @@ def test_a_picture_that_cannot_be_made_leaves_its_words(run: RunView) -> None:
         raise SoritesError("the folder moved")
 
     body = made(dataclasses.replace(run, picture=gone)).body
-    assert "picture not at hand" in body
+    assert "picture not available" in body
     assert "<img" not in body
     assert "first wrong" in body
 

@@ -1,19 +1,18 @@
-"""A metric of your own: a question of the table, with its n and its interval."""
+"""A metric of your own: a function of the table, with its n and its interval."""
 
 from collections.abc import Sequence
 
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics._intervals import wilson
-from sorites.metrics._rows import answer, ask, judged
+from sorites.metrics import answer_frame, judged_rows, select_rows, wilson_interval
 from sorites.table import Table
 
 
 @add_metric
 def top5_accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
     """Share of judged rows with an accepted label among the five best guesses; Wilson interval."""
-    rows, keys = ask(table, by)
+    rows, keys = select_rows(table, by)
     hit = pl.col("top5").list.set_intersection("accept").list.len() > 0
-    shares = judged(rows).group_by(keys).agg(value=hit.mean(), n=pl.len().cast(pl.Int64))
-    return answer(shares.with_columns(**wilson(pl.col("value"), pl.col("n"))), keys, "value", "n", "low", "high")
+    shares = judged_rows(rows).group_by(keys).agg(value=hit.mean(), n=pl.len().cast(pl.Int64))
+    return answer_frame(shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n"))), keys, "value", "n", "low", "high")

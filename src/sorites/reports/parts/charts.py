@@ -1,4 +1,4 @@
-"""Figures that share one look: a pen a model, transparent ground, colours of text and grid left to the page's theme."""
+"""Charts in one style: one pen per model, a transparent background, and colours of text and grid from the page's theme."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
-"""Okabe and Ito's palette for all kinds of colour vision, without its black and yellow (unseen on one of the grounds)."""
+"""Okabe and Ito's palette for all kinds of colour vision, without black and yellow, which vanish on one of the backgrounds."""
 DASHES = ("solid", "dash", "dot", "dashdot")
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x")
 HEIGHT = 268
 LEGEND_ROW = 21
-"""Pixels."""
+"""The height of one row of a legend in pixels."""
 
 
 @dataclass(frozen=True)
 class Pen:
-    """How a model is drawn, everywhere on the page: colour and symbol say the same twice."""
+    """The colour, dash and symbol of a model everywhere on the page; colour and symbol carry the same information."""
 
     colour: str
     dash: str
     symbol: str
 
     def faint(self, alpha: float) -> str:
+        """Return the colour with this opacity, as CSS."""
         red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
         return f"rgba({red},{green},{blue},{alpha})"
 
 
 def pen(view: View, model: str) -> Pen:
+    """Return the pen of a model, by its place among the models of the view."""
     place = view.models.index(model)
     turn = place // len(COLOURS)
     return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
 
 
 def axis_name(shift: str) -> str:
+    """Return the title of a severity axis, with the unit of the shift where it has one."""
     return f"severity ({unit(shift)})" if unit(shift) else "severity"
 
 
 def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
-    """An empty figure with named axes and room for the legend above it."""
+    """Return an empty figure with axis titles and room for the legend above it."""
     import plotly.graph_objects as go
 
     inside = _fits(view.models)
@@ -81,7 +84,7 @@ def _fits(models: Sequence[str]) -> bool:
 
 
 def legend(view: View) -> Html:
-    """One legend for all charts of a section, where there are too many models to name them in each."""
+    """Return one legend for all charts of a section, where there are too many models for a legend in each chart."""
     if _fits(view.models):
         return EMPTY
     keys = [
@@ -96,11 +99,12 @@ def _key(drawn: Pen) -> str:
 
 
 def small_multiples(view: View, cards: Sequence[Html]) -> Html:
+    """Return the cards side by side, under one legend where the charts have none."""
     return join([legend(view), tag("div", *cards, cls="cards")])
 
 
 def along(severities: pl.Series) -> dict[str, Any]:
-    """An axis from 0 to the top of the dial, with a margin so that nothing sits on the edge."""
+    """Return an axis from 0 to the greatest severity, with a margin so that no point lies on the edge."""
     top = float(severities.max() or 1)  # type: ignore[arg-type]
     return {"range": [-0.04 * top, 1.04 * top], "nticks": 6}
 
@@ -109,7 +113,10 @@ PERCENT_AXIS: Mapping[str, Any] = {"range": [-0.02, 1.02], "tickformat": ".0%", 
 
 
 def line(fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, shape: str = "linear") -> None:
-    """``rows``: severity, value, n, low, high, sorted. The band is drawn under the line and hides with it."""
+    """Draw a model's line and its interval as a band under it; the band is hidden together with the line.
+
+    ``rows`` has the columns severity, value, n, low and high, sorted by severity; ``what`` names the value on hovering.
+    """
     drawn = pen(view, model)
     x = rows["severity"].to_list()
     band_x, low, high = (x, rows["low"].to_list(), rows["high"].to_list())
@@ -129,13 +136,13 @@ def line(fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, 
             "showlegend": False,
         }
     )
-    told = zip(rows["low"], rows["high"], rows["n"], strict=True)
+    hover = zip(rows["low"], rows["high"], rows["n"], strict=True)
     fig.add_trace(
         {
             **shared,
             "x": x,
             "y": rows["value"].to_list(),
-            "customdata": [[f"{100 * a:.1f}", f"{100 * b:.1f}", n] for a, b, n in told],
+            "customdata": [[f"{100 * a:.1f}", f"{100 * b:.1f}", n] for a, b, n in hover],
             "mode": "lines+markers" if shape == "linear" else "lines",
             "line": {"color": drawn.colour, "width": 2.2, "dash": drawn.dash, "shape": shape},
             "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
@@ -145,26 +152,26 @@ def line(fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, 
     )
 
 
-def _corners(x: list[float], *held: list[float]) -> list[list[float]]:
-    """The corners of step curves that hold each value until the next x."""
-    across, *levels = ([v for v in values for _ in (0, 1)] for values in (x, *held))
-    return [across[1:], *(level[:-1] for level in levels)]
+def _corners(x: list[float], *curves: list[float]) -> list[list[float]]:
+    """Return the corners of step curves that keep each value until the next x."""
+    across, *heights = ([v for v in values for _ in (0, 1)] for values in (x, *curves))
+    return [across[1:], *(height[:-1] for height in heights)]
 
 
 def plot(fig: go.Figure, label: str) -> Html:
-    """A figure as markup: a place for the chart, and its data beside it, which no browser runs as a script."""
+    """Return a figure as markup: an element for the chart and its data as JSON, which no browser runs as a script."""
     data = fig.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
     place = tag("div", cls="chart", role="img", aria_label=label, style=f"min-height:{fig.layout.height}px")
     return Html(f'{place}<script type="application/json">{data}</script>')
 
 
 def card(shift: str, *parts: object) -> Html:
-    """One of the small multiples, headed by its shift."""
+    """Return one of the small multiples, with its shift as the heading."""
     return tag("article", tag("h3", shift), *parts, cls="card")
 
 
 def about(shift: str) -> Html:
-    """What the shift says of itself, its code words set as such."""
+    """Return the description of the shift, with names in double backquotes set as code."""
     found = shift_named(shift)
     if found is None or not found.about:
         return EMPTY
@@ -172,7 +179,7 @@ def about(shift: str) -> Html:
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
 
 
-def stop(shift: str, severity: float | None) -> str:
-    """A severity, with its unit where that is a sign to stand behind a number and not a formula."""
+def severity_text(shift: str, severity: float | None) -> str:
+    """Return a severity as text, with its unit where the unit is short enough to follow a number."""
     sign = unit(shift)
     return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)

@@ -1,6 +1,6 @@
-"""The field map: what lenses do at each distance from the middle of their picture, as rings of MTF50, SSIM and accuracy.
+"""The field map shows MTF50, SSIM and accuracy as rings, by distance from the middle of the lens's picture.
 
-After figure 18 of Mueller, Braun and Keuper: a map a model, every sector on a scale of its own; over all lenses together.
+It follows figure 18 of Mueller, Braun and Keuper: one map per model, each sector on its own scale, over all lenses together.
 """
 
 from __future__ import annotations
@@ -10,55 +10,58 @@ from collections.abc import Mapping, Sequence
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics._intervals import normal
-from sorites.metrics.lenses import with_lenses
+from sorites.metrics import normal_interval, with_lenses
 from sorites.reports.parts.markup import EMPTY, Html, grid, join, percent, tag
 from sorites.reports.parts.rings import HIGH, LOW, MIDDLE, Rows, Sector, rings
 from sorites.reports.view import View
 
 GET = "sorites similarity RUN --measure ssim"
-SCALES = {"MTF50": "MTF50, cycles/px", "SSIM": "SSIM to the clean picture", "right": "right, all models on one scale"}
+SCALES = {"MTF50": "MTF50, cycles/px", "SSIM": "SSIM to the clean picture", "right": "accuracy (right), all models on one scale"}
 
 
 def field_map(view: View) -> Html:
-    """A map a model, their scales, and all numbers as a table; nothing without lenses."""
+    """Return one map per model, their scales, and all numbers as a table; it is empty without lenses."""
     optics = [
         Sector("MTF50", 210, 270, _by_field(_sharpness(view))),
-        Sector("SSIM", 90, 132, _by_field(view.ask(metrics.lens_degree))),
+        Sector("SSIM", 90, 132, _by_field(view.compute(metrics.lens_degree))),
     ]
-    held = [sector for sector in optics if sector.rows]
+    optics_sectors = [sector for sector in optics if sector.rows]
     right = {model: sector for model in view.models if (sector := _right(view, model)).rows}
     if not right:
         return EMPTY
-    scales = {sector.name: _range([sector]) for sector in held} | {"right": _range(list(right.values()))}
-    without = tag("p", "SSIM is not measured in this run. To have it: ", tag("code", GET), cls="note")
+    scales = {sector.name: _range([sector]) for sector in optics_sectors} | {"right": _range(list(right.values()))}
+    without = tag("p", "SSIM has not been measured for this run. To measure it, type: ", tag("code", GET), cls="note")
     return join(
         [
             tag("h3", "Field map"),
-            tag("p", "Rings by distance from the middle of the lens's picture, all lenses together.", cls="about"),
-            _maps(held, right, scales),
-            _legend([*held, next(iter(right.values()))], scales),
+            tag(
+                "p",
+                "Each ring is a distance from the middle of the lens's picture; the values are means over all lenses.",
+                cls="about",
+            ),
+            _maps(optics_sectors, right, scales),
+            _legend([*optics_sectors, next(iter(right.values()))], scales),
             EMPTY if "SSIM" in scales else without,
-            _table(held, right),
+            _table(optics_sectors, right),
         ]
     )
 
 
 def _right(view: View, model: str) -> Sector:
-    return Sector("right", -30, 48, _by_field(view.ask(metrics.lens_field).filter(pl.col("model") == model)), share=True)
+    return Sector("right", -30, 48, _by_field(view.compute(metrics.lens_field).filter(pl.col("model") == model)), share=True)
 
 
 def _sharpness(view: View) -> pl.DataFrame:
-    """Mean MTF50 of the lenses at each field; ``n`` counts lenses, and the interval is over them."""
+    """Return the mean MTF50 of the lenses at each field position; ``n`` counts lenses, and the interval is over them."""
     each = with_lenses(view.table).select("lens", "lens_field", "mtf50").drop_nulls().unique(["lens", "lens_field"])
     value, n = pl.col("mtf50"), pl.len()
     means = each.group_by("lens_field").agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
-    return means.with_columns(**normal(pl.col("value"), pl.col("variance"))).collect()
+    return means.with_columns(**normal_interval(pl.col("value"), pl.col("variance"))).collect()
 
 
 def _by_field(rows: pl.DataFrame) -> Rows:
-    known = rows.drop_nulls(["lens_field", "value"]).sort("lens_field")
-    return {row["lens_field"]: row for row in known.to_dicts()}
+    complete = rows.drop_nulls(["lens_field", "value"]).sort("lens_field")
+    return {row["lens_field"]: row for row in complete.to_dicts()}
 
 
 def _range(sectors: Sequence[Sector]) -> tuple[float, float]:
@@ -66,14 +69,14 @@ def _range(sectors: Sequence[Sector]) -> tuple[float, float]:
     return min(values), max(values)
 
 
-def _maps(held: Sequence[Sector], right: Mapping[str, Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
-    made = []
-    for model, own in right.items():
-        several = [*held, own]
+def _maps(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
+    figures = []
+    for model, sector in right.items():
+        several = [*optics_sectors, sector]
         label = f"Field map of {model}: {', '.join(sector.name for sector in several)} by distance from the middle"
         head = tag("h4", model, style="text-align:center")
-        made.append(tag("figure", head, rings(label, several, scales), style="flex:1 1 14rem;max-width:20rem"))
-    return tag("div", *made, style="display:flex;flex-wrap:wrap;gap:0.5rem 1.5rem;justify-content:center")
+        figures.append(tag("figure", head, rings(label, several, scales), style="flex:1 1 14rem;max-width:20rem"))
+    return tag("div", *figures, style="display:flex;flex-wrap:wrap;gap:0.5rem 1.5rem;justify-content:center")
 
 
 def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
@@ -81,7 +84,7 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
     bar = tag("i", style=f"height:0.7rem;border-radius:3px;background:linear-gradient(90deg,{stops})")
     cells = []
     for sector in sectors:
-        low, high = (tag("span", sector.said(end)) for end in scales[sector.name])
+        low, high = (tag("span", sector.text(end)) for end in scales[sector.name])
         cells += [tag("span", SCALES[sector.name]), low, bar, high]
     style = (
         "display:grid;grid-template-columns:auto auto minmax(5rem,14rem) auto;gap:0.15rem 0.7rem;align-items:center;"
@@ -90,9 +93,9 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
     return tag("div", *cells, cls="note", style=style)
 
 
-def _table(held: Sequence[Sector], right: Mapping[str, Sector]) -> Html:
-    fields = sorted({field for sector in [*held, *right.values()] for field in sector.rows})
-    columns = [(sector, "lenses" if sector.name == "MTF50" else "samples") for sector in [*held, *right.values()]]
+def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector]) -> Html:
+    fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
+    columns = [(sector, "lenses" if sector.name == "MTF50" else "samples") for sector in [*optics_sectors, *right.values()]]
     lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
-    caption = "By distance from the middle (part of the half field): mean, 95 % interval, and over how many"
-    return grid(["", *(sector.name for sector in held), *right], lines, caption=caption)
+    caption = "Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show accuracy"
+    return grid(["", *(sector.name for sector in optics_sectors), *right], lines, caption=caption)

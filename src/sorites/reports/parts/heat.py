@@ -1,4 +1,4 @@
-"""Tables whose cells are shaded: blue on the good side of a middle, orange on the other, hatched where there is too little."""
+"""Tables with shaded cells: blue on the good side of a reference, orange on the other, hatched with too few pictures."""
 
 from __future__ import annotations
 
@@ -7,25 +7,28 @@ from collections.abc import Iterable, Sequence
 from sorites.reports.parts.markup import DASH, EMPTY, Html, count, tag
 
 NONE = tag("td", cls="none")
-"""A cell that holds no picture."""
+"""A cell without pictures."""
 
 
-def shaded(text: str, good: float, said: str, small: object = None) -> Html:
-    """``good`` runs from -1 to 1, with 0 for what a blind score reaches; ``said`` is told on hovering."""
+def shaded(text: str, good: float, hover: str, small: object = None) -> Html:
+    """Return a shaded cell; ``good`` runs from -1 to 1, with 0 for a random score, and ``hover`` is shown on hovering."""
     strength = round(65 * min(1.0, abs(good)))
     below = EMPTY if small is None else tag("small", small)
-    return tag("td", text, below, cls="up" if good >= 0 else "down", style=f"--s:{strength}%", title=said)
+    return tag("td", text, below, cls="up" if good >= 0 else "down", style=f"--s:{strength}%", title=hover)
 
 
 def thin(n: int) -> Html:
-    """A cell of too few pictures to be fair."""
+    """Return a hatched cell, for too few pictures to be reliable."""
     return tag("td", DASH, tag("small", count(n)), cls="thin", title=f"{n} pictures are too few")
 
 
 def heat(
     corner: str, columns: Sequence[object], rows: Iterable[tuple[object, Sequence[Html]]], caption: str, named: bool = False
 ) -> Html:
-    """A row is its head and its cells; ``named`` where the heads are names and not levels. Scrolls inside itself."""
+    """Return a table that scrolls inside itself; a row is its head and its cells.
+
+    ``named`` is true where the row heads are names and not levels.
+    """
     top = tag("tr", tag("th", corner, scope="col"), *(tag("th", column, scope="col") for column in columns))
     body = [tag("tr", tag("th", head, scope="row"), *cells) for head, cells in rows]
     table = tag(
@@ -35,6 +38,6 @@ def heat(
 
 
 def same(numbers: Iterable[int]) -> str:
-    """How many, where rows share a column: one number, or the least and the most."""
-    held = sorted(set(numbers))
-    return count(held[0]) if len(held) == 1 else f"{count(held[0])} to {count(held[-1])}"
+    """Return counts as text: one number where all are equal, else the least and the greatest."""
+    distinct = sorted(set(numbers))
+    return count(distinct[0]) if len(distinct) == 1 else f"{count(distinct[0])} to {count(distinct[-1])}"

@@ -1,4 +1,4 @@
-"""The two axes of strangeness by degree: a line a scorer, or a shaded table where there are too many lines to tell apart."""
+"""AUROC along the semantic and the covariate axis: one line per scorer, or a shaded table with too many scorers for lines."""
 
 from __future__ import annotations
 
@@ -18,58 +18,62 @@ AXES = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 def level_axes(view: View) -> Html:
-    """Two cards a model: the mean AUROC over the semantic levels, and over the covariate levels."""
+    """Return two cards per model: the mean AUROC over the semantic levels, and over the covariate levels."""
     cards = [card for model in view.models for axis in AXES if (card := _card(view, model, axis))]
     return tag("div", *cards, cls="cards two")
 
 
 def _card(view: View, model: str, axis: str) -> Html:
-    rows = view.ask(metrics.level_curve).filter(pl.col("model") == model, pl.col("axis") == axis)
-    held = {name: own for name in scorers(view) if (own := rows.filter(pl.col("scorer") == name)).height}
-    if not held:
+    rows = view.compute(metrics.level_curve).filter(pl.col("model") == model, pl.col("axis") == axis)
+    by_scorer = {name: part for name in scorers(view) if (part := rows.filter(pl.col("scorer") == name)).height}
+    if not by_scorer:
         return EMPTY
-    drawn = _lines(view, model, axis, held) if len(held) <= MOST_LINES else _table(view, model, axis, held)
+    drawn = _lines(view, model, axis, by_scorer) if len(by_scorer) <= MOST_LINES else _table(view, model, axis, by_scorer)
     return tag("article", tag("h3", f"{model} · {axis} axis"), drawn, cls="card")
 
 
-def _lines(view: View, model: str, axis: str, held: Mapping[str, pl.DataFrame]) -> Html:
-    levels = [level for own in held.values() for level in own["level"]]
+def _lines(view: View, model: str, axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
+    levels = [level for rows in by_scorer.values() for level in rows["level"]]
     scale = {"dtick": 1, "range": [min(levels) - 0.3, max(levels) + 0.3]}
     axes = {"xaxis": scale, "yaxis": {**PERCENT_AXIS, "dtick": 0.25}}
     label = f"AUROC of each scorer against the {axis} level, {model}"
-    lines = {name: _line(own) for name, own in held.items()}
+    lines = {name: _line(rows) for name, rows in by_scorer.items()}
     return chart(view, scorers(view), (f"{axis} level", "mean AUROC"), lines, label=label, **axes)
 
 
 def _line(rows: pl.DataFrame) -> dict[str, Any]:
-    told = rows.select("cells", "n", pl.col("least") * 100, pl.col("most") * 100).rows()
+    hover = rows.select("cells", "n", pl.col("least") * 100, pl.col("most") * 100).rows()
     return {
         "x": rows["level"].to_list(),
         "y": rows["value"].to_list(),
-        "customdata": [list(row) for row in told],
+        "customdata": [list(row) for row in hover],
         "hovertemplate": "<b>%{fullData.name}</b><br>level %{x}<br>AUROC %{y:.1%}<br>cells %{customdata[0]}, from "
         "%{customdata[2]:.0f} to %{customdata[3]:.0f} %<br>n = %{customdata[1]}<extra></extra>",
     }
 
 
-def _table(view: View, model: str, axis: str, held: Mapping[str, pl.DataFrame]) -> Html:
-    """Scorers by their mean over the levels, the best first; a level whose cells are all thin is hatched."""
+def _table(view: View, model: str, axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
+    """Return a table of scorers, the best mean first; a level is hatched where all its cells have too few pictures."""
     levels = _levels(view, model, axis)
-    cells = {(name, row["level"]): row for name, own in held.items() for row in own.to_dicts()}
-    best = sorted(held, key=lambda name: float(held[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
+    cells = {(name, row["level"]): row for name, part in by_scorer.items() for row in part.to_dicts()}
+    best = sorted(by_scorer, key=lambda name: float(by_scorer[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
     rows = [(name, [_cell(name, level, cells.get((name, level)), levels) for level in levels]) for name in best]
     heads = [_head(level, [row["n"] for (_, at), row in cells.items() if at == level]) for level in levels]
     return heat(
-        f"{axis} level\u00a0→", heads, rows, "Mean AUROC in % over the cells of a level, with n; the best mean first", named=True
+        f"{axis} level\u00a0→",
+        heads,
+        rows,
+        "Mean AUROC in % over the cells of each level, with n; the scorer with the best mean comes first",
+        named=True,
     )
 
 
 def _levels(view: View, model: str, axis: str) -> dict[int, int]:
-    """Every level from the least to the most, to the pictures it holds in thin cells and fair ones."""
-    mine = view.ask(metrics.level_map).filter(pl.col("model") == model)
+    """Return the number of pictures of every level from the least to the greatest, in small and in large cells."""
+    mine = view.compute(metrics.level_map).filter(pl.col("model") == model)
     most = mine.group_by("scorer", AXES[axis]).agg(pl.col("n").sum()).group_by(AXES[axis]).agg(pl.col("n").max())
-    held = dict(most.iter_rows())
-    return {level: held.get(level, 0) for level in range(min(held), max(held) + 1)}
+    counts = dict(most.iter_rows())
+    return {level: counts.get(level, 0) for level in range(min(counts), max(counts) + 1)}
 
 
 def _head(level: int, counts: Sequence[int]) -> Html:
@@ -80,5 +84,5 @@ def _cell(name: str, level: int, row: Mapping[str, Any] | None, levels: Mapping[
     if row is None:
         return thin(levels[level]) if levels[level] else NONE
     spread = f"{row['cells']} cells from {percent(row['least'], 0)} to {percent(row['most'], 0)}"
-    said = f"{name}, level {level}: {percent(row['value'])}, {spread}, n = {row['n']}"
-    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, said)
+    hover = f"{name}, level {level}: {percent(row['value'])}, {spread}, n = {row['n']}"
+    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, hover)

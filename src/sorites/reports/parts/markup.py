@@ -1,4 +1,4 @@
-"""Markup that is safe by construction: text is escaped unless it already is markup."""
+"""Markup that is safe by construction: text is escaped unless it is already markup."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 
 class Html(str):
-    """Text that is already markup. Everything else that reaches a page is escaped on the way."""
+    """Text that is already markup. All other text is escaped before it reaches a page."""
 
     __slots__ = ()
 
@@ -16,22 +16,26 @@ class Html(str):
 EMPTY = Html("")
 VOID = frozenset({"img", "input", "meta", "link"})
 DASH = "–"
-"""Stands where a number is missing."""
+"""The sign for a missing number."""
 THIN = "\u202f"
 """A narrow space that does not break, between a number and its unit."""
 
 
 def safe(text: object) -> Html:
-    """Markup as it is, anything else escaped."""
+    """Return markup as it is and anything else escaped."""
     return text if isinstance(text, Html) else Html(html.escape(str(text), quote=True))
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
+    """Join parts into markup; text among them is escaped."""
     return Html(safe(between).join(safe(part) for part in parts))
 
 
 def tag(name: str, /, *children: object, **attrs: object) -> Html:
-    """``tag("p", "a < b", cls="note")``. None and False leave an attribute out, True gives it no value; ``cls`` is class."""
+    """Return an element, as in ``tag("p", "a < b", cls="note")``.
+
+    None and False leave an attribute out, True gives it no value; ``cls`` is the attribute class.
+    """
     opened = "".join(_attribute(key, value) for key, value in attrs.items())
     return Html(f"<{name}{opened}>" if name in VOID else f"<{name}{opened}>{join(children)}</{name}>")
 
@@ -44,12 +48,12 @@ def _attribute(key: str, value: object) -> str:
 
 
 def percent(value: float | None, digits: int = 1) -> str:
-    """A fraction as a percentage; missing is a dash, never 0."""
+    """Return a fraction as a percentage; a missing one is a dash, never 0."""
     return DASH if _missing(value) else f"{100 * value:.{digits}f}{THIN}%"  # type: ignore[operator]
 
 
 def points(value: float | None, digits: int = 1) -> str:
-    """A difference of two fractions in percentage points, always signed."""
+    """Return a difference of two fractions in percentage points, always with its sign."""
     if _missing(value):
         return DASH
     text = f"{100 * value:+.{digits}f}".replace("-", "−")  # type: ignore[operator]
@@ -57,7 +61,7 @@ def points(value: float | None, digits: int = 1) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    """Significant digits enough to read, no trailing zeros, no exponent a reader has to decode."""
+    """Return a number with this many significant digits, without trailing zeros and without a large exponent."""
     if _missing(value):
         return DASH
     text = f"{value:.{digits}g}"
@@ -65,22 +69,23 @@ def number(value: float | None, digits: int = 3) -> str:
 
 
 def count(value: int) -> str:
+    """Return a whole number with thin spaces between thousands."""
     return f"{value:,}".replace(",", THIN)
 
 
 def several(value: int, one: str, many: str = "") -> str:
-    """``several(3, "model")`` is "3 models"."""
+    """Return a number with its noun: ``several(3, "model")`` is "3 models"."""
     return f"{count(value)} {one if value == 1 else many or one + 's'}"
 
 
 def between(low: str, high: str) -> str:
-    """An interval in words, the percent sign kept once: "61.2 to 74.0 %"."""
+    """Return an interval in words with the percent sign only once: "61.2 to 74.0 %"."""
     sign = f"{THIN}%"
     return f"{low.removesuffix(sign) if high.endswith(sign) else low} to {high}"
 
 
 def grid(head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1, caption: str = "") -> Html:
-    """A table that scrolls inside itself on a narrow screen; the first ``text`` columns are words, the rest numbers."""
+    """Return a table that scrolls inside itself on a narrow screen; the first ``text`` columns are words, the rest numbers."""
     kinds = ["word" if i < text else "num" for i in range(len(head))]
     top = tag("tr", *(tag("th", cell, scope="col", cls=kind) for cell, kind in zip(head, kinds, strict=True)))
     body = [tag("tr", *(_cell(cell, kind, i) for i, (cell, kind) in enumerate(zip(row, kinds, strict=True)))) for row in rows]
@@ -89,7 +94,7 @@ def grid(head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1
 
 
 def folded(summary: str, table: Html, rows: int, most: int = 4) -> Html:
-    """A table in a card of its own; a long one is closed behind a line that says what it holds, and printed open."""
+    """Return a table in its own card; a long one is folded behind a line that says what it holds, and is printed open."""
     if rows <= most:
         return tag("article", table, cls="card")
     return tag("details", tag("summary", summary, " ", tag("small", several(rows, "row"))), table, cls="fold")

@@ -1,4 +1,4 @@
-"""Rings by distance from the middle, cut into three sectors, as inline SVG: yellow is high, blue is low."""
+"""Rings by distance from the middle, divided into three sectors, as inline SVG; yellow is high and blue is low."""
 
 from __future__ import annotations
 
@@ -11,33 +11,34 @@ from typing import Any
 from sorites.reports.parts.markup import DASH, Html, between, count, join, percent, tag
 
 LOW, MIDDLE, HIGH = (29, 79, 145), (139, 141, 134), (253, 224, 71)
-"""Blue over grey to yellow: told apart with any kind of colour vision, lightness rising all the way."""
+"""Blue over grey to yellow: distinct for any kind of colour vision, with lightness rising all the way."""
 RADIUS, ACROSS, DOWN = 116.0, 150.0, 120.0
-"""Of the outermost ring and its middle, in the units of the drawing, which is 300 wide."""
+"""The radius of the outermost ring and the position of its centre, in units of the drawing, which is 300 wide."""
 SPOKE = 330
-"""Degrees of the line between two sectors that tells the distances."""
+"""The angle in degrees of the line between two sectors along which the distances are written."""
 
 Rows = Mapping[float, Mapping[str, Any]]
-"""Field (part of the half field) to a row of value, n, low, high."""
+"""A row of value, n, low and high by field position (a fraction of the half field)."""
 
 
 @dataclass(frozen=True)
 class Sector:
-    """One quantity of a map: its name, where its third of the turn begins and where its numbers stand (degrees from the right,
-    upwards), and its rows."""
+    """One quantity of a map: its name, the angles at which its third of the circle starts and at which its numbers are written
+    (degrees from the right, counter-clockwise), and its rows."""
 
     name: str
     start: int
     numbers: int
     rows: Rows
     share: bool = False
-    """A fraction shown in percent."""
+    """True for fractions, which are shown in percent."""
 
-    def said(self, value: float) -> str:
+    def text(self, value: float) -> str:
+        """Return a value as it is written on the map."""
         return percent(value, 0) if self.share else f"{value:.2f}"
 
     def whole(self, field: float, of: str) -> Html:
-        """The value at a field, its interval, and how many of what it was taken over."""
+        """Return the value at a field position, its interval, and how many lenses or samples it rests on."""
         row = self.rows.get(field)
         if row is None:
             return join([DASH])
@@ -49,7 +50,7 @@ class Sector:
 
 
 def edges(fields: Sequence[float]) -> list[tuple[float, float]]:
-    """From where to where each field's ring reaches: half way to its neighbours."""
+    """Return the inner and outer edge of each field's ring, which are half way to its neighbours."""
     middles = [(low + high) / 2 for low, high in itertools.pairwise(fields)]
     first = middles[0] - fields[0] if middles else 0.1
     last = fields[-1] - middles[-1] if middles else 0.1
@@ -57,7 +58,7 @@ def edges(fields: Sequence[float]) -> list[tuple[float, float]]:
 
 
 def colour(value: float, low: float, high: float) -> tuple[int, int, int]:
-    """On the scale from blue to yellow; the middle where the scale has no length."""
+    """Return the colour of a value on the scale from blue to yellow; it is the middle where the scale has no length."""
     place = 2 * (value - low) / (high - low) if high > low else 1.0
     first, second = (LOW, MIDDLE) if place < 1 else (MIDDLE, HIGH)
     part = place if place < 1 else place - 1
@@ -66,30 +67,30 @@ def colour(value: float, low: float, high: float) -> tuple[int, int, int]:
 
 
 def rings(label: str, sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
-    """The drawing: every sector on its own scale, its name outside, the distances along one line."""
+    """Draw the map: each sector on its own scale, its name outside, and the distances along one line."""
     parts = [part for sector in sectors for part in _sector(sector, scales[sector.name])]
     names = [_text(_at(sector.start + 60, RADIUS + 8), sector.name, _anchor(sector.start + 60), 12.5) for sector in sectors]
     fields = sorted({field for sector in sectors for field in sector.rows})
-    told = [
+    distances = [
         part
         for field, (low, high) in zip(fields, edges(fields), strict=True)
         for part in (_distance(field, (low + high) / 2 * RADIUS) if low > 0 else ())
     ]
     style = "display:block;width:100%;height:auto;font-family:var(--sans)"
-    return tag("svg", *parts, *names, *told, viewBox="0 0 300 260", role="img", aria_label=label, style=style)
+    return tag("svg", *parts, *names, *distances, viewBox="0 0 300 260", role="img", aria_label=label, style=style)
 
 
 def _sector(sector: Sector, scale: tuple[float, float]) -> list[Html]:
-    made = []
+    parts = []
     for (field, row), (low, high) in zip(sector.rows.items(), edges(list(sector.rows)), strict=True):
         shade = colour(row["value"], *scale)
-        words = sector.said(row["value"])
+        words = sector.text(row["value"])
         title = tag("title", f"{sector.name} at {percent(field, 0)} of the field: {words}, n = {row['n']}")
         path = _path(sector.start, low * RADIUS, high * RADIUS)
-        made.append(tag("path", title, d=path, fill=f"rgb{shade}", stroke="var(--card)", stroke_width=1.2))
+        parts.append(tag("path", title, d=path, fill=f"rgb{shade}", stroke="var(--card)", stroke_width=1.2))
         if low > 0:
-            made.append(_text(_at(sector.numbers, (low + high) / 2 * RADIUS), words, "middle", 10.5, _ink(shade)))
-    return made
+            parts.append(_text(_at(sector.numbers, (low + high) / 2 * RADIUS), words, "middle", 10.5, _ink(shade)))
+    return parts
 
 
 def _ink(shade: tuple[int, int, int]) -> str:
@@ -109,7 +110,7 @@ def _at(degrees: float, radius: float) -> tuple[float, float]:
 
 
 def _path(start: int, inner: float, outer: float) -> str:
-    """A third of a ring: along its rim against the clock, and back inside."""
+    """Return the path of a third of a ring: counter-clockwise along the rim and back along the inside."""
     (ax, ay), (bx, by) = _at(start, outer), _at(start + 120, outer)
     (cx, cy), (dx, dy) = _at(start + 120, inner), _at(start, inner)
     rim = f"M{ax:.2f} {ay:.2f}A{outer:.2f} {outer:.2f} 0 0 0 {bx:.2f} {by:.2f}L{cx:.2f} {cy:.2f}"

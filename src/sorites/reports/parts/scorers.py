@@ -1,4 +1,4 @@
-"""What the sections on strangeness share: the scorers of a page in order, how each is drawn, and choosing one of them."""
+"""Parts that the sections on strangeness share: the scorers in order, how each is drawn, and buttons to choose one."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 MOST_LINES = 6
-"""More lines than these in one chart cannot be told apart; a table takes their place."""
+"""With more lines than this in one chart nobody can distinguish them; a table takes their place."""
 
 
 def scorers(view: View) -> tuple[str, ...]:
-    """Every scorer of the table, in the order of the suites."""
+    """Return every scorer of the table, in the order of the suites."""
     rows = view.table.filter(pl.col("output") == "ood").select(pl.col("scorer").unique())
-    held = set(rows.collect(engine="streaming")["scorer"].drop_nulls())
+    present = set(rows.collect(engine="streaming")["scorer"].drop_nulls())
     named = [name for run in view.runs for name in run.suite.get("scorers", ()) if isinstance(name, str)]
-    return tuple(name for name in dict.fromkeys([*named, *sorted(held)]) if name in held)
+    return tuple(name for name in dict.fromkeys([*named, *sorted(present)]) if name in present)
 
 
 def scorer_pen(names: Sequence[str], scorer: str) -> Pen:
-    """How a scorer is drawn where the lines of a chart are scorers."""
+    """Return the pen of a scorer in charts whose lines are scorers."""
     place = names.index(scorer)
     turn = place // len(COLOURS)
     return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
 
 
 def estimate(row: Mapping[str, Any] | None, *more: str) -> Html:
-    """A share with its interval, and whatever else must be said, in small."""
+    """Return a share with its interval and further notes in small print."""
     if row is None or row["value"] is None:
         return safe(DASH)
     small = [between(percent(row["low"]), percent(row["high"]))] if row.get("low") is not None else []
@@ -43,7 +43,7 @@ def estimate(row: Mapping[str, Any] | None, *more: str) -> Html:
 
 
 def chart(view: View, names: Sequence[str], axes: tuple[str, str], lines: Mapping[str, Mapping[str, Any]], **more: Any) -> Html:
-    """A chart whose lines are scorers: ``lines`` holds what each adds to its trace. Clicking a scorer hides it in this chart."""
+    """Draw a chart whose lines are scorers, with the traces of ``lines``; a click on a scorer hides it in this chart only."""
     fig = figure(view, *axes, **{key: more[key] for key in ("xaxis", "yaxis") if key in more})
     for name, trace in lines.items():
         fig.add_trace(_trace(scorer_pen(names, name), name, trace))
@@ -69,7 +69,7 @@ def _legend(fig: go.Figure, names: Sequence[str], width: float = 400) -> None:
 
 
 def picked(name: str, what: str, parts: Mapping[str, Html]) -> Html:
-    """Parts of which one is shown at a time, and the buttons to choose it; without the page's script all stand open."""
+    """Return parts of which one is shown at a time, with buttons to choose it; without the page's script all are shown."""
     shown = [
         tag("div", tag("h3", key, cls="away"), part, cls="picks", data_pick=key) if len(parts) > 1 else part
         for key, part in parts.items()

@@ -1,6 +1,6 @@
-"""The sections of the page, one module each: a function of the view that returns a section, or None to stay out.
+"""The sections of the page: functions of the view that return a section, or None where the section does not apply.
 
-Importing the room registers them all. A section imports parts, metrics and the view, never another section.
+Importing the room registers them all. A section imports parts, metrics and the view.
 """
 
 from sorites.registry import import_all

@@ -1,4 +1,4 @@
-"""Does the model know? Confidence beside accuracy, clean and shifted."""
+"""The section on calibration: confidence against accuracy, on clean and on shifted pictures."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ BINS = 10
 
 @add_section(order=60)
 def calibration(view: View) -> Section | None:
-    """Reliability curves of clean and of shifted pictures, and the calibration error by shift."""
-    errors = view.ask(metrics.calibration_error, by=("model", "shift"))
+    """Reliability curves of clean and of shifted pictures, and the calibration error per shift."""
+    errors = view.compute(metrics.calibration_error, by=("model", "shift"))
     if not errors.height:
         return None
     kinds = [("Clean pictures", UNTOUCHED), ("Shifted pictures", ~UNTOUCHED)]
     charts = [
-        _reliability(view, title, where) for title, where in kinds if view.ask(metrics.reliability, where, bins=BINS).height
+        _reliability(view, title, where) for title, where in kinds if view.compute(metrics.reliability, where, bins=BINS).height
     ]
     lead = (
-        "A model that knows what it does not know is right 70 % of the time when it is 70 % sure: its points lie on the "
-        "diagonal. Below it the model is too sure. The table has the expected calibration error (15 bins), 0 at best."
+        "A calibrated model is right 70 % of the time when its confidence is 70 %: its points lie on the diagonal. Points below "
+        "the diagonal mean that the model is overconfident. The table shows the expected calibration error (15 bins); 0 is best."
     )
     table = tag("article", _table(view, errors), cls="card")
     body = join([legend(view), tag("div", *charts, cls="cards two"), tag("div", table, cls="below")])
-    return Section("Does the model know?", body, "Calibration", lead)
+    return Section("Does the model know when it is wrong?", body, "Calibration", lead)
 
 
 def _reliability(view: View, title: str, where: pl.Expr) -> Html:
-    rows = view.ask(metrics.reliability, where, bins=BINS)
+    rows = view.compute(metrics.reliability, where, bins=BINS)
     axis = {**PERCENT_AXIS, "showgrid": True}
-    fig = figure(view, "confidence", "right", xaxis=axis, yaxis=axis)
+    fig = figure(view, "confidence", "accuracy", xaxis=axis, yaxis=axis)
     fig.add_shape(type="line", x0=0, y0=0, x1=1, y1=1, line={"color": "#8a8a8a", "width": 1, "dash": "dot"}, layer="below")
     for model in view.models:
-        own = rows.filter(pl.col("model") == model)
-        if own.height:
-            fig.add_trace(_curve(view, model, own))
-    return tag("article", tag("h3", title), plot(fig, f"{title}: share right against confidence"), cls="card")
+        model_rows = rows.filter(pl.col("model") == model)
+        if model_rows.height:
+            fig.add_trace(_curve(view, model, model_rows))
+    return tag("article", tag("h3", title), plot(fig, f"{title}: accuracy against confidence"), cls="card")
 
 
 def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
@@ -67,12 +67,13 @@ def _curve(view: View, model: str, rows: pl.DataFrame) -> dict[str, Any]:
         "mode": "lines+markers",
         "line": {"color": drawn.colour, "width": 1.8, "dash": drawn.dash},
         "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
-        "hovertemplate": "<b>%{fullData.name}</b><br>sure %{x:.1%}<br>right %{y:.1%}<br>n = %{customdata}<extra></extra>",
+        "hovertemplate": "<b>%{fullData.name}</b><br>confidence %{x:.1%}<br>accuracy %{y:.1%}"
+        "<br>n = %{customdata}<extra></extra>",
     }
 
 
 def _table(view: View, errors: pl.DataFrame) -> Html:
-    clean = view.ask(metrics.calibration_error, UNTOUCHED, by=("model", "shift"))
+    clean = view.compute(metrics.calibration_error, UNTOUCHED, by=("model", "shift"))
     cells = {(row["model"], row["shift"]): row for row in errors.to_dicts() + clean.to_dicts()}
     shifts = [*clean["shift"].unique(), *(shift for shift in view.shifts if any(key[1] == shift for key in cells))]
     models = [model for model in view.models if any(key[0] == model for key in cells)]

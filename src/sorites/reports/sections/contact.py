@@ -1,4 +1,4 @@
-"""A contact sheet: one picture under every camera setting, and pictures that automatic exposure lost and a fixed one kept."""
+"""A contact sheet: one picture at every camera setting, and pictures that are wrong with automatic exposure only."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.settings import AUTO, DIALS, with_settings
+from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
 from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
 from sorites.reports.parts.scorers import picked
 from sorites.reports.section import Section, add_section
@@ -19,17 +19,17 @@ from sorites.reports.sections.strips import data_uri
 from sorites.reports.view import View
 
 WEIGHT = 900_000
-"""Bytes that the sheet's pictures may take, as they stand in the file."""
+"""The pictures of the sheet may take this many bytes, as encoded in the file."""
 LOST = 4
-"""Pictures a model, at most, that its best setting saves from the camera's own choice."""
+"""At most this many pictures per model that its best setting gets right and automatic exposure gets wrong."""
 
 Row = dict[str, Any]
 
 
 @add_section(order=36)
 def contact(view: View) -> Section | None:
-    """Absent where no run can make its pictures again."""
-    if not any(run.picture for run in view.runs) or not view.ask(metrics.setting_share).height:
+    """Pictures of a camera grid; absent where no run can make its pictures again."""
+    if not any(run.picture for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
     rows = judged(view)
     book = Book(view)
@@ -38,8 +38,8 @@ def contact(view: View) -> Section | None:
     if not sheet:
         return None
     lead = (
-        "One picture at every setting; a green edge says that the first model named is right. Below it, pictures that automatic "
-        "exposure lost and the model's best single setting kept."
+        "One picture at every camera setting; a green frame means that the model is right, an orange one that it is wrong. "
+        "Below are pictures that the model gets wrong with automatic exposure and right with its best single setting."
     )
     below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
     return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)
@@ -47,36 +47,37 @@ def contact(view: View) -> Section | None:
 
 @dataclass
 class Book:
-    """Pictures of a grid as data URIs, until the allowance is used up."""
+    """Pictures of a camera grid as data URIs, until the allowance of bytes is used up."""
 
     view: View
     left: int = WEIGHT
 
     def figure(self, row: Row, caption: str) -> Html:
-        held = self.uri(row)
+        uri = self.uri(row)
         edge = "#009e73" if row["correct"] else "#d55e00"
         style = f"border:3px solid {edge};max-width:100%"
         alt = f"{row['sample_id']}, {caption or dials(row)}"
-        image = tag("img", src=held, alt=alt, style=style) if held else tag("div", "picture not at hand", cls="gone")
+        image = tag("img", src=uri, alt=alt, style=style) if uri else tag("div", "picture not available", cls="gone")
         return tag("figure", image, tag("figcaption", caption))
 
     def uri(self, row: Row) -> str | None:
         if self.left <= 0:
             return None
-        stop = asked(row["params"])
-        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], stop)
-        made = None if picture is None else data_uri(picture)
-        self.left -= len(made or "")
-        return made
+        setting = requested(row["params"])
+        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], setting)
+        uri = None if picture is None else data_uri(picture)
+        self.left -= len(uri or "")
+        return uri
 
 
-def asked(params: str) -> Mapping[str, Any]:
-    """The setting that was asked for: what an automatic camera chose is not part of it."""
-    told = json.loads(params)
-    return {key: value for key, value in told.items() if told.get("mode") != "auto" or key not in DIALS}
+def requested(params: str) -> Mapping[str, Any]:
+    """Return the camera setting that was requested, without the values that automatic exposure chose."""
+    chosen = json.loads(params)
+    return {key: value for key, value in chosen.items() if chosen.get("mode") != "auto" or key not in DIALS}
 
 
 def judged(view: View) -> pl.DataFrame:
+    """Return the judged rows of camera grids, with their settings as columns."""
     rows = with_settings(view.table).filter((pl.col("output") == "label") & pl.col("correct").is_not_null())
     return rows.select("run_id", "model", "sample_id", "shift", "params", "correct", "light", "exposure", *DIALS).collect(
         engine="streaming"
@@ -84,14 +85,14 @@ def judged(view: View) -> pl.DataFrame:
 
 
 def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
-    """The picture that is right at nearest to half of the settings: there is most to see on it."""
+    """Show the sample that is right at about half of the settings, since it shows the most about them."""
     model = next((name for name in view.models if name in set(rows["model"])), None)
-    own = rows.filter(pl.col("model") == model)
-    shares = own.filter(~AUTO).group_by("sample_id").agg(pl.col("correct").mean())
+    model_rows = rows.filter(pl.col("model") == model)
+    shares = model_rows.filter(~AUTO).group_by("sample_id").agg(pl.col("correct").mean())
     if model is None or not shares.height:
         return EMPTY
     sample = shares.sort((pl.col("correct") - 0.5).abs(), "sample_id")["sample_id"][0]
-    one = own.filter(pl.col("sample_id") == sample)
+    one = model_rows.filter(pl.col("sample_id") == sample)
     cards = [_page(book, part, light, aperture) for (light, aperture), part in _pages(one)]
     shown = [card for card in cards if card]
     return join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")]) if shown else EMPTY
@@ -106,32 +107,36 @@ def _pages(rows: pl.DataFrame) -> list[tuple[tuple[str | None, float | None], pl
 def _page(book: Book, rows: pl.DataFrame, light: str | None, aperture: float | None) -> Html:
     if aperture is None:
         shots = rows.to_dicts()[:3]
-        body = tag("div", *(book.figure(row, "shot " + str(asked(row["params"]).get("shot", ""))) for row in shots), cls="frames")
+        body = tag(
+            "div", *(book.figure(row, "shot " + str(requested(row["params"]).get("shot", ""))) for row in shots), cls="frames"
+        )
         return tag("article", tag("h3", f"automatic · lamp {light}"), body, cls="card")
     tables = [_grid(book, part) for part in grids(rows)]
     return tag("article", tag("h3", f"f/{number(aperture)} · lamp {light}"), *tables, cls="card")
 
 
 def _grid(book: Book, rows: pl.DataFrame) -> Html:
-    held = {(row["iso"], row["shutter"]): row for row in rows.to_dicts()}
-    isos, shutters = (sorted(set(values)) for values in zip(*held, strict=True))
+    by_setting = {(row["iso"], row["shutter"]): row for row in rows.to_dicts()}
+    isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
     head = tag("tr", tag("th", "ISO", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters))
     body = []
     for iso in isos:
-        cells = [tag("td", book.figure(row, "") if (row := held.get((iso, s))) else EMPTY) for s in shutters]
+        cells = [tag("td", book.figure(row, "") if (row := by_setting.get((iso, s))) else EMPTY) for s in shutters]
         body.append(tag("tr", tag("th", count(int(iso)), scope="row"), *cells))
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body), cls="heat"), cls="scroll", tabindex="0")
 
 
 def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
     best = [
-        r for r in view.ask(metrics.setting_table).to_dicts() if (r["model"], r["light"], r["what"]) == (model, "both", "best")
+        r
+        for r in view.compute(metrics.setting_table).to_dicts()
+        if (r["model"], r["light"], r["what"]) == (model, "both", "best")
     ]
     if not best or best[0]["iso"] is None:
         return EMPTY
-    own = rows.filter(pl.col("model") == model)
-    kept = own.filter(~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS))
-    lost = own.filter(AUTO, ~pl.col("correct")).unique(["sample_id", "light"], keep="first", maintain_order=True)
+    model_rows = rows.filter(pl.col("model") == model)
+    kept = model_rows.filter(~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS))
+    lost = model_rows.filter(AUTO, ~pl.col("correct")).unique(["sample_id", "light"], keep="first", maintain_order=True)
     pairs = (
         lost.join(kept, on=["run_id", "sample_id", "light", "model", "shift"], suffix="_kept")
         .sort("sample_id", "light")

@@ -1,4 +1,4 @@
-"""Errors in units of a reference model's, where the suite names one."""
+"""The section on corruption errors: errors relative to a reference model, where the suite names one."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ def corruption(view: View) -> Section | None:
     """A table of corruption errors and one of relative ones, where all runs that name a reference name the same."""
     named = {run.suite.get("reference") for run in view.runs} - {None}
     reference = named.pop() if len(named) == 1 else None
-    if reference not in view.models or not view.ask(metrics.corruption_error, reference=reference).height:
+    if reference not in view.models or not view.compute(metrics.corruption_error, reference=reference).height:
         return None
     kinds = [("Corruption error", metrics.corruption_error), ("Relative corruption error", metrics.relative_corruption_error)]
     tables = [tag("article", _table(view, title, metric, reference), cls="card") for title, metric in kinds]
     lead = (
-        f"The error summed over the stops of a dial, as a share of the same sum of {reference} (100 %). The relative "
-        "error counts only the rise over the clean error. The last column is the mean over shifts; "
-        "below 100 % is better than the reference."
+        f"The corruption error is the error summed over the severities of a shift, as a share of the same sum of {reference} "
+        "(100 %). The relative corruption error counts only the rise over the clean error. The last column is the mean over "
+        "shifts; below 100 % is better than the reference."
     )
-    return Section(f"Against {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead)
+    return Section(f"Errors relative to {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead)
 
 
 def _table(view: View, title: str, metric: Metric, reference: str) -> Html:
-    each = view.ask(metric, reference=reference)
-    mean = view.ask(metric, reference=reference, by=("model",)).with_columns(shift=pl.lit(None, pl.String))
+    each = view.compute(metric, reference=reference)
+    mean = view.compute(metric, reference=reference, by=("model",)).with_columns(shift=pl.lit(None, pl.String))
     cells = {(row["model"], row["shift"]): row for row in each.to_dicts() + mean.to_dicts()}
     shifts = [shift for shift in view.shifts if shift in set(each["shift"])]
     lines = [

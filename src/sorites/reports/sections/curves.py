@@ -1,4 +1,4 @@
-"""Accuracy along each dial."""
+"""The section of accuracy curves over severity."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from sorites.reports.view import View
 
 @add_section(order=20)
 def curves(view: View) -> Section | None:
-    """Small multiples, one a shift; every curve starts from the clean pictures at severity 0."""
+    """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
     shares = points(view)
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := shares.filter(pl.col("shift") == shift)).height]
     if not cards:
         return None
     lead = (
-        "Each dial starts at 0, the untouched picture, and runs up in the shift's own unit. The band is the 95 % interval. "
+        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval. "
         "Click a model in any legend to hide it on the whole page, double-click to see it alone."
     )
-    return Section("Accuracy as the dial turns", small_multiples(view, cards), "Accuracy", lead)
+    return Section("Accuracy as severity rises", small_multiples(view, cards), "Accuracy", lead)
 
 
 def points(view: View) -> pl.DataFrame:
-    """Accuracy by model, shift and severity, clean at 0 of every dial; what has no place on a line is left out."""
-    asked = view.ask(from_clean)
-    return asked.filter(pl.col("shift").is_in(view.shifts) & pl.col("severity").is_not_null() & pl.col("value").is_not_null())
+    """Return accuracy by model, shift and severity, with clean pictures at 0; settings without a severity are left out."""
+    shares = view.compute(from_clean)
+    return shares.filter(pl.col("shift").is_in(view.shifts) & pl.col("severity").is_not_null() & pl.col("value").is_not_null())
 
 
 def from_clean(table: pl.LazyFrame) -> pl.DataFrame:
+    """Return accuracy with clean pictures at severity 0 of every shift."""
     return metrics.accuracy(metrics.with_clean(table))
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
     fig = figure(view, axis_name(shift), "accuracy", yaxis=PERCENT_AXIS, xaxis=along(rows["severity"]))
     for model in view.models:
-        own = rows.filter(pl.col("model") == model).sort("severity")
-        if own.height:
-            line(fig, view, model, own, "right")
+        model_rows = rows.filter(pl.col("model") == model).sort("severity")
+        if model_rows.height:
+            line(fig, view, model, model_rows, "accuracy")
     return card(shift, about(shift), plot(fig, f"Accuracy of each model against the severity of {shift}"))

@@ -1,4 +1,4 @@
-"""Strangeness by degree: the map of semantic by covariate level, its two axes, and what a level is worth."""
+"""The section on strangeness by level: the map of semantic and covariate levels, its two axes, and the change per level."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from sorites.reports.view import View
 @add_section(order=63)
 def degrees(view: View) -> Section | None:
     """Heat maps with n in each cell, curves over each axis, correlation and sensitivity; absent without levels."""
-    cells = view.ask(metrics.level_map)
+    cells = view.compute(metrics.level_map)
     maps = {name: tag("div", *drawn, cls="cards two wide") for name in scorers(view) if (drawn := _maps(view, name, cells))}
     if not maps:
         return None
     lead = (
-        "Each cell is held against the same untouched pictures of known classes. Blue is above 50 %, orange below. Hatched cells "
-        "have too few pictures to be fair and enter no mean; empty ones have none. A good score rises with the meaning "
-        "(downwards) and does not care for the appearance (to the right)."
+        "The pictures of each cell are compared with the same clean pictures of known classes. Blue is an AUROC above 50 %, "
+        "orange below. Hatched cells have too few pictures to be reliable and enter no mean; empty cells have none. A good "
+        "score rises with the change of meaning (downwards) and does not react to the change of appearance (to the right)."
     )
     below = tag("div", level_axes(view), _table(view), cls="stack below")
     body = join([picked("degrees", "Scorer", maps), below])
-    return Section("Strange by degree", body, "Degrees", lead)
+    return Section("How strange must a picture be?", body, "Degrees", lead)
 
 
 def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
     found = []
     for model in view.models:
-        own = cells.filter(pl.col("model") == model, pl.col("scorer") == scorer)
-        if own.height:
-            found.append(tag("article", tag("h3", f"{model} · {scorer}"), _map(own), cls="card"))
+        model_rows = cells.filter(pl.col("model") == model, pl.col("scorer") == scorer)
+        if model_rows.height:
+            found.append(tag("article", tag("h3", f"{model} · {scorer}"), _map(model_rows), cls="card"))
     return found
 
 
 def _map(cells: pl.DataFrame) -> Html:
-    held = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
-    down, across = (range(min(levels), max(levels) + 1) for levels in zip(*held, strict=True))
-    rows = [(level, [_cell(held.get((level, column))) for column in across]) for level in down]
-    caption = f"AUROC in % by level, with n; {count(cells['familiar'].max() or 0)} familiar pictures"  # type: ignore[arg-type]
+    by_levels = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
+    down, across = (range(min(levels), max(levels) + 1) for levels in zip(*by_levels, strict=True))
+    rows = [(level, [_cell(by_levels.get((level, column))) for column in across]) for level in down]
+    caption = f"AUROC in % by semantic and covariate level, with n; {count(cells['familiar'].max() or 0)} familiar pictures"  # type: ignore[arg-type]
     return heat("meaning ↓ appearance →", across, rows, caption)
 
 
@@ -54,25 +54,25 @@ def _cell(row: dict[str, Any] | None) -> Html:
         return NONE
     if row["value"] is None:
         return thin(row["n"])
-    said = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
-    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, said, count(row["n"]))
+    hover = f"{percent(row['value'])}, 95 %: {percent(row['low'])} to {percent(row['high'])}, n = {row['n']}"
+    return shaded(f"{100 * row['value']:.0f}", 2 * row["value"] - 1, hover, count(row["n"]))
 
 
 def _table(view: View) -> Html:
-    """Correlation and sensitivity along both axes, with the levels they rest on."""
-    asked = {"correlation": view.ask(metrics.correlation), "sensitivity": view.ask(metrics.sensitivity)}
-    cells = {(r["model"], r["scorer"], r["axis"], name): r for name, frame in asked.items() for r in frame.to_dicts()}
+    """Return correlation and sensitivity along both axes, with the levels they rest on."""
+    answers = {"correlation": view.compute(metrics.correlation), "sensitivity": view.compute(metrics.sensitivity)}
+    cells = {(r["model"], r["scorer"], r["axis"], name): r for name, frame in answers.items() for r in frame.to_dicts()}
     lines = []
     for model, scorer in ((model, scorer) for model in view.models for scorer in scorers(view)):
-        own = [cells.get((model, scorer, axis, name)) for axis in AXES for name in asked]
-        if any(own):
-            lines.append([model, scorer, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(own))])
-    head = ["", "scorer", *(f"{axis} {name}" for axis in AXES for name in asked)]
+        numbers = [cells.get((model, scorer, axis, name)) for axis in AXES for name in answers]
+        if any(numbers):
+            lines.append([model, scorer, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
+    head = ["", "scorer", *(f"{axis} {name}" for axis in AXES for name in answers)]
     caption = (
-        "Correlation of the mean AUROC with the level, and its change a level (sensitivity, in points), over the levels seen"
+        "Correlation of the mean AUROC with the level, and its change per level (sensitivity, in points), over the levels present"
     )
-    said = "Along the axes: correlation with the level, and sensitivity, of each scorer"
-    return folded(said, grid(head, lines, text=2, caption=caption), len(lines))
+    summary = "Correlation with the level and sensitivity of each scorer, along both axes"
+    return folded(summary, grid(head, lines, text=2, caption=caption), len(lines))
 
 
 def _number(row: dict[str, Any] | None, kind: str) -> Html:

@@ -1,4 +1,4 @@
-"""A camera's settings: heat maps of ISO by shutter, the best and the worst, and what choosing for the model would gain."""
+"""The section on camera settings: heat maps of ISO and shutter, the best and worst, and the gain of choosing the setting."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.settings import AUTO, POLICIES
+from sorites.metrics.camera_settings import AUTO, POLICIES
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, points, tag
 from sorites.reports.parts.scorers import estimate, picked
 from sorites.reports.section import Section, add_section
@@ -16,19 +16,24 @@ from sorites.reports.view import View
 
 Row = Mapping[str, Any]
 LIGHTS = ("on", "off", "both", "difference")
-SAID = {"auto": "automatic", "average": "any setting", "fixed": "best one setting", "oracle": "best for each picture"}
+POLICY_NAMES = {
+    "auto": "automatic",
+    "average": "random setting",
+    "fixed": "best single setting",
+    "oracle": "best for each picture",
+}
 
 
 @add_section(order=34)
 def exposure(view: View) -> Section | None:
     """Heat maps per model, aperture and light; then the tables. Absent without a camera grid."""
-    settings = view.ask(metrics.setting_accuracy).filter(pl.col("n") > 0)
+    settings = view.compute(metrics.setting_accuracy).filter(pl.col("n") > 0)
     maps = {model: drawn for model in view.models if (drawn := _maps(settings.filter(pl.col("model") == model)))}
     if not maps:
         return None
     lead = (
-        "Right answers in % at each ISO and shutter, one map an aperture and light; darker blue is better, and hovering tells "
-        "the interval and n. What the camera chose by itself stands beside them."
+        "Accuracy in % at each ISO and shutter time, one map per aperture and light; stronger blue is better, and hovering shows "
+        "the interval and n. Automatic exposure is shown beside the maps."
     )
     tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
     below = tag("div", tag("div", *tables, cls="cards two"), cls="below") if tables else EMPTY
@@ -49,29 +54,31 @@ def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
         yield tag("article", tag("h3", f"f/{number(aperture)} · {lamp}"), *maps, cls="card")
     for auto in settings.filter(AUTO).to_dicts():
         interval = f"95 %: {between(percent(auto['low']), percent(auto['high']))}, n = {count(auto['n'])}"
-        told = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval))
-        yield tag("article", tag("h3", f"automatic · {lamp}"), told, cls="card")
+        text = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval))
+        yield tag("article", tag("h3", f"automatic · {lamp}"), text, cls="card")
 
 
 def grids(settings: pl.DataFrame) -> list[pl.DataFrame]:
-    """ISOs that were taken at the same shutter times belong to one grid: two grids on one page are drawn apart."""
+    """Split settings into grids: ISOs with the same shutter times belong to one grid, and each grid is drawn by itself."""
     times = settings.group_by("iso").agg(key=pl.col("shutter").unique().sort().cast(pl.String))
     times = times.with_columns(pl.col("key").list.join(" "))
-    told = settings.join(times, on="iso").sort("iso", "shutter")
-    return [part.drop("key") for part in told.partition_by("key", maintain_order=True)]
+    keyed = settings.join(times, on="iso").sort("iso", "shutter")
+    return [part.drop("key") for part in keyed.partition_by("key", maintain_order=True)]
 
 
 def shutter_text(seconds: float) -> str:
-    """As cameras write it: 1/60, or 0.4 s."""
+    """Return a shutter time as cameras write it: 1/60, or 0.4 s."""
     turns = round(1 / seconds)
     return f"1/{turns}" if seconds <= 0.25 and abs(turns * seconds - 1) < 0.02 else f"{number(seconds)} s"
 
 
 def _map(settings: pl.DataFrame) -> Html:
-    held = {(row["iso"], row["shutter"]): row for row in settings.to_dicts()}
-    isos, shutters = (sorted(set(values)) for values in zip(*held, strict=True))
+    by_setting = {(row["iso"], row["shutter"]): row for row in settings.to_dicts()}
+    isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
     head = [tag("th", "ISO ↓ shutter →", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters)]
-    body = [tag("tr", tag("th", count(int(iso)), scope="row"), *(_cell(held.get((iso, s))) for s in shutters)) for iso in isos]
+    body = [
+        tag("tr", tag("th", count(int(iso)), scope="row"), *(_cell(by_setting.get((iso, s))) for s in shutters)) for iso in isos
+    ]
     table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls="heat")
     return tag("div", table, cls="scroll", tabindex="0")
 
@@ -79,20 +86,23 @@ def _map(settings: pl.DataFrame) -> Html:
 def _cell(row: Row | None) -> Html:
     if row is None:
         return tag("td", cls="none")
-    said = f"{percent(row['value'])}, 95 %: {between(percent(row['low']), percent(row['high']))}, n = {row['n']}"
+    hover = f"{percent(row['value'])}, 95 %: {between(percent(row['low']), percent(row['high']))}, n = {row['n']}"
     shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,var(--card))"
-    return tag("td", f"{100 * row['value']:.0f}", title=said, style=shade)
+    return tag("td", f"{100 * row['value']:.0f}", title=hover, style=shade)
 
 
 def _ends(view: View) -> Html:
-    rows = {(r["model"], r["light"], r["what"]): r for r in view.ask(metrics.setting_table).to_dicts()}
+    rows = {(r["model"], r["light"], r["what"]): r for r in view.compute(metrics.setting_table).to_dicts()}
     lines = []
     for model in view.models:
         for light in LIGHTS:
-            own = [rows.get((model, light, what)) for what in ("best", "worst", "average", "auto")]
-            if any(own):
-                lines.append([model, light, *(_end(row, light) for row in own)])
-    caption = "The best, worst and average setting and automatic exposure. Difference is |on − off|, its best the least."
+            ends = [rows.get((model, light, what)) for what in ("best", "worst", "average", "auto")]
+            if any(ends):
+                lines.append([model, light, *(_end(row, light) for row in ends)])
+    caption = (
+        "Accuracy at the best, worst and average setting and with automatic exposure. "
+        "The difference is |on − off|; its best is the least."
+    )
     return grid(["", "lamp", "best", "worst", "average", "automatic"], lines, text=2, caption=caption) if lines else EMPTY
 
 
@@ -104,18 +114,19 @@ def _end(row: Row | None, light: str) -> Html:
 
 
 def dials(row: Row) -> str:
+    """Return ISO, shutter and aperture as text."""
     return f"ISO {count(int(row['iso']))}, {shutter_text(row['shutter'])}, f/{number(row['aperture'])}"
 
 
 def _control(view: View) -> Html:
-    rows = {(r["model"], r["policy"]): r for r in view.ask(metrics.camera_control).to_dicts()}
+    rows = {(r["model"], r["policy"]): r for r in view.compute(metrics.camera_control).to_dicts()}
     lines = [
-        [model, SAID[policy], estimate(row), _gain(row), count(row["n"])]
+        [model, POLICY_NAMES[policy], estimate(row), _gain(row), count(row["n"])]
         for model, policy in _pairs(view.models)
         if (row := rows.get((model, policy)))
     ]
-    caption = "What choosing the setting for the model gives, and its gain over automatic exposure on the same pictures"
-    return grid(["", "setting chosen", "right", "gain", "n"], lines, text=2, caption=caption) if lines else EMPTY
+    caption = "Accuracy when the setting is chosen for the model, and the gain over automatic exposure on the same pictures"
+    return grid(["", "setting chosen", "accuracy", "gain", "n"], lines, text=2, caption=caption) if lines else EMPTY
 
 
 def _pairs(models: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""Where pictures are lost: survival curves, and the distribution of failure points."""
+"""The section on failure points: survival curves, and the distribution of failure points over severity."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from sorites.reports.view import View
 
 @add_section(order=30)
 def failure(view: View) -> Section | None:
-    """Per shift: the share of pictures not yet lost, and in which stretch of the dial they are lost."""
-    alive, lost = view.ask(metrics.survival), view.ask(metrics.failure_histogram)
+    """Per shift, the share of pictures that the model has not yet failed on, and between which severities it fails."""
+    alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
     cards = [_card(view, shift, alive, lost) for shift in view.shifts if shift in set(alive["shift"])]
     if not cards:
         return None
     lead = (
-        "A picture is lost at the least severity where the model is wrong about it, and stays lost. Pictures that are "
-        "wrong when clean are lost at 0; those right up to the top of the dial survived."
+        "The failure point of a picture is the least severity at which the model is wrong about it; from there on it counts as "
+        "lost. Pictures that are wrong when clean are lost at 0; pictures that are right at every severity survive."
     )
-    return Section("Where pictures are lost", small_multiples(view, cards), "Failure points", lead)
+    return Section("At which severity does the model fail?", small_multiples(view, cards), "Failure points", lead)
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
     across = along(alive.filter(pl.col("shift") == shift)["severity"])
     curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
-    stops = {"type": "category", "tickfont": {"size": 11}}
-    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=stops)
+    categories = {"type": "category", "tickfont": {"size": 11}}
+    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=categories)
     bars.update_layout(barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8)
     for model in view.models:
-        mine = (pl.col("model") == model) & (pl.col("shift") == shift)
-        if (steps := alive.filter(mine)).height:
+        selected = (pl.col("model") == model) & (pl.col("shift") == shift)
+        if (steps := alive.filter(selected)).height:
             line(curve, view, model, steps, "not yet lost", shape="hv")
-        if (brackets := lost.filter(mine)).height:
+        if (brackets := lost.filter(selected)).height:
             bars.add_trace(_bars(view, model, brackets))
     return card(
         shift,
         plot(curve, f"Share of pictures not yet lost against the severity of {shift}"),
-        tag("h4", "Lost in which stretch of the dial"),
-        plot(bars, f"Share of pictures lost in each stretch of the dial of {shift}"),
+        tag("h4", "Between which severities pictures are lost"),
+        plot(bars, f"Share of pictures lost between two severities of {shift}"),
     )
 
 
 def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
-    told = rows.select("low", "high", "n", "above", "severity").iter_rows()
+    brackets = rows.select("low", "high", "n", "above", "severity").iter_rows()
     return {
         "type": "bar",
         "name": safe(model),
         "legendgroup": model,
         "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
         "y": rows["value"].to_list(),
-        "customdata": [[f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)] for low, high, n, *edges in told],
+        "customdata": [[f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)] for low, high, n, *edges in brackets],
         "marker": {"color": pen(view, model).colour},
         "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata[3]}: %{y:.1%}"
         "<br>95 %: %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>",
@@ -61,13 +61,14 @@ def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
 
 
 def _bracket(above: float | None, severity: float | None) -> str:
-    """Words for a stretch of the dial: above one stop, up to the next."""
+    """Describe a bracket: above one severity, up to the next."""
     if severity is None:
         return "survived"
     return "wrong when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
 
 
 def _up_to(above: float | None, severity: float | None) -> str:
+    """Return the label of a bracket on the axis."""
     if severity is None:
         return "never"
     return "clean" if above is None else number(severity)

@@ -1,4 +1,4 @@
-"""What to know of each model first."""
+"""The section of headline numbers, one card per model."""
 
 from __future__ import annotations
 
@@ -17,14 +17,15 @@ Row = dict[str, Any]
 
 @add_section(order=10)
 def headline(view: View) -> Section | None:
-    """A card a model: clean, under shift, the drop, and where on the dial half of its pictures are lost."""
-    counted = view.ask(metrics.accuracy, by=("model",))
+    """One card per model: accuracy clean and under shift, the drop, and the severity at which half of its pictures are lost."""
+    counted = view.compute(metrics.accuracy, by=("model",))
     if not counted.height:
         return None
     cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
     lead = (
-        "Under shift is the mean over shifts of the mean over the stops of each dial. A picture is lost at the first stop "
-        "where the model is wrong about it; a trajectory is one picture along one dial. The smaller figures are 95 % intervals."
+        "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the "
+        "least severity at which the model is wrong about it; a trajectory is one picture under one shift at rising severity. "
+        "The smaller figures are 95 % intervals."
     )
     return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
 
@@ -40,40 +41,42 @@ def _card(view: View, model: str) -> Html:
 
 
 def _figures(view: View, model: str) -> Html:
-    clean = _row(view.ask(metrics.accuracy, UNTOUCHED, by=("model",)), model)
-    under = _row(view.ask(metrics.mean_accuracy, by=("model",)), model)
-    drop = _row(view.ask(metrics.accuracy_drop, by=("model",)), model)
+    clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
+    under = _row(view.compute(metrics.mean_accuracy, by=("model",)), model)
+    drop = _row(view.compute(metrics.accuracy_drop, by=("model",)), model)
     named = [("Clean", clean, percent), ("Under shift", under, percent), ("Drop", drop, _fall)]
-    shown = [_figure(name, row, say) for name, row, say in named if row is not None and row["value"] is not None]
+    shown = [
+        _figure(name, row, format_value) for name, row, format_value in named if row is not None and row["value"] is not None
+    ]
     return tag("dl", *shown, cls="figures") if shown else EMPTY
 
 
 def _fall(value: float | None) -> str:
-    """A drop, told as what it does to the accuracy."""
+    """Return a drop as the change of the accuracy, so with its sign reversed."""
     return points(None if value is None else -value)
 
 
-def _figure(name: str, row: Row, say: Any) -> Html:
-    ends = sorted((row["low"], row["high"]), reverse=say is _fall)
-    low, high, big = (say(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
+def _figure(name: str, row: Row, format_value: Any) -> Html:
+    ends = sorted((row["low"], row["high"]), reverse=format_value is _fall)
+    low, high, big = (format_value(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
     interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
-    return tag("div", tag("dt", name + (" (points)" if say is _fall else "")), tag("dd", tag("b", big), interval))
+    return tag("div", tag("dt", name + (" (points)" if format_value is _fall else "")), tag("dd", tag("b", big), interval))
 
 
 def _dial(view: View, model: str) -> Html:
-    """Where half of all trajectories are lost, as a fraction of each dial's top."""
-    half = _row(view.ask(metrics.failure_point, by=("model",), relative=True), model)
+    """Return where half of all trajectories are lost, as a fraction of the greatest severity of each shift."""
+    half = _row(view.compute(metrics.failure_point, by=("model",), relative=True), model)
     if half is None:
         return EMPTY
     low, high, value = half["low"] or 0.0, half["high"], half["value"]
     if value is None:
-        said = join([tag("b", "More than half"), f" of its pictures survive to the top of the dial ({_of(half)})."])
+        sentence = join([tag("b", "More than half"), f" of its pictures survive the greatest severity ({_of(half)})."])
     else:
-        said = join(
+        sentence = join(
             [
                 "Half of its pictures are lost at ",
                 tag("b", percent(value, 0)),
-                " of the dial ",
+                " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
             ]
         )
@@ -82,8 +85,8 @@ def _dial(view: View, model: str) -> Html:
         tag("u", style=f"left:{100 * low:.1f}%;right:{100 - 100 * (1 if high is None else high):.1f}%"),
         *([tag("b", style=f"left:{100 * value:.1f}%")] if value is not None else []),
     ]
-    ends = tag("div", tag("span", "untouched"), tag("span", "top of the dial"), cls="ends")
-    return tag("div", tag("p", said), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial")
+    ends = tag("div", tag("span", "untouched"), tag("span", "greatest severity"), cls="ends")
+    return tag("div", tag("p", sentence), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial")
 
 
 def _of(row: Row) -> str:
@@ -91,27 +94,27 @@ def _of(row: Row) -> str:
 
 
 def _ends(row: Row) -> str:
-    top = "beyond the top" if row["high"] is None else percent(row["high"], 0)
+    top = "above 100\u202f%" if row["high"] is None else percent(row["high"], 0)
     return f"({between(percent(row['low'], 0), top)}, n = {row['n']} trajectories)"
 
 
 def _by_shift(view: View, model: str) -> Html:
-    own = view.ask(metrics.failure_point).filter(pl.col("model") == model)
-    rows = {row["shift"]: row for row in own.to_dicts()}
+    model_rows = view.compute(metrics.failure_point).filter(pl.col("model") == model)
+    rows = {row["shift"]: row for row in model_rows.to_dicts()}
     lines = [_line(shift, rows[shift]) for shift in view.shifts if shift in rows]
-    return grid(["Half lost at", "severity", "95 %", "survive"], lines) if lines else EMPTY
+    return grid(["Half lost at", "severity", "95 % interval", "survive"], lines) if lines else EMPTY
 
 
 def _line(shift: str, row: Row) -> list[object]:
     name = join([shift, tag("small", f" {unit(shift)}")]) if unit(shift) else shift
-    value = "> top" if row["value"] is None else number(row["value"])
-    high = "top" if row["high"] is None else number(row["high"])
-    interval = "> top" if row["low"] is None else f"{number(row['low'])} to {high}"
+    value = "> max" if row["value"] is None else number(row["value"])
+    high = "max" if row["high"] is None else number(row["high"])
+    interval = "> max" if row["low"] is None else f"{number(row['low'])} to {high}"
     return [name, value, interval, percent(row["survived"] / row["n"], 0)]
 
 
 def _missing(view: View, model: str) -> Html:
-    row = _row(view.ask(metrics.accuracy, by=("model",)), model)
+    row = _row(view.compute(metrics.accuracy, by=("model",)), model)
     if row is None or not row["missing"]:
         return EMPTY
     return tag("p", f"{several(row['missing'], 'prediction')} failed and count as missing, not as wrong.", cls="warn")

@@ -1,4 +1,4 @@
-"""Where the scores lie: familiar, moved and unknown pictures over one axis, drawn without a script."""
+"""The section of score histograms: familiar, shifted and unknown pictures on one axis, drawn without a script."""
 
 from __future__ import annotations
 
@@ -11,38 +11,39 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 BINS, WIDE, TALL = 40, 400, 120
-"""Bins, and the size of a drawing in its own units."""
+"""The number of bins, and the width and height of a drawing in its own units."""
 POOLS = {
-    "ID": ("untouched", "#0072b2"),
-    "C-OOD": ("moved", "#e69f00"),
+    "ID": ("clean", "#0072b2"),
+    "C-OOD": ("shifted", "#e69f00"),
     "S-OOD": ("unknown class", "#d55e00"),
     "familiar": ("right", "#009e73"),
     "strange": ("wrong", "#cc79a7"),
 }
-"""How each pool is called here, and its colour."""
+"""The name and the colour of each pool."""
 
 
 @add_section(order=62)
 def histograms(view: View) -> Section | None:
-    """Two drawings a model and scorer: by what the picture is, and by whether the model is right."""
-    found = [view.ask(metrics.score_histogram, framework=name, bins=BINS) for name in ("kind", "model-specific")]
+    """Two drawings per model and scorer: by the kind of picture, and by whether the model is right."""
+    found = [view.compute(metrics.score_histogram, framework=name, bins=BINS) for name in ("kind", "model-specific")]
     parts = {
         scorer: tag("div", *cards, cls="cards two wide") for scorer in scorers(view) if (cards := _cards(view, scorer, found))
     }
     if not parts:
         return None
     lead = (
-        "Each pool has the same area, so that few pictures are as visible as many. The further two pools lie apart, the better a "
-        "threshold between them works. First by what the picture is, then by whether the model is right."
+        "Each group of pictures has the same area, so that few pictures are as visible as many. The further two groups lie "
+        "apart, the better a threshold separates them. The first drawing groups pictures by kind, the second by whether the "
+        "model is right."
     )
-    return Section("Where the scores lie", picked("scores", "Scorer", parts), "Scores", lead)
+    return Section("How are the scores distributed?", picked("scores", "Scorer", parts), "Scores", lead)
 
 
 def _cards(view: View, scorer: str, found: list[pl.DataFrame]) -> list[Html]:
     cards = []
     for model in view.models:
-        own = [rows.filter(pl.col("model") == model, pl.col("scorer") == scorer) for rows in found]
-        drawn = [_drawing(rows) for rows in own if rows["pool"].n_unique() > 1]
+        frames = [rows.filter(pl.col("model") == model, pl.col("scorer") == scorer) for rows in found]
+        drawn = [_drawing(rows) for rows in frames if rows["pool"].n_unique() > 1]
         if drawn:
             cards.append(tag("article", tag("h3", f"{model} · {scorer}"), tag("div", *drawn, cls="pair"), cls="card"))
     return cards
@@ -56,7 +57,7 @@ def _drawing(rows: pl.DataFrame) -> Html:
     drawn = tag(
         "svg", *shapes, base, viewBox=f"0 0 {WIDE} {TALL + 1}", preserveAspectRatio="none", role="img", aria_label="Scores"
     )
-    ends = [number(rows["left"].min()), "score, stranger to the right", number(rows["right"].max())]  # type: ignore[arg-type]
+    ends = [number(rows["left"].min()), "score (right is stranger)", number(rows["right"].max())]  # type: ignore[arg-type]
     keys = [_key(pool, int(rows.filter(pool=pool)["n"][0])) for pool in pools]
     return tag("div", tag("p", *keys, cls="keys"), drawn, tag("p", *(tag("span", end) for end in ends), cls="ends"), cls="scores")
 
@@ -67,7 +68,7 @@ def _key(pool: str, n: int) -> Html:
 
 
 def _shape(rows: pl.DataFrame, colour: str, top: float) -> Html:
-    """The outline of one pool, and over each of its bins what it holds."""
+    """Return the outline of one pool, with a text for hovering over each of its bins."""
     step = WIDE / BINS
     shares = dict(rows.select("bin", "value").iter_rows())
     height = {i: TALL * (1 - shares.get(i, 0.0) / top * 0.96) for i in range(BINS)}
@@ -81,7 +82,7 @@ def _shape(rows: pl.DataFrame, colour: str, top: float) -> Html:
 
 def _tip(row: dict[str, float], step: float) -> Html:
     name = POOLS[str(row["pool"])][0]
-    said = f"{name}: {percent(row['value'])} between {number(row['left'])} and {number(row['right'])}"
+    hover = f"{name}: {percent(row['value'])} between {number(row['left'])} and {number(row['right'])}"
     return tag(
-        "rect", tag("title", said), x=f"{row['bin'] * step:.1f}", y="0", width=f"{step:.1f}", height=TALL, fill="transparent"
+        "rect", tag("title", hover), x=f"{row['bin'] * step:.1f}", y="0", width=f"{step:.1f}", height=TALL, fill="transparent"
     )

@@ -1,4 +1,4 @@
-"""The numbers behind the curves, to read and to copy."""
+"""The section with the numbers behind the curves, to read and to copy."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ from sorites.reports.view import View, unit
 
 @add_section(order=80)
 def numbers(view: View) -> Section | None:
-    """Accuracy by model, shift and severity, folded away."""
-    asked = view.ask(metrics.accuracy)
-    if not asked.height:
+    """A folded table of accuracy by model, shift and severity."""
+    answer = view.compute(metrics.accuracy)
+    if not answer.height:
         return None
     places = {name: i for i, name in enumerate(view.shifts)}
-    rows = sorted(asked.to_dicts(), key=lambda row: places.get(row["shift"], -1))
+    rows = sorted(answer.to_dicts(), key=lambda row: places.get(row["shift"], -1))
     table = grid(["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"], map(_line, rows), text=3)
     folded = tag("details", tag("summary", f"Accuracy by model, shift and severity ({count(len(rows))} rows)"), table)
     return Section(
-        "All the numbers", folded, "Numbers", "Select and copy the table into a spreadsheet; low and high are 95 % intervals."
+        "All accuracies as numbers",
+        folded,
+        "Numbers",
+        "Select the table to copy it into a spreadsheet; low and high are the ends of the 95 % interval.",
     )
 
 

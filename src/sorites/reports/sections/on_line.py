@@ -1,4 +1,4 @@
-"""Accuracy on the line: does accuracy under shift follow accuracy without it, and who is above the line?"""
+"""The section on accuracy on the line: does accuracy under shift follow clean accuracy, and which models exceed it?"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 FEWEST = 4
-"""Models below which a line says nothing."""
+"""With fewer models than this, a line means little and the section is absent."""
 
 
 @add_section(order=48)
@@ -20,22 +20,27 @@ def on_line(view: View) -> Section | None:
     """Slope, r and p of each shift and severity, and each model's gain over the line; absent below four models."""
     if len(view.models) < FEWEST:
         return None
-    lines = view.ask(metrics.on_the_line).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
+    lines = view.compute(metrics.on_the_line).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
     if not lines.height:
         return None
     lead = (
-        f"A straight line through {len(view.models)} models: accuracy on the untouched pictures across, under the shift up. "
-        "A slope above 1 means that better models gain more under the shift. The gain is what a model gets beyond the line."
+        f"A straight line is fitted through {len(view.models)} models, with accuracy on clean pictures on the x-axis and "
+        "accuracy under the shift on the y-axis. A slope above 1 means that models which are better on clean pictures are "
+        "further ahead under the shift. The gain of a model is its accuracy minus that of the line."
     )
     body = join([tag("article", _slopes(lines), cls="card"), tag("div", tag("article", _gains(view), cls="card"), cls="below")])
-    return Section("Accuracy on the line", body, "On the line", lead)
+    return Section("Does accuracy under shift follow clean accuracy?", body, "On the line", lead)
 
 
 def _slopes(lines: pl.DataFrame) -> Html:
     rows = [
         [r["shift"], number(r["severity"]), _estimate(r), number(r["r"], 2), number(r["p"], 2), r["n"]] for r in lines.to_dicts()
     ]
-    return grid(["shift", "severity", "slope", "r", "p", "models"], rows, caption="Least-squares lines, with 95 % intervals")
+    return grid(
+        ["shift", "severity", "slope", "r", "p", "models"],
+        rows,
+        caption="Least-squares lines over models, with the 95 % interval of the slope",
+    )
 
 
 def _estimate(row: dict[str, Any]) -> object:
@@ -45,11 +50,11 @@ def _estimate(row: dict[str, Any]) -> object:
 
 
 def _gains(view: View) -> Html:
-    gains = view.ask(metrics.line_gain, by=("model", "shift"))
+    gains = view.compute(metrics.line_gain, by=("model", "shift"))
     cells = {(row["model"], row["shift"]): row["value"] for row in gains.to_dicts()}
     shifts = [name for name in view.shifts if any(key[1] == name for key in cells)]
     lines = [[model, *(_gain(cells.get((model, shift))) for shift in shifts)] for model in view.models]
-    return grid(["", *shifts], lines, caption="Gain over the line, mean over severities")
+    return grid(["", *shifts], lines, caption="Gain over the line, as the mean over severities")
 
 
 def _gain(value: float | None) -> str:

@@ -1,4 +1,4 @@
-"""Common and uncommon settings: accuracy by how many are uncommon, what each kind takes, and the pictures behind it."""
+"""The section on uncommon attributes (FOCUS): accuracy by how many are uncommon, the gap of each kind, and pictures."""
 
 from __future__ import annotations
 
@@ -16,37 +16,37 @@ from sorites.reports.view import View
 from sorites.rng import digest
 
 SHOWN = 6
-"""Things whose pictures are shown."""
+"""Pictures of this many samples are shown."""
 FOUR = "grid-template-columns:repeat(4,minmax(0,1fr))"
 
 
 @add_section(order=52)
 def partitions(view: View) -> Section | None:
-    """Curves over the number of uncommon kinds, tables of their sets and gaps, and pictures; absent without settings."""
-    found = view.ask(metrics.partition_accuracy)
+    """Curves over the number of uncommon kinds, tables of their sets and gaps, and pictures; absent without attributes."""
+    found = view.compute(metrics.partition_accuracy)
     if not found.height:
         return None
     lead = (
-        "A picture counts once for each kind of setting (time, weather, location), uncommon if any of its values is. "
-        "P0 has nothing uncommon. The gap is the accuracy where a kind is common minus where it is not; its interval is a "
-        "bootstrap over pictures."
+        "Time, weather and location are kinds of attributes; a kind is uncommon for a picture if any of its values is "
+        "uncommon for the class. P0 holds pictures with no uncommon kind, P1 those with one, and so on. The gap is the "
+        "accuracy where a kind is common minus the accuracy where it is not; its interval is a bootstrap over pictures."
     )
-    left = card("How many are uncommon", _chart(view, found))
-    right = tag("article", tag("h3", "What each kind takes"), _gaps(view), cls="card")
+    left = card("By the number of uncommon kinds", _chart(view, found))
+    right = tag("article", tag("h3", "Gap of each kind"), _gaps(view), cls="card")
     whole = tag("article", _table(view, found), cls="card")
     body = join([tag("div", left, right, cls="cards two"), tag("div", whole, cls="below"), _pictures(view)])
-    return Section("Out of their usual settings", body, "Settings", lead)
+    return Section("How much do uncommon settings cost?", body, "Settings", lead)
 
 
 def _chart(view: View, found: pl.DataFrame) -> Html:
     whole = found.filter(pl.col("kinds").is_null()).with_columns(severity=pl.col("uncommon").cast(pl.Float64))
     top = float(whole["severity"].max() or 1)  # type: ignore[arg-type]
     axis = {"dtick": 1, "range": [-0.15, top + 0.15], "tickprefix": "P"}
-    fig = figure(view, "kinds that are uncommon", "right", yaxis=dict(PERCENT_AXIS), xaxis=axis)
+    fig = figure(view, "number of uncommon kinds", "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=axis)
     for model in view.models:
-        own = whole.filter(pl.col("model") == model).sort("severity")
-        if own.height:
-            line(fig, view, model, own, "right")
+        model_rows = whole.filter(pl.col("model") == model).sort("severity")
+        if model_rows.height:
+            line(fig, view, model, model_rows, "accuracy")
     return plot(fig, "Accuracy of each model against the number of uncommon kinds")
 
 
@@ -66,11 +66,13 @@ def _share(row: dict[str, Any] | None) -> object:
 
 
 def _gaps(view: View) -> Html:
-    gaps = view.ask(metrics.attribute_gap).filter(pl.col("class").is_null())
+    gaps = view.compute(metrics.attribute_gap).filter(pl.col("class").is_null())
     kinds = sorted(gaps["kind"].unique(), key=lambda kind: (kind == "any", kind))
     cells = {(row["model"], row["kind"]): row for row in gaps.to_dicts()}
     lines = [[model, *(_gap(cells.get((model, kind))) for kind in kinds)] for model in view.models]
-    return grid(["", *kinds], lines, caption="Common minus uncommon, with its 95 % interval")
+    return grid(
+        ["", *kinds], lines, caption="Accuracy where the kind is common minus where it is uncommon, with its 95 % interval"
+    )
 
 
 def _gap(row: dict[str, Any] | None) -> object:
@@ -81,30 +83,30 @@ def _gap(row: dict[str, Any] | None) -> object:
 
 
 def _pictures(view: View) -> Html:
-    """A few things with one picture a number of uncommon kinds, and what the models say to it."""
+    """Return a few samples with one picture per number of uncommon kinds, and the predictions of the models."""
     rows = view.table.filter((pl.col("output") == "label") & pl.col("correct").is_not_null() & (pl.col("attrs").list.len() > 1))
     keep = ("run_id", "sample_id", "shift", "severity", "params", "model", "pred", "correct", "attrs")
     several = rows.group_by("run_id", "sample_id").agg(images=pl.col("image_id").n_unique()).filter(pl.col("images") > 3)
     things = several.select("run_id", "sample_id").collect(engine="streaming").rows()
     fair = sorted(things, key=lambda thing: digest(*thing))[:SHOWN]
     chosen = pl.DataFrame(fair, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
-    told = rows.select(keep).join(chosen.lazy(), on=["run_id", "sample_id"], how="semi").collect(engine="streaming")
-    made = [_thing(view, told.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
-    shown = [one for one in made if one]
+    seen = rows.select(keep).join(chosen.lazy(), on=["run_id", "sample_id"], how="semi").collect(engine="streaming")
+    drawn = [_thing(view, seen.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]
+    shown = [one for one in drawn if one]
     return tag("div", *shown, cls="cards two below") if shown else EMPTY
 
 
-def _thing(view: View, told: pl.DataFrame) -> Html:
+def _thing(view: View, seen: pl.DataFrame) -> Html:
     uncommon = pl.col("attrs").list.eval(pl.element().struct.field("common").not_().fill_null(False)).list.sum()
-    ordered = told.with_columns(uncommon=uncommon).sort("uncommon", "params")
+    ordered = seen.with_columns(uncommon=uncommon).sort("uncommon", "params")
     frames = []
-    for _, own in ordered.group_by("uncommon", maintain_order=True):
-        first = own.filter(pl.col("params") == own["params"][0])
+    for _, images in ordered.group_by("uncommon", maintain_order=True):
+        first = images.filter(pl.col("params") == images["params"][0])
         frames.append(_frame(view, first))
-    made = [frame for frame in frames if frame]
+    drawn = [frame for frame in frames if frame]
     return (
-        tag("article", tag("h3", told["sample_id"][0]), tag("div", *made, cls="frames", style=FOUR), cls="card strip")
-        if made
+        tag("article", tag("h3", seen["sample_id"][0]), tag("div", *drawn, cls="frames", style=FOUR), cls="card strip")
+        if drawn
         else EMPTY
     )
 
@@ -117,8 +119,10 @@ def _frame(view: View, seen: pl.DataFrame) -> Html:
         return EMPTY
     words = ", ".join(a["value"] for a in row["attrs"] if a["key"] != "class")
     verdicts = {r["model"]: r for r in seen.to_dicts()}
-    wrong = [f"{m}: {view.said(row['run_id'], r['pred'])}" for m in view.models if (r := verdicts.get(m)) and not r["correct"]]
-    said = "; ".join(wrong) if wrong else "all right"
-    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {said}", decoding="async")
+    wrong = [
+        f"{m}: {view.class_name(row['run_id'], r['pred'])}" for m in view.models if (r := verdicts.get(m)) and not r["correct"]
+    ]
+    verdict = "; ".join(wrong) if wrong else "all models right"
+    image = tag("img", src=data_uri(picture), alt=f"{row['sample_id']}: {words}; {verdict}", decoding="async")
     kind = "wrong" if wrong else "right"
-    return tag("figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), said), cls=kind)
+    return tag("figure", image, tag("figcaption", tag("b", f"P{row['uncommon']}: {words}"), verdict), cls=kind)

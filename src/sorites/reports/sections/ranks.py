@@ -1,4 +1,4 @@
-"""Who leads, stop by stop."""
+"""The section on ranks: the order of the models at each severity."""
 
 from __future__ import annotations
 
@@ -11,42 +11,42 @@ from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 STEP, SPREAD = 0.24, 0.8
-"""In ranks: how far apart models that share one are drawn, and how much of its height they may take together."""
+"""Models that share a rank are drawn STEP ranks apart and take at most SPREAD of a rank together."""
 
 
 @add_section(order=40)
 def ranks(view: View) -> Section | None:
-    """A bump chart a shift; absent with fewer than two models."""
+    """One bump chart per shift; absent with fewer than two models."""
     if len(view.models) < 2:
         return None
-    placed = view.ask(metrics.rank).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
+    placed = view.compute(metrics.rank).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height]
     if not cards:
         return None
     lead = (
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do not overlap; "
-        "models that cannot be told apart share a rank and are drawn close together."
+        "models whose intervals overlap share a rank and are drawn close together."
     )
     return Section("Does the order of the models change?", small_multiples(view, cards), "Ranks", lead)
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    stops = [number(s) for s in sorted(rows["severity"].unique())]
+    severities = [number(s) for s in sorted(rows["severity"].unique())]
     last = len(view.models)
     steps = {"range": [last + 0.45, 0.55], "tickvals": list(range(1, last + 1)), "showgrid": True}
-    across = {"type": "category", "categoryorder": "array", "categoryarray": stops}
+    across = {"type": "category", "categoryorder": "array", "categoryarray": severities}
     fig = figure(view, axis_name(shift), "rank", yaxis=steps, xaxis=across)
     fig.update_layout(height=fig.layout.height + 16 * max(0, last - 4))
     placed = _apart(rows, view.models)
     for model in view.models:
-        own = placed.filter(pl.col("model") == model).sort("severity")
-        if own.height:
-            fig.add_trace(_bump(view, model, own))
+        model_rows = placed.filter(pl.col("model") == model).sort("severity")
+        if model_rows.height:
+            fig.add_trace(_bump(view, model, model_rows))
     return card(shift, plot(fig, f"Rank of each model against the severity of {shift}"))
 
 
 def _apart(rows: pl.DataFrame, models: tuple[str, ...]) -> pl.DataFrame:
-    """``at``: the rank, moved a little where several models share it so that each can be seen."""
+    """Add the column ``at``: the rank, moved a little where several models share it so that each can be seen."""
     order = pl.col("model").replace_strict(list(models), list(range(len(models))), return_dtype=pl.Int64)
     shared = ("severity", "value")
     place = order.rank("ordinal").over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
@@ -62,10 +62,10 @@ def _bump(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
         "legendgroup": model,
         "x": [number(s) for s in rows["severity"]],
         "y": rows["at"].to_list(),
-        "customdata": [list(told) for told in rows.select("value", "accuracy", "n").iter_rows()],
+        "customdata": [list(hover) for hover in rows.select("value", "accuracy", "n").iter_rows()],
         "mode": "lines+markers",
         "line": {"color": drawn.colour, "width": 2.6, "dash": drawn.dash},
         "marker": {"symbol": drawn.symbol, "size": 11, "color": drawn.colour},
         "hovertemplate": "<b>%{fullData.name}</b><br>severity %{x}<br>rank %{customdata[0]}"
-        "<br>right %{customdata[1]:.1%}<br>n = %{customdata[2]}<extra></extra>",
+        "<br>accuracy %{customdata[1]:.1%}<br>n = %{customdata[2]}<extra></extra>",
     }

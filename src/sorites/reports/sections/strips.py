@@ -1,4 +1,4 @@
-"""The pictures that failed first, at the last stop where the model was right and the first where it was wrong."""
+"""The section with the pictures that fail first, at the last severity that is right and the first that is wrong."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN, Picture
-from sorites.reports.parts.charts import pen, stop
+from sorites.reports.parts.charts import pen, severity_text
 from sorites.reports.parts.markup import EMPTY, Html, join, percent, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
 SIDE = 160
-"""Longer side of a thumbnail, px."""
+"""The longer side of a thumbnail in pixels."""
 EACH = 4
-"""Strips a model and shift, at most."""
+"""There are at most this many strips per model and shift."""
 ALL = 72
-"""Strips a page, at most."""
+"""There are at most this many strips per page."""
 WEIGHT = 1_300_000
-"""Bytes that the thumbnails of a page may take, as they stand in the file."""
+"""The thumbnails of a page may take this many bytes, as encoded in the file."""
 PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
 
 Row = dict[str, Any]
@@ -33,35 +33,36 @@ Row = dict[str, Any]
 
 @dataclass
 class Album:
-    """Thumbnails as data URIs, each made once, until the page's allowance is used up."""
+    """Thumbnails as data URIs, each made once, until the allowance of bytes is used up."""
 
     view: View
     left: int = WEIGHT
-    made: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
+    uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
 
     def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
+        """Return the thumbnail of a picture, or None where no run can make it again."""
         key = (run_id, sample_id, shift if severity else CLEAN, severity)
-        if key not in self.made:
+        if key not in self.uris:
             picture = self.view.picture(*key)
-            self.made[key] = None if picture is None else data_uri(picture)
-        self.left -= len(self.made[key] or "")
-        return self.made[key]
+            self.uris[key] = None if picture is None else data_uri(picture)
+        self.left -= len(self.uris[key] or "")
+        return self.uris[key]
 
 
 def data_uri(picture: Picture) -> str:
-    """A small WebP, never enlarged."""
+    """Return the picture as a small WebP, never enlarged."""
     from PIL import Image
 
     small = Image.fromarray(np.ascontiguousarray(picture))
     small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    held = io.BytesIO()
-    small.save(held, "WEBP", quality=74, method=4)
-    return "data:image/webp;base64," + base64.b64encode(held.getvalue()).decode()
+    buffer = io.BytesIO()
+    small.save(buffer, "WEBP", quality=74, method=4)
+    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
 @add_section(order=50)
 def strips(view: View) -> Section | None:
-    """One shift at a time, a column a model; absent where no run can make its pictures again."""
+    """One shift at a time, with one column per model; absent where no run can make its pictures again."""
     if not any(run.picture for run in view.runs):
         return None
     drawn = dict(_drawn(view))
@@ -69,15 +70,15 @@ def strips(view: View) -> Section | None:
     if not shifts:
         return None
     lead = (
-        "Of the pictures a model had right when clean, those it lost at the least severity: clean, at the last stop where it was "
-        "right, and at the first where it was wrong, with what it said and how sure it was."
+        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
+        "the last severity before the failure and at the first that is wrong, with the prediction and its confidence."
     )
     body = join([_picker(shifts), *(_pick(view, shift, drawn) for shift in shifts)])
-    return Section("What failed first", body, "Pictures", lead)
+    return Section("Which pictures fail first?", body, "Pictures", lead)
 
 
 def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
-    """Strips by shift and model; the first of each is drawn before the second of any, so that the allowance is shared out."""
+    """Yield strips by shift and model; the first of each is drawn before the second of any, so that all share the allowance."""
     album = Album(view)
     found: dict[tuple[str, str], list[Html]] = {}
     for row in _frames(view):
@@ -88,7 +89,7 @@ def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
 
 
 def _frames(view: View) -> list[Row]:
-    """A row a strip: the trajectory, and the rows of the table at its three stops (``clean``, ``right``, ``wrong``)."""
+    """Return one row per strip: the trajectory, and the table's rows at three severities (``clean``, ``right``, ``wrong``)."""
     chosen = first_lost(view)
     rows = view.table.filter((pl.col("output") == "label") & pl.col("correct").is_not_null() & pl.col("error").is_null())
     rows = rows.join(
@@ -97,51 +98,56 @@ def _frames(view: View) -> list[Row]:
         how="semi",
         nulls_equal=True,
     )
-    held = ("run_id", "model", "shift", "sample_id", "severity", "label", "pred", "conf", "correct")
-    told = rows.select(held).collect(engine="streaming")
-    return [frames for row in chosen.to_dicts() if (frames := _stops(row, told))]
+    columns = ("run_id", "model", "shift", "sample_id", "severity", "label", "pred", "conf", "correct")
+    verdicts = rows.select(columns).collect(engine="streaming")
+    return [frames for row in chosen.to_dicts() if (frames := _at_severities(row, verdicts))]
 
 
-def _stops(row: Row, told: pl.DataFrame) -> Row | None:
-    mine = (pl.col(name) == row[name] for name in ("run_id", "model", "sample_id"))
-    own = told.filter(*mine, pl.col("shift").is_in([CLEAN, row["shift"]])).sort("severity")
-    if own.filter(pl.col("shift") == row["shift"])["severity"].is_duplicated().any():
-        return None  # several pictures at one stop are no strip
-    own = own.unique("severity", keep="first", maintain_order=True)
-    wrong = own.filter(pl.col("severity") == row["failure"]).to_dicts()
-    before = own.filter(pl.col("severity") < row["failure"]).to_dicts()
+def _at_severities(row: Row, verdicts: pl.DataFrame) -> Row | None:
+    same = (pl.col(name) == row[name] for name in ("run_id", "model", "sample_id"))
+    shown = verdicts.filter(*same, pl.col("shift").is_in([CLEAN, row["shift"]])).sort("severity")
+    if shown.filter(pl.col("shift") == row["shift"])["severity"].is_duplicated().any():
+        return None  # several pictures at one severity make no strip
+    shown = shown.unique("severity", keep="first", maintain_order=True)
+    wrong = shown.filter(pl.col("severity") == row["failure"]).to_dicts()
+    before = shown.filter(pl.col("severity") < row["failure"]).to_dicts()
     if not wrong or not before or before[0]["severity"] != 0:
         return None
     return {**row, "clean": before[0], "right": before[-1], "wrong": wrong[0]}
 
 
 def first_lost(view: View) -> pl.DataFrame:
-    """Trajectories that were right when clean and failed, the least first; ties by sample, so that a page is the same twice."""
+    """Return the trajectories that are right when clean and fail, the least severity first.
+
+    Ties are sorted by sample, so that the same table gives the same page.
+    """
     lost = metrics.trajectories(view.table).filter(pl.col("failure") > 0).collect(engine="streaming").sort("failure", *PLACE)
     turn = pl.int_range(pl.len()).over("shift", "model")
     return lost.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
 
 
 def _strip(view: View, album: Album, row: Row) -> Html:
-    truth = view.said(row["run_id"], row["clean"]["label"])
+    truth = view.class_name(row["run_id"], row["clean"]["label"])
     what = tag("p", tag("b", truth), tag("span", row["sample_id"]), cls="what")
     shots = [("clean", "clean", row["clean"]), ("right", "last right", row["right"]), ("wrong", "first wrong", row["wrong"])]
     return tag("div", what, tag("div", *(_shot(view, album, row, *shot) for shot in shots), cls="frames"), cls="strip")
 
 
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -> Html:
-    said, severity = view.said(row["run_id"], seen["pred"]), seen["severity"] or 0.0
+    prediction, severity = view.class_name(row["run_id"], seen["pred"]), seen["severity"] or 0.0
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
-    where = name if name == "clean" else f"{name}: {stop(row['shift'], severity) if severity else 'clean'}"
+    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity) if severity else 'clean'}"
     also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
-    alt = f"{view.said(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {said}{also}"
-    image = tag("div", "picture not at hand", cls="gone") if source is None else tag("img", src=source, alt=alt, decoding="async")
+    alt = f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {prediction}{also}"
+    image = (
+        tag("div", "picture not available", cls="gone") if source is None else tag("img", src=source, alt=alt, decoding="async")
+    )
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
-    return tag("figure", image, tag("figcaption", tag("b", said + sure + also), where), cls=kind)
+    return tag("figure", image, tag("figcaption", tag("b", prediction + sure + also), where), cls=kind)
 
 
 def _picker(shifts: list[str]) -> Html:
-    """Buttons to choose the shift; hidden until the page's script is there to follow them, and then all shifts stand open."""
+    """Return buttons to choose the shift; they are hidden without the page's script, which leaves all shifts open."""
     if len(shifts) < 2:
         return EMPTY
     options = [

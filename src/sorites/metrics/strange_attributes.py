@@ -1,4 +1,4 @@
-"""Are uncommon settings strange? The share of images, by class and attribute, that a scorer finds stranger than the familiar."""
+"""Are uncommon attributes strange? The share of images per class and attribute that score above 95 % of the familiar ones."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._intervals import wilson
-from sorites.metrics._rows import ON_GRID, answer, ask
+from sorites.metrics._intervals import wilson_interval
+from sorites.metrics._rows import ON_GRID, answer_frame, select_rows
 from sorites.metrics.attributes import CLASS
 from sorites.table import Table
 
 TPR = 0.95
-"""The share of familiar images that the threshold lets pass."""
+"""The share of familiar images at or below the threshold."""
 
 
 @add_metric
 def strange_share(
     table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
 ) -> pl.DataFrame:
-    """Share of images scored above the threshold that 95 % of the familiar ones pass, by ``class`` and ``attribute`` of a kind.
+    """Share of images that score above 95 % of the familiar ones, by ``class`` and ``attribute`` of a ``kind``; Wilson interval.
 
-    FOCUS, table 2, there with Gram-matrix deviations and ImageNet's validation set; here with any scorer of the run. ``split``
-    names the familiar images. ``common`` is what the source says of the setting; Wilson interval.
+    This is table 2 of FOCUS, there with Gram-matrix deviations and ImageNet's validation set, here with any scorer of the run.
+    ``split`` names the familiar images. ``common`` is true where the source calls the attribute common for the class.
     """
-    rows, keys = ask(table, by, output="ood")
+    rows, keys = select_rows(table, by, output="ood")
     for needed in ("model", "scorer"):
         if needed not in keys:
             raise SoritesError(f"scores of different models and scorers have no common threshold: by needs {needed}")
@@ -44,13 +44,14 @@ def strange_share(
     shares = above.group_by(*keys, *then).agg(
         value=pl.col("strange").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
     )
-    counted = shares.with_columns(**wilson(pl.col("value"), pl.col("n")))
-    return answer(counted, keys, "value", "n", "low", "high", "common", then=then)
+    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)
 
 
 def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:
-    told = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
-    named = pl.coalesce(told.struct.field("value"), pl.col("label").cast(pl.String)).alias("class")
+    """Return one row per image and attribute of the kind that is marked as common or not."""
+    class_attribute = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
+    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias("class")
     long = scored.select(*keys, "score", named, "attrs").explode("attrs").unnest("attrs")
     kept = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
     return kept.rename({"value": "attribute"})

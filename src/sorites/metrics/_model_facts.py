@@ -1,4 +1,7 @@
-"""What is known of models beyond the table: parameters, family, pre-training, accuracy elsewhere. The user supplies it."""
+"""Model facts are numbers about models that the table does not hold: parameters, accuracy elsewhere. The user supplies them.
+
+They have nothing to do with the fact files of a run folder, which hold what is learnt later about images.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +12,12 @@ import polars as pl
 
 from sorites.errors import SoritesError, UnknownName
 
-Facts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
-"""A CSV file with a column ``model`` and one for each fact, the same as a frame, or model to its facts."""
+ModelFacts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
+"""A CSV file with a column ``model`` and one column per fact, the same as a frame, or a mapping from model to its facts."""
 
 
-def model_facts(facts: Facts, *wanted: str) -> pl.DataFrame:
-    """One row a model: ``model`` and the ``wanted`` facts as numbers."""
+def read_model_facts(facts: ModelFacts, *wanted: str) -> pl.DataFrame:
+    """Return one row per model, with ``model`` and the ``wanted`` facts as numbers."""
     frame = _read(facts)
     for name in ("model", *wanted):
         if name not in frame.columns:
@@ -30,11 +33,11 @@ def model_facts(facts: Facts, *wanted: str) -> pl.DataFrame:
     return numbers
 
 
-def _read(facts: Facts) -> pl.DataFrame:
+def _read(facts: ModelFacts) -> pl.DataFrame:
     if isinstance(facts, pl.DataFrame):
         return facts
     if isinstance(facts, Mapping):
-        return pl.DataFrame([{"model": model, **known} for model, known in facts.items()])
+        return pl.DataFrame([{"model": model, **values} for model, values in facts.items()])
     try:
         return pl.read_csv(facts)
     except (OSError, pl.exceptions.PolarsError) as error:
