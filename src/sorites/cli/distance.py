@@ -132,7 +132,8 @@ def degrees(
     ] = None,
 ) -> None:
     """Measure how far every shifted picture of a run moved from its clean one."""
-    from sorites.pipeline.folder import locked, read_info
+    from sorites.files import locked
+    from sorites.pipeline.folder import read_info
     from sorites.pipeline.similarity import DEFAULT
     from sorites.pipeline.similarity import degrees as measured
     from sorites.progress import bars

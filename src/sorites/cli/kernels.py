@@ -52,9 +52,9 @@ def match(
 ) -> None:
     """Find the coefficient of each mode and level that matches a reference kernel, and say how well by every criterion."""
     from sorites.cli.printing import printed
+    from sorites.files import write_bytes
     from sorites.shifts._kernel_table import camera, match_table, packed
     from sorites.shifts._kernels import LEVELS, WAVES
-    from sorites.table import write_bytes
 
     lens = camera(f_number, pixel, [float(text) for text in wavelengths.split(",")] if wavelengths else None)
     named = None if reference is None else str(reference)

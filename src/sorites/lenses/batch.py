@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
 from sorites.lenses.store import SUFFIX, held, load
 from sorites.lenses.trace import Glasses, name_of, trace_file
 from sorites.progress import Bar
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl

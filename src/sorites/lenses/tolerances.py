@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
 from sorites.progress import Bar
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl

@@ -22,7 +22,7 @@ from PIL import Image as Pil
 
 from sorites.core import Outputs
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, write_bytes
 from sorites.models import _session
 from sorites.models._checked import Forward
 from sorites.models._preprocess import Input
@@ -145,7 +145,5 @@ def _kept(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forw
 
 def _keep(data: bytes, path: Path) -> None:
     """Whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
-    from sorites.table import write_bytes
-
     with contextlib.suppress(SoritesError, OSError):
         write_bytes(data, path)

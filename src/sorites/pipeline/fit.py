@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from sorites.core import CLEAN, Model, Outputs, Sample, Scorer, split_spec
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.pipeline import folder as folders
 from sorites.pipeline.pictures import Shot, reason
 from sorites.pipeline.plan import Plan, Unit, frame_of
 from sorites.pipeline.predict import GREY, batches, is_framed, verdicts
 from sorites.pipeline.scoring import looked, needs, own
 from sorites.progress import Bar
-from sorites.table import write_bytes
 
 SLICE = 128
 """Training pictures in a file."""

@@ -11,14 +11,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-import filelock
 import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
+from sorites.files import TEMPORARY, locked, write_bytes
 from sorites.pipeline.plan import Plan, Unit
 from sorites.rng import digest
-from sorites.table import SCHEMA, write, write_bytes
+from sorites.table import SCHEMA, write
 
 LIBRARIES = ("sorites", "numpy", "scipy", "pillow", "onnxruntime", "torch")
 """Whose versions can change a pixel or a prediction."""
@@ -88,23 +88,6 @@ def opened(folder: Path, plan: Plan) -> Iterator[dict[str, Any]]:
         yield _claim(folder, plan)
 
 
-@contextmanager
-def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
-    """Nobody else writes into the folder, made if new, meanwhile."""
-    lock = filelock.FileLock(folder / lock_name, timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise SoritesError(f"another sorites is writing into {folder}; wait for it, or choose another --out DIR") from error
-    except OSError as error:
-        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**describe(plan), "parameters": sizes}
@@ -117,7 +100,7 @@ def _claim(folder: Path, plan: Plan) -> dict[str, Any]:
             info["suite"][key] = info["suite"][key] or held["suite"].get(key)
         if not read_manifest(folder).equals(manifest):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-    elif any(path.name not in BEFORE and path.suffix != ".tmp" for path in folder.iterdir()):
+    elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest, folder / "manifest.parquet")

@@ -15,10 +15,11 @@ import polars as pl
 from sorites import core
 from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
+from sorites.files import locked, write_bytes
 from sorites.pipeline import fit as fitting
 from sorites.pipeline import folder as folders
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, needs, scored
-from sorites.table import SCHEMA, write, write_bytes
+from sorites.table import SCHEMA, write
 
 KEEP = "type the run's command again with --keep-features"
 
@@ -32,7 +33,7 @@ def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
     info = folders.read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
     added = dict.fromkeys(names, 0)
-    with folders.locked(folder):
+    with locked(folder):
         shards = {model: _shards(folder, model) for model in info["models"]}
         new = [name for name in names if name not in info["suite"]["scorers"]]
         for name in new:

@@ -16,6 +16,7 @@ import polars as pl
 from sorites.core import Model, Source
 from sorites.engines import ENGINES
 from sorites.errors import SoritesError
+from sorites.files import sweep_temporaries, write_bytes
 from sorites.pipeline import fit as fitting
 from sorites.pipeline import folder as folders
 from sorites.pipeline import plan as plans
@@ -26,7 +27,7 @@ from sorites.pipeline.refine import refine as bisect
 from sorites.progress import Bar, Tick
 from sorites.suite import Suite
 from sorites.suite import load as load_suite
-from sorites.table import read, rows, write, write_bytes
+from sorites.table import read, rows, write
 
 BATCH = 8
 
@@ -113,7 +114,7 @@ def execute(
     folder = Path(out) if out is not None else default_folder(plan)
     with folders.opened(folder, plan) as info:
         known[run_id] = plan
-        _sweep_temporaries(folder)
+        sweep_temporaries(folder)
 
         def job(units: Sequence[Unit], work: Callable[[Unit], None]) -> Iterator[Unit]:
             return start(units, work, workers or os.cpu_count() or 1)
@@ -248,8 +249,3 @@ def _packed(seen: Seen) -> bytes:
 
     tensors = {part: array for part in ("features", "logits") if (array := stacked(part)) is not None}
     return save(tensors, metadata={"image_id": json.dumps(seen.image_ids)})
-
-
-def _sweep_temporaries(folder: Path) -> None:
-    for left in folder.rglob("*.tmp"):
-        left.unlink(missing_ok=True)
