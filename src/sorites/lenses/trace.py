@@ -52,8 +52,8 @@ def made(lens: Lens, focus: str = "best") -> Entry:
 
 def image_mm(lens: Lens) -> float:
     """How wide the image of the whole field is: from where the chief ray of the outermost traced field lands."""
-    from sorites.optics.tracing.blur import FIELDS
     from sorites.optics.tracing.lens import D_LINE_UM
+    from sorites.optics.tracing.positions import FIELDS
     from sorites.optics.tracing.rays import chief
 
     return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]

@@ -12,7 +12,6 @@ import contextlib
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +26,7 @@ from sorites.models import _session
 from sorites.models._checked import Forward
 from sorites.models._preprocess import Input
 from sorites.rng import digest
+from sorites.torch_tools import one_thread
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,19 +55,6 @@ def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) ->
             _compare(forward(pictures), truth)
             _keep(data, path)
     return forward
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch's threads wait for each other by spinning: on a busy machine two are ten times slower than one."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _path(version: str) -> Path:

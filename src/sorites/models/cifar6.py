@@ -19,7 +19,7 @@ from sorites.labels import labels
 from sorites.models import lite
 from sorites.models._preprocess import Input
 from sorites.models._torch import Head, linear_head, torch_model
-from sorites.rng import digest
+from sorites.rng import digest, fair_order
 
 VERSION = 1
 PICTURES = 3000
@@ -60,7 +60,7 @@ def _packed(backbone: Model, count: int) -> bytes:
     from safetensors.numpy import save
 
     source = core.source("cifar:train,familiar", labels(CLASSES))
-    some = sorted(source, key=lambda sample: digest("cifar6", sample.id))[:count]
+    some = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
     truth = np.array([sample.label for sample in some], np.int64)
     weight, bias = fitted(_seen(backbone, some), truth, len(CLASSES))
     return save({"weight": weight, "bias": bias})

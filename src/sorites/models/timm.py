@@ -14,10 +14,9 @@ from typing import TYPE_CHECKING, Any
 from sorites.core import Model, add_model
 from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.labels import imagenet
-from sorites.models._export import one_thread
 from sorites.models._preprocess import Input
 from sorites.models._torch import linear_head, torch_model
-from sorites.models._torchvision import ready
+from sorites.torch_tools import one_thread, torchvision_ready
 
 if TYPE_CHECKING:
     from torch import nn
@@ -44,7 +43,7 @@ def timm(argument: str | None) -> Model:
 
 def _library() -> Any:
     try:
-        ready()
+        torchvision_ready()
         return importlib.import_module("timm")
     except ImportError as error:
         raise MissingExtra("model timm", "timm") from error

@@ -24,7 +24,7 @@ from sorites.labels import labels
 from sorites.referees._captions import CLASSES, LOOKS, PARTS, PHOTO, part_of
 from sorites.referees._referee import Examples, Features, Referee, add_referee
 from sorites.referees._towers import Lesson, Towers, teach
-from sorites.rng import digest, rng_for
+from sorites.rng import digest, fair_order, rng_for
 
 VERSION = 1
 PICTURES = 6000
@@ -81,7 +81,7 @@ def _features(backbone: Model, pictures: Sequence[Picture], framed: bool) -> Fea
 
 def drawn(part: str, count: int) -> list[Drawn]:
     """Photographs of one part, each in one of the looks that its class has there. The parts share no photograph."""
-    ordered = sorted(core.source("cifar:train", labels(CLASSES)), key=lambda sample: digest("referee", sample.id))
+    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["referee", sample.id])
     start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
     return [_in_a_look(sample, part) for sample in ordered[start : start + count]]
 

@@ -21,6 +21,7 @@ import numpy as np
 from sorites.core import Picture
 from sorites.errors import MissingExtra, SoritesError
 from sorites.referees._referee import Features, Referee, add_referee, checked
+from sorites.torch_tools import torchvision_ready
 
 BATCH = 32
 
@@ -67,24 +68,11 @@ def _silent() -> Iterator[None]:
 
 
 def _library() -> Any:
-    """open_clip imports torchvision, whose wheel for CUDA does not import beside a CPU build of torch."""
     try:
+        torchvision_ready()
         return importlib.import_module("open_clip")
     except ImportError as error:
         raise MissingExtra("referee open_clip", "clip") from error
-    except RuntimeError:
-        _declared()
-        return importlib.import_module("open_clip")
-
-
-@functools.cache
-def _declared() -> Any:
-    """The schemas of the two operators that torchvision's import asks for; they must stay alive."""
-    made: Any = importlib.import_module("torch.library")
-    library = made.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
 
 
 def _configured(library: Any, architecture: str) -> str:

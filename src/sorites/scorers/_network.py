@@ -18,32 +18,12 @@ from numpy.typing import NDArray
 
 from sorites.core import Model, Picture
 from sorites.errors import SoritesError
+from sorites.torch_tools import one_thread
 
 Spot = tuple[str, int]
 """A submodule by name, and which of its calls in a pass."""
 
 _known: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
-_counting = threading.Lock()
-_inside = {"threads": 0, "before": 1}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch on one thread while anybody is in here."""
-    import torch
-
-    with _counting:
-        if not _inside["threads"]:
-            _inside["before"] = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _inside["threads"] += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _inside["threads"] -= 1
-            if not _inside["threads"]:
-                torch.set_num_threads(_inside["before"])
 
 
 def rows(
