@@ -54,7 +54,7 @@ def trace_all(
 
 def _prescriptions(path: str) -> list[str]:
     """The objective or file of that name, or the .zmx files of a folder; what is none of these is an error before any work."""
-    from sorites.optics.tracing.lens import OBJECTIVES
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
     if path in OBJECTIVES or where.is_file():

@@ -211,7 +211,7 @@ def trace(
 
 
 def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
-    from sorites.optics.tracing.lens import OBJECTIVES, build, objective
+    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Glass, read
 
     if name in OBJECTIVES:

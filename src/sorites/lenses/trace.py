@@ -112,7 +112,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
     A lens that the folder has from the same prescription and settings is not traced again.
     """
-    from sorites.optics.tracing.lens import OBJECTIVES, build, objective
+    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Refused, read
 
     name = name_of(path)
@@ -134,7 +134,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
 
 def name_of(path: str) -> str:
-    from sorites.optics.tracing.lens import OBJECTIVES
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
     return path if path in OBJECTIVES else Path(path).stem
 
