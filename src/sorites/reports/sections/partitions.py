@@ -10,8 +10,8 @@ import polars as pl
 from sorites import metrics
 from sorites.reports.parts.charts import PERCENT_AXIS, card, figure, line, plot
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, percent, points, tag
+from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.strips import data_uri
 from sorites.reports.view import View
 from sorites.rng import fair_order
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from sorites import metrics
-from sorites.core import CLEAN, Picture
+from sorites.core import CLEAN
 from sorites.reports.parts.charts import pen, stop
-from sorites.reports.parts.markup import EMPTY, Html, join, percent, tag
+from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.picker import picker
+from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-SIDE = 160
-"""Longer side of a thumbnail, px."""
 EACH = 4
 """Strips a model and shift, at most."""
 ALL = 72
@@ -48,17 +45,6 @@ class Album:
         return self.made[key]
 
 
-def data_uri(picture: Picture) -> str:
-    """A small WebP, never enlarged."""
-    from PIL import Image
-
-    small = Image.fromarray(np.ascontiguousarray(picture))
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    held = io.BytesIO()
-    small.save(held, "WEBP", quality=74, method=4)
-    return "data:image/webp;base64," + base64.b64encode(held.getvalue()).decode()
-
-
 @add_section(order=50)
 def strips(view: View) -> Section | None:
     """One shift at a time, a column a model; absent where no run can make its pictures again."""
@@ -72,7 +58,7 @@ def strips(view: View) -> Section | None:
         "Of the pictures a model had right when clean, those it lost at the least severity: clean, at the last stop where it was "
         "right, and at the first where it was wrong, with what it said and how sure it was."
     )
-    body = join([_picker(shifts), *(_pick(view, shift, drawn) for shift in shifts)])
+    body = join([picker("strip", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
     return Section("What failed first", body, "Pictures", lead)
 
 
@@ -138,21 +124,6 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
     image = tag("div", "picture not at hand", cls="gone") if source is None else tag("img", src=source, alt=alt, decoding="async")
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
     return tag("figure", image, tag("figcaption", tag("b", said + sure + also), where), cls=kind)
-
-
-def _picker(shifts: list[str]) -> Html:
-    """Buttons to choose the shift; hidden until the page's script is there to follow them, and then all shifts stand open."""
-    if len(shifts) < 2:
-        return EMPTY
-    options = [
-        part
-        for i, shift in enumerate(shifts)
-        for part in (
-            tag("input", type="radio", name="strip", id=f"strip-{i}", value=shift, checked=i == 0),
-            tag("label", shift, for_=f"strip-{i}"),
-        )
-    ]
-    return tag("fieldset", tag("legend", "Shift", cls="away"), *options, cls="picker", hidden=True)
 
 
 def _pick(view: View, shift: str, drawn: dict[tuple[str, str], list[Html]]) -> Html:
