@@ -22,8 +22,9 @@ def kernels(
     if context.invoked_subcommand is not None:
         return
     from sorites.cli.printing import printed
+    from sorites.drawings.kernel_sheet import sheet
     from sorites.drawings.strip import save
-    from sorites.shifts._kernel_table import kernel_table, sheet
+    from sorites.shifts._kernel_table import kernel_table
     from sorites.shifts._kernels import load
 
     held = None if path is None else load(path)
