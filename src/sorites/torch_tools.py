@@ -9,6 +9,8 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+from sorites.errors import MissingExtra
+
 SCHEMAS = ("nms", "qnms")
 """Operators that torchvision's import asks for."""
 
@@ -63,3 +65,12 @@ def torchvision_ready() -> Any:
         importlib.import_module("torchvision")
         return library
     return None
+
+
+def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
+    """Return a library that imports torchvision; where one of the two is absent, say which extra brings them."""
+    try:
+        torchvision_ready()
+        return importlib.import_module(library)
+    except ImportError as error:
+        raise MissingExtra(wanted_by, extra) from error

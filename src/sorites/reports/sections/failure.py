@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot, small_multiples
+from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
 from sorites.reports.parts.markup import Html, number, safe, tag
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View
 
 
@@ -16,13 +16,11 @@ def failure(view: View) -> Section | None:
     """Per shift: the share of pictures not yet lost, and in which stretch of the dial they are lost."""
     alive, lost = view.ask(metrics.survival), view.ask(metrics.failure_histogram)
     cards = [_card(view, shift, alive, lost) for shift in view.shifts if shift in set(alive["shift"])]
-    if not cards:
-        return None
     lead = (
         "A picture is lost at the least severity where the model is wrong about it, and stays lost. Pictures that are "
         "wrong when clean are lost at 0; those right up to the top of the dial survived."
     )
-    return Section("Where pictures are lost", small_multiples(view, cards), "Failure points", lead)
+    return multiples(view, cards, "Where pictures are lost", "Failure points", lead)
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
