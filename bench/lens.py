@@ -16,7 +16,8 @@ def _psfs() -> tuple[float, float]:
     """CPU seconds of one PSF, theirs and ours, both with their rays traced; theirs compiled before."""
     from optiland.psf import HuygensPSF
 
-    from sorites.optics.tracing.lens import D_LINE_UM, objective
+    from sorites.optics.tracing.assembly import objective
+    from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.psf import psf
     from sorites.optics.tracing.rays import beams, trace
 
@@ -38,7 +39,7 @@ def _psfs() -> tuple[float, float]:
 def _lenses() -> list[float]:
     """CPU seconds of whole lenses: 13 positions x 3 colours, focus, MTF, matching and fits."""
     from sorites.lenses.trace import made
-    from sorites.optics.tracing.lens import objective
+    from sorites.optics.tracing.assembly import objective
 
     taken = []
     for name in ("DoubleGauss", "TessarLens", "ReverseTelephoto"):
@@ -51,7 +52,7 @@ def _lenses() -> list[float]:
 def _batch(processes: int) -> float:
     """Seconds on the clock of twelve lenses. A process imports the ray tracer first, which counts."""
     from sorites.lenses.batch import trace_all
-    from sorites.optics.tracing.lens import OBJECTIVES
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
     with tempfile.TemporaryDirectory() as folder:
         start = time.perf_counter()

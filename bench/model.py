@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
 
 import numpy as np
+
+from bench._timing import in_turns
 
 ROUNDS, BATCH = 7, 8
 
@@ -16,8 +17,9 @@ def run() -> list[tuple[str, float, str]]:
     import torch
 
     from sorites import core
-    from sorites.models._export import one_thread, probe
+    from sorites.models._export import probe
     from sorites.models.lite import load
+    from sorites.torch_tools import one_thread
 
     model, network = core.model("lite0"), load(0)
     pictures = [np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in probe((224, 224))[:1]]
@@ -35,21 +37,10 @@ def run() -> list[tuple[str, float, str]]:
         return np.asarray(model(pictures).logits)
 
     gap = float(np.abs(ours() - eager()).max())
-    *torches, fast = _interleaved(eager, eager_on_one_thread, ours)
+    *torches, fast = map(statistics.median, in_turns(ROUNDS, time.perf_counter, eager, eager_on_one_thread, ours))
     slow = min(torches)
     rates = f"{BATCH / fast:.0f} against {BATCH / slow:.0f} pictures/s"
     return [
         ("model pass: lite0 against torch eager", slow / fast, f"aim at least 2.5; {rates}"),
         ("model pass: largest difference of a logit", gap, "aim at most 1e-4"),
     ]
-
-
-def _interleaved(*passes: Callable[[], object]) -> list[float]:
-    """Median seconds of each pass, taking turns so that a busy moment of the machine falls on all."""
-    taken: list[list[float]] = [[] for _ in passes]
-    for _ in range(ROUNDS):
-        for times, one in zip(taken, passes, strict=True):
-            start = time.perf_counter()
-            one()
-            times.append(time.perf_counter() - start)
-    return [statistics.median(times) for times in taken]

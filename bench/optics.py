@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import fft
 
+from bench._timing import in_turns
 from sorites.optics.convolve import Kernel, sweep
 
 ROUNDS = 15
@@ -16,16 +17,10 @@ Array = NDArray[np.float32]
 
 
 def _seconds(*works: Callable[[], object]) -> list[float]:
-    """CPU seconds of each work, the least of rounds that take turns, so that neighbours on the machine count least."""
+    """CPU seconds of each work, the least of its rounds, so that neighbours on the machine count least."""
     for work in works:
         work()
-    taken: list[list[float]] = [[] for _ in works]
-    for _ in range(ROUNDS):
-        for work, seconds in zip(works, taken, strict=True):
-            start = time.process_time()
-            work()
-            seconds.append(time.process_time() - start)
-    return [min(seconds) for seconds in taken]
+    return [min(seconds) for seconds in in_turns(ROUNDS, time.process_time, *works)]
 
 
 def _blur(images: list[Array], kernels: list[Kernel]) -> None:

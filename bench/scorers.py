@@ -108,11 +108,11 @@ PEERS: dict[str, tuple[str, Callable[[Any, dict[str, Any]], Any]]] = {
 def theirs(held: dict[str, np.ndarray]) -> dict[str, float]:
     import torch
 
-    from sorites.models._torchvision import ready
+    from sorites.torch_tools import torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ready()
+        torchvision_ready()
         import pytorch_ood.detector as peer
     t = {name: torch.from_numpy(value) for name, value in held.items()}
     return {spec: _peer(kind, make(peer, t), t, DEAR.get(spec, FIRST)) for spec, (kind, make) in PEERS.items()}

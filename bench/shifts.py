@@ -58,16 +58,14 @@ def _lent_modules() -> Iterator[None]:
     resources = types.ModuleType("pkg_resources")
     resources.resource_filename = lambda _, path: str(importlib.resources.files("imagecorruptions").joinpath(path))  # type: ignore[attr-defined]
     lent = {"scipy.ndimage.interpolation": old_ndimage, "pkg_resources": resources}
-    before = {name: sys.modules.get(name) for name in lent}
+    before = {name: sys.modules[name] for name in lent if name in sys.modules}
     sys.modules.update(lent)
     try:
         yield
     finally:
-        for name, module in before.items():
-            if module is None:
-                del sys.modules[name]
-            else:
-                sys.modules[name] = module
+        for name in lent:
+            del sys.modules[name]
+        sys.modules.update(before)
 
 
 def scene(side: int = 224, seed: int = 0) -> Image:

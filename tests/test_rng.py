@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.rng import digest, rng_for
+from sorites.rng import digest, fair_order, rng_for
 
 texts = st.text(max_size=12)
 
@@ -46,3 +46,10 @@ def test_the_hash_is_the_published_one_on_every_machine() -> None:
     fed = (1).to_bytes(8, "little") + b"7" + (4).to_bytes(8, "little") + "né!".encode()
     assert digest(7, "né!") == hashlib.blake2b(fed, digest_size=16).digest()
     assert len(digest("x", size=6)) == 6
+
+
+def test_a_fair_order_is_by_hash_alone() -> None:
+    names = [f"p{i}" for i in range(50)]
+    ordered = fair_order(names, lambda name: ["salt", name])
+    assert fair_order(names[::-1], lambda name: ["salt", name]) == ordered == sorted(names, key=lambda name: digest("salt", name))
+    assert fair_order(names, lambda name: [name]) != ordered

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -131,22 +130,6 @@ def test_check_finds_wrong_and_missing_columns(run: Path) -> None:
 def test_check_finds_a_verdict_on_an_error() -> None:
     assert table.check(table.rows([record("a", error="truncated")])) == ["1 rows have both an error and a verdict"]
     assert table.check(table.rows([record("a", error="truncated", correct=None)])) == []
-
-
-def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "deep" / "shard.parquet"
-    table.write_bytes(b"old", path)
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(
-        SoritesError, match=r"cannot write .*shard\.parquet: No space left on device.*type the same command again"
-    ):
-        table.write_bytes(b"new", path)
-    assert path.read_bytes() == b"old"
-    assert [p.name for p in path.parent.iterdir()] == ["shard.parquet"]
 
 
 def test_a_path_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 import numpy as np
+
+Thing = TypeVar("Thing")
 
 
 def digest(*parts: object, size: int = 16) -> bytes:
@@ -14,6 +18,11 @@ def digest(*parts: object, size: int = 16) -> bytes:
         text = str(part).encode()
         hasher.update(len(text).to_bytes(8, "little") + text)
     return hasher.digest()
+
+
+def fair_order(things: Iterable[Thing], parts: Callable[[Thing], Iterable[object]]) -> list[Thing]:
+    """Order things by the hash of their parts: any prefix is a fair sample, and the order they came in does not matter."""
+    return sorted(things, key=lambda thing: digest(*parts(thing)))
 
 
 def rng_for(seed: int, sample_id: str, shift: str) -> np.random.Generator:

@@ -6,15 +6,14 @@ A run keeps it as immutable parquet shards that any tool reads without us.
 
 from __future__ import annotations
 
-import contextlib
 import io
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 import polars as pl
 
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
 
@@ -64,24 +63,6 @@ def write(frame: pl.DataFrame, path: Path) -> None:
     buffer = io.BytesIO()
     frame.write_parquet(buffer, compression="zstd")
     write_bytes(buffer.getvalue(), path)
-
-
-def write_bytes(data: bytes, path: Path) -> None:
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    except OSError as error:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise SoritesError(
-            f"cannot write {path}: {error.strerror or error}. What is finished is kept; "
-            "make room and type the same command again."
-        ) from error
 
 
 def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:

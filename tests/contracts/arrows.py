@@ -18,7 +18,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""
 
 ROOT_ORDER = (
-    "errors", "rng", "types", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
+    "errors", "rng", "torch_tools",
+    "types", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
 )  # fmt: skip
 """Modules that lie flat. Each imports only those that stand before it, and no room."""
 

@@ -116,6 +116,18 @@ def test_what_registers_nothing_starts_with_an_underscore(path: Path) -> None:
     assert registers or path.name.startswith("_")
 
 
+def test_a_section_imports_no_other_section() -> None:
+    sections = "sorites.reports.sections."
+    found = arrows.imports(ROOT)
+    assert {m: t for m, t in found.items() if m.startswith(sections) and any(name.startswith(sections) for name in t)} == {}
+
+
+def test_shifts_draw_nothing() -> None:
+    """Pillow turns and squeezes pictures there; sheets, charts and letters belong to the drawings."""
+    users = [p.name for p in FILES if p.parent.name == "shifts" and "PIL.ImageDraw" in set(imported(parsed(p), p))]
+    assert users == []
+
+
 @each("optics")
 def test_optics_is_physics_alone(path: Path) -> None:
     """NumPy and SciPy, apart from the ray tracer behind a lens file and the JPEG codec inside a camera."""

@@ -94,7 +94,7 @@ def test_what_the_ray_tracer_chokes_on_is_a_row(tmp_path: Path, monkeypatch: pyt
         raise ZeroDivisionError("division by zero")
 
     (tmp_path / "a.zmx").write_text(zmx())
-    monkeypatch.setattr("sorites.optics.tracing.lens.build", choke)
+    monkeypatch.setattr("sorites.optics.tracing.assembly.build", choke)
     assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out").row(0) == ("a", False, "it cannot be traced: division by zero")
 
 
@@ -121,7 +121,7 @@ class TestTraced:
         assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out")["accepted"].all()
 
     def test_an_unknown_glass_may_be_given(self, tmp_path: Path) -> None:
-        from sorites.optics.tracing.lens import build
+        from sorites.optics.tracing.assembly import build
         from sorites.optics.tracing.prescription import Glass, Refused, checked, parse
 
         made = checked(parse(zmx(crown="OLD1"), "a"))
@@ -134,7 +134,8 @@ class TestTraced:
         """EFL and back focus by our matrices to 1e-6, the stated F-number to 1 %, from files in three encodings."""
         from optiland.fileio import load_zemax_file
 
-        from sorites.optics.tracing.lens import build, paraxial
+        from sorites.optics.tracing.assembly import build
+        from sorites.optics.tracing.lens import paraxial
         from sorites.optics.tracing.prescription import read
 
         for coded in ("utf-16", "utf-8", "latin-1"):
@@ -148,7 +149,7 @@ class TestTraced:
             assert float(np.squeeze(theirs.paraxial.FNO())) == pytest.approx(lens.f_number, rel=0.01)
 
     def test_a_lens_differs_by_its_glass_its_rims_and_its_vignetting(self) -> None:
-        from sorites.optics.tracing.lens import build
+        from sorites.optics.tracing.assembly import build
         from sorites.optics.tracing.prescription import checked, parse
 
         rimmed = zmx().replace("SURF 7", " CLAP 0 3.0 0\nSURF 7")
@@ -170,7 +171,7 @@ class TestTraced:
         assert lenses.load(tmp_path / "out", "b").quality > 0
 
     def test_vignetting_stated_at_heights_is_that_of_their_angles(self) -> None:
-        from sorites.optics.tracing.lens import build
+        from sorites.optics.tracing.assembly import build
         from sorites.optics.tracing.prescription import checked, parse
 
         angles = build(checked(parse(zmx(factors="VCYN 0 0.1 0.4\n"), "a")))
@@ -181,7 +182,8 @@ class TestTraced:
 
     def test_vignetting_leaves_an_ellipse_of_the_pupil(self) -> None:
         """Area (1 - VCX)(1 - VCY) of the circle at the largest field, half as much cut off half way (in area: to first order)."""
-        from sorites.optics.tracing.lens import D_LINE_UM, build
+        from sorites.optics.tracing.assembly import build
+        from sorites.optics.tracing.lens import D_LINE_UM
         from sorites.optics.tracing.prescription import checked, parse
         from sorites.optics.tracing.rays import beams, trace
 

@@ -11,7 +11,7 @@ import pytest
 
 from sorites import core
 from sorites.core import Model, Picture
-from sorites.models._export import one_thread
+from sorites.torch_tools import one_thread
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,7 @@ from sorites.core import Picture
 from sorites.errors import SoritesError
 from sorites.models import _preprocess as preprocess
 from sorites.models._preprocess import Input, fit
-from sorites.models._torchvision import ready
+from sorites.torch_tools import torchvision_ready
 
 
 def picture(height: int, width: int) -> Picture:
@@ -22,7 +22,7 @@ def picture(height: int, width: int) -> Picture:
 @pytest.mark.parametrize("shape", [(300, 451), (451, 300), (37, 90), (512, 512), (100, 100), (225, 224), (1024, 33)])
 @pytest.mark.parametrize(("size", "crop_pct", "filter"), [(224, 0.875, "bicubic"), (240, 0.9, "bilinear"), (97, 1.0, "lanczos")])
 def test_equals_torchvision_to_the_bit(shape: tuple[int, int], size: int, crop_pct: float, filter: str) -> None:
-    ready()
+    torchvision_ready()
     from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Resize
 
     peer = Compose([Resize(int(size / crop_pct), InterpolationMode(filter)), CenterCrop(size)])

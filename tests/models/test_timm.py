@@ -16,12 +16,12 @@ from sorites import core
 from sorites.core import Picture
 from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.labels import imagenet
-from sorites.models._torchvision import ready
 from sorites.models.timm import timm as make
+from sorites.torch_tools import torchvision_ready
 
 
 def network(name: str, **options: Any) -> Any:
-    ready()
+    torchvision_ready()
     import timm
 
     torch.manual_seed(0)

@@ -12,6 +12,7 @@ import pytest
 from sorites.core import Picture
 from sorites.errors import SoritesError
 from sorites.referees._referee import Referee, features, referee
+from sorites.torch_tools import beside_torchvision
 
 OWN = """
 import numpy as np
@@ -93,9 +94,7 @@ def test_features_keep_the_order_of_mixed_pictures() -> None:
 
 
 def test_open_clip_by_config_and_file(tmp_path: Path) -> None:
-    from sorites.referees.open_clip import _library
-
-    library = _library()
+    library = beside_torchvision("open_clip", "referee open_clip", "clip")
     import torch
     from safetensors.torch import save_file
 

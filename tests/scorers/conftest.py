@@ -59,9 +59,9 @@ def case() -> Case:
 @pytest.fixture(scope="session")
 def peer() -> Any:
     """pytorch-ood's detectors; its torchvision is made to load beside a CPU torch."""
-    from sorites.models._torchvision import ready
+    from sorites.torch_tools import torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        ready()
+        torchvision_ready()
         return pytest.importorskip("pytorch_ood.detector")

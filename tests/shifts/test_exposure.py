@@ -10,7 +10,7 @@ from sorites import core
 from sorites.core import Image
 from sorites.errors import SoritesError
 from sorites.optics.bodies import EOS_RP
-from sorites.optics.develop import linear
+from sorites.optics.srgb import linear
 from sorites.rng import rng_for
 from sorites.shifts.exposure import disk_transfer
 

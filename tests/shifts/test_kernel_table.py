@@ -4,7 +4,7 @@ import pytest
 
 from sorites.errors import SoritesError
 from sorites.optics.mtf import sharpness
-from sorites.shifts._kernel_table import kernel_table, match_table, sheet
+from sorites.shifts._kernel_table import kernel_table, match_table
 from sorites.shifts._kernels import WAVES
 from sorites.shifts.blur import disk
 
@@ -15,14 +15,6 @@ def test_the_table_has_a_row_a_kernel_and_says_how_far_it_is_from_the_disk():
     assert np.abs(table["centre_x"].to_numpy()).max() < 0.01
     coma = table.filter(zernike=7).group_by("level").agg(pl.col("mtf50_over_disk").mean())
     assert coma["mtf50_over_disk"].is_between(0.7, 1.05).all()
-
-
-def test_the_sheet_is_a_picture_of_every_kernel():
-    picture = np.asarray(sheet())
-    assert picture.ndim == 3
-    assert picture.min() < 10
-    assert picture.max() == 255
-    assert min(picture.shape[:2]) > 500
 
 
 @pytest.mark.slow

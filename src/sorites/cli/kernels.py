@@ -30,8 +30,9 @@ def kernels(
     if context.invoked_subcommand is not None:
         return
     from sorites.cli.printing import format_frame
+    from sorites.drawings.kernel_sheet import sheet
     from sorites.drawings.strip import save
-    from sorites.shifts._kernel_table import kernel_table, sheet
+    from sorites.shifts._kernel_table import kernel_table
     from sorites.shifts._kernels import load
 
     stack = None if path is None else load(path)
@@ -73,9 +74,9 @@ def match(
     writes the matched set with --out.
     """
     from sorites.cli.printing import format_frame
+    from sorites.files import write_bytes
     from sorites.shifts._kernel_table import camera, match_table, packed
     from sorites.shifts._kernels import LEVELS, WAVES
-    from sorites.table import write_bytes
 
     lens = camera(f_number, pixel, [float(text) for text in wavelengths.split(",")] if wavelengths else None)
     stack = None if reference is None else str(reference)

@@ -29,7 +29,8 @@ def similarity(
     not measured again. PSNR and SSIM are higher for nearer pictures, LPIPS
     is lower.
     """
-    from sorites.pipeline.folder import locked, read_info
+    from sorites.files import locked
+    from sorites.pipeline.folder import read_info
     from sorites.pipeline.similarity import DEFAULT
     from sorites.pipeline.similarity import degrees as measure_similarity
     from sorites.progress import bars

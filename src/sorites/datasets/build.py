@@ -19,8 +19,9 @@ from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.errors import SoritesError
+from sorites.files import TEMPORARY, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import DATASET_INFO, locked, read_dataset_info, same_run
+from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.pipeline.identity import Info, describe
 from sorites.pipeline.pictures import Shot, shots
 from sorites.pipeline.plan import Plan, Unit
@@ -30,7 +31,7 @@ from sorites.progress import Bar
 from sorites.rng import digest
 from sorites.sources import _sidecar as sidecar
 from sorites.suite import Suite, load
-from sorites.table import write, write_bytes
+from sorites.table import write
 
 LOCK = ".sorites.lock"
 Written = tuple[list[dict[str, Any]], list[str]]
@@ -78,10 +79,9 @@ def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
         info["run_id"] = before["run_id"]
-    elif any(p.name != LOCK and p.suffix != ".tmp" for p in folder.iterdir()):
+    elif any(p.name != LOCK and p.suffix != TEMPORARY for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
-    for left in folder.rglob("*.tmp"):
-        left.unlink(missing_ok=True)
+    sweep_temporaries(folder)
     write_bytes(json.dumps(info, indent=1).encode(), path)
     return info
 

@@ -26,12 +26,13 @@ from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
 from sorites.datasets.composite import WEATHER, at_night, cut_out, pose, stand, weathered
 from sorites.datasets.scenery import place
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.labels import Labels, imagenet
-from sorites.rng import digest, rng_for
+from sorites.rng import digest, fair_order, rng_for
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._backgrounds import Background, fetch
 from sorites.sources.context import TRUTH
-from sorites.table import BOX, write, write_bytes
+from sorites.table import BOX, write
 
 SIZE = 256
 """Pixels of a side; the middle 7/8, which models look at, holds the whole thing."""
@@ -134,7 +135,7 @@ def build_context(
     known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
     if not known:
         raise SoritesError(f"no sample of {source} has a class with a line in the table of habits")
-    chosen = sorted(known, key=lambda sample: digest(sample.id))[:limit]
+    chosen = fair_order(known, lambda sample: [sample.id])[:limit]
     photographs = () if drawn else fetch()
     records: list[dict[str, object]] = []
     truth: list[dict[str, object]] = []

@@ -15,11 +15,11 @@ from PIL import PngImagePlugin
 
 from sorites.core import Picture, to_picture
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import Scene, transfer
 from sorites.progress import Bar
 from sorites.sources._decode import decode
-from sorites.table import write_bytes
 
 VERSION = 1
 """Changes whenever a pixel does."""

@@ -10,12 +10,12 @@ from PIL import Image as Pillow
 
 from sorites.drawings.lens_space import FAINT, INK, SOFT, Box, Pen, Point
 from sorites.lenses.store import Entry
+from sorites.optics.tracing.positions import PERCENT
 
 HEIGHT = 284
 """Of the charts with their words, px."""
 REACH = 500.0
 """Cycles/mm at which a stored curve ends."""
-FIELDS = ("0", "30", "50", "70", "90")
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (240, 170, 20))
 """Fields, from the middle outward."""
 TERMS = {
@@ -43,7 +43,7 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
 def _fields(pen: Pen, at: Point) -> None:
     """Which colour is which field, for both charts."""
     pen.text(at, "below, by distance from the middle:", 13, "lm")
-    for i, (field, colour) in enumerate(zip(FIELDS, COLOURS, strict=True)):
+    for i, (field, colour) in enumerate(zip(PERCENT, COLOURS, strict=True)):
         x = at[0] + 236 + 128 * i
         pen.line([(x, at[1]), (x + 20, at[1])], colour, 4)
         pen.text((x + 26, at[1]), f"{field} % of the field", 12, "lm")
@@ -109,5 +109,5 @@ def _wavefront(pen: Pen, zernike: Array, box: Box) -> None:
         start = left + t * step
         pen.text((start + step / 2, bottom + 13 + 15 * (t % 2)), name, 11, "mm", INK)
         for i, value in enumerate(mean[:, t].tolist()):
-            x0, x1 = (start + 4 + (i + end) * (step - 8) / len(FIELDS) for end in (0.06, 0.94))
+            x0, x1 = (start + 4 + (i + end) * (step - 8) / len(PERCENT) for end in (0.06, 0.94))
             pen.area([(x0, at(0)), (x1, at(0)), (x1, at(value)), (x0, at(value))], COLOURS[i])

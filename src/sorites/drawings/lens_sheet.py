@@ -9,8 +9,9 @@ import numpy as np
 from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
-from sorites.drawings.lens_panels import FIELDS, HEIGHT, Array, panels
+from sorites.drawings.lens_panels import HEIGHT, Array, panels
 from sorites.lenses.store import Entry
+from sorites.optics.tracing.positions import AZIMUTHS, PERCENT
 
 WIDTH, LEFT, GAP, TILE = 920, 16, 12, 120
 INK, FAINT = (40, 40, 40), (190, 190, 190)
@@ -62,7 +63,7 @@ def _layout(draw: ImageDraw.ImageDraw, entry: Entry, box: tuple[int, int, int, i
 
 def _kernels(page: Pillow.Image, draw: ImageDraw.ImageDraw, kernels: Array, top: int) -> None:
     """Square-rooted, each kernel to its own brightest tap."""
-    for column, field in enumerate(FIELDS):
+    for column, field in enumerate(PERCENT):
         left = LEFT + 90 + column * (TILE + GAP)
         draw.text((left, top), f"{field} % of the field", INK, ImageFont.load_default(13))
         for row in range(3 if column else 1):
@@ -72,5 +73,5 @@ def _kernels(page: Pillow.Image, draw: ImageDraw.ImageDraw, kernels: Array, top:
                 (TILE, TILE), Pillow.Resampling.NEAREST
             )
             page.paste(tile, (left, top + 20 + row * (TILE + GAP)))
-    for row, azimuth in enumerate((0, 45, 90)):
+    for row, azimuth in enumerate(AZIMUTHS):
         draw.text((LEFT, top + 70 + row * (TILE + GAP)), f"{azimuth} degrees", INK, ImageFont.load_default(13))

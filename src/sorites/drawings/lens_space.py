@@ -14,13 +14,13 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites.lenses.store import Entry, coefficient_space
+from sorites.optics.tracing.positions import PERCENT
 
 SCALE = 3
 """Drawn so many times larger, then brought down: round dots without stairs."""
 PANEL, HIGH, TOP, LEFT = 380, 352, 78, 20
 INK, SOFT, FAINT, GROUND = (35, 38, 43), (105, 110, 118), (205, 205, 205), (247, 246, 243)
 BLUE, ORANGE = (0, 114, 178), (213, 94, 0)
-FIELDS = (0, 30, 50, 70, 90)
 WAVES = (0.1, 1.0, 10.0)
 """Lengths shown in the legend."""
 DEFOCUS, ASTIGMATISM, COMA = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
@@ -62,9 +62,9 @@ def space(entries: Sequence[Entry], chosen: Collection[str] = ()) -> Pillow.Imag
     pen.text((LEFT, 14), f"{len(entries)} lenses among three kinds of aberration", 20)
     pen.text((LEFT, 44), _said(entries, chosen), 14, fill=SOFT)
     order = sorted(entries, key=lambda entry: entry.name in chosen)
-    for i in range(len(FIELDS)):
+    for i in range(len(PERCENT)):
         _octant(pen, _panel(i), order, chosen, i)
-    _kinds(pen, _panel(len(FIELDS)), order, chosen)
+    _kinds(pen, _panel(len(PERCENT)), order, chosen)
     _sizes(pen, (LEFT, TOP + 2 * HIGH + 16))
     return pen.finished()
 
@@ -100,7 +100,7 @@ def _octant(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str
     places = [coefficient_space(entry.arrays["zernike12"], field) for entry in entries]
     for entry, (vector, length) in zip(entries, places, strict=True):
         pen.dot(at(vector), radius(length), ORANGE if entry.name in chosen else BLUE)
-    title = "on the axis" if field == 0 else f"{FIELDS[field]} % of the field"
+    title = "on the axis" if field == 0 else f"{PERCENT[field]} % of the field"
     pen.text((box[0] + 6, box[1] + 16), title, 15)
     pen.text((centre[0], at(DEFOCUS)[1] - 22), "defocus + spherical", 13, "mm")
     pen.text((at(ASTIGMATISM)[0], at(ASTIGMATISM)[1] + 24), "astigmatism", 13, "mm")

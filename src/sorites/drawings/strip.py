@@ -15,9 +15,9 @@ from PIL import ImageDraw, ImageFont
 from sorites import core
 from sorites.core import Picture, Shift, Stop
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.frame import Frame
 from sorites.rng import rng_for
-from sorites.table import write_bytes
 
 GAP, CAPTION, LINE = 8, 26, 17
 """Sizes in px: between pictures, of a caption of one line with its margins, of each further line."""

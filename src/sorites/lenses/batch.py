@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
 from sorites.lenses.store import SUFFIX, held, load
 from sorites.lenses.trace import Glasses, name_of, trace_file
 from sorites.progress import Bar
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -54,7 +54,7 @@ def trace_all(
 
 def _prescriptions(path: str) -> list[str]:
     """The objective or file of that name, or the .zmx files of a folder; what is none of these is an error before any work."""
-    from sorites.optics.tracing.lens import OBJECTIVES
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
     if path in OBJECTIVES or where.is_file():

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
+from sorites.optics.tracing.positions import PERCENT
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -111,7 +112,7 @@ def ranked(folder: Path) -> pl.DataFrame:
     for name in names(folder):
         about = load(folder, name).about
         plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
-        fields = {f"mtf50_{round(100 * f):02d}": float(v) for f, v in zip((0, 0.3, 0.5, 0.7, 0.9), about["mtf50"], strict=True)}
+        fields = {f"mtf50_{percent:02d}": float(v) for percent, v in zip(PERCENT, about["mtf50"], strict=True)}
         rows.append({"name": name, **plain, "pixels": int(about["pixels"]), **fields, "quality": float(about["quality"])})
     table = pl.DataFrame(rows).sort("quality", "name", descending=[True, False])
     refused = reasons(folder)

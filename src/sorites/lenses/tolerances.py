@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.files import write_bytes
 from sorites.progress import Bar
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     import polars as pl
@@ -211,7 +211,7 @@ def trace(
 
 
 def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
-    from sorites.optics.tracing.lens import OBJECTIVES, build, objective
+    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Glass, read
 
     if name in OBJECTIVES:

@@ -52,8 +52,8 @@ def made(lens: Lens, focus: str = "best") -> Entry:
 
 def image_mm(lens: Lens) -> float:
     """How wide the image of the whole field is: from where the chief ray of the outermost traced field lands."""
-    from sorites.optics.tracing.blur import FIELDS
     from sorites.optics.tracing.lens import D_LINE_UM
+    from sorites.optics.tracing.positions import FIELDS
     from sorites.optics.tracing.rays import chief
 
     return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]
@@ -112,7 +112,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
     A lens that the folder has from the same prescription and settings is not traced again.
     """
-    from sorites.optics.tracing.lens import OBJECTIVES, build, objective
+    from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Refused, read
 
     name = name_of(path)
@@ -134,7 +134,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
 
 def name_of(path: str) -> str:
-    from sorites.optics.tracing.lens import OBJECTIVES
+    from sorites.optics.tracing.assembly import OBJECTIVES
 
     return path if path in OBJECTIVES else Path(path).stem
 

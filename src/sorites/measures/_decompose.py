@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
+from sorites.torch_tools import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +82,7 @@ def decompose(
 
     how = training or Training()
     _check(texts, triplets)
-    with _one_thread():
+    with one_thread():
         held = torch.from_numpy(np.asarray(texts, np.float64))
         order = torch.Generator().manual_seed(how.seed)
         free = torch.zeros(held.shape[1], held.shape[1], dtype=torch.float64, requires_grad=True)
@@ -145,18 +146,3 @@ def _check(texts: NDArray[np.floating], triplets: NDArray[np.integer]) -> None:
         raise SoritesError(f"wanted N x 3 triplets of texts, got shape {triplets.shape}")
     if triplets.min() < 0 or triplets.max() >= len(texts):
         raise SoritesError(f"a triplet names text {int(triplets.max())}, but there are only {len(texts)}")
-
-
-class _one_thread:
-    """Torch on one thread inside, as before outside: sums then come in one order."""
-
-    def __enter__(self) -> None:
-        import torch
-
-        self.before = torch.get_num_threads()
-        torch.set_num_threads(1)
-
-    def __exit__(self, *error: Any) -> None:
-        import torch
-
-        torch.set_num_threads(self.before)

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
+from sorites.optics.srgb import light_of_bytes
 
 _GREY = np.array([0.2126, 0.7152, 0.0722])
 
@@ -31,7 +32,5 @@ def haze_depth(reference: Picture, moved: Picture) -> float:
 
 
 def _light(picture: Picture) -> NDArray[np.float64]:
-    values = np.arange(256) / 255
-    table = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
-    light: NDArray[np.float64] = table[picture] @ _GREY
+    light: NDArray[np.float64] = light_of_bytes()[picture] @ _GREY
     return light

@@ -2,6 +2,7 @@
 
 Every measure takes two 8-bit pictures of one size, the reference first, and gives a number. Larger is further for LPIPS, for the
 size of the exposure error and for clipping, and nearer for PSNR and SSIM.
+PSNR and SSIM stand in ``optics.quality`` too, for values 0..1: sums on another scale, in another order, have other last bits.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from sorites.core import Picture
 from sorites.errors import BadPicture, MissingExtra, SoritesError, UnknownName
 from sorites.measures._lpips_weights import alexnet
+from sorites.optics.srgb import light_of_bytes
 
 Measure = Callable[[Picture, Picture], float]
 
@@ -40,19 +41,15 @@ def ssim(reference: Picture, moved: Picture) -> float:
     _same(reference, moved)
     if min(reference.shape[:2]) < 11:
         raise BadPicture(f"SSIM looks through a window of 11 px; the picture is {reference.shape[1]}x{reference.shape[0]}")
+    from sorites.optics.quality import window
+
     x, y = reference.astype(np.float64), moved.astype(np.float64)
-    mean_x, mean_y = _window(x), _window(y)
-    var_x, var_y = _window(x * x) - mean_x**2, _window(y * y) - mean_y**2
-    both = _window(x * y) - mean_x * mean_y
+    mean_x, mean_y = window(x), window(y)
+    var_x, var_y = window(x * x) - mean_x**2, window(y * y) - mean_y**2
+    both = window(x * y) - mean_x * mean_y
     flat, steep = (0.01 * 255) ** 2, (0.03 * 255) ** 2
     alike = (2 * mean_x * mean_y + flat) * (2 * both + steep) / ((mean_x**2 + mean_y**2 + flat) * (var_x + var_y + steep))
     return float(alike[5:-5, 5:-5].mean())
-
-
-def _window(plane: NDArray[np.float64]) -> NDArray[np.float64]:
-    from scipy import ndimage
-
-    return np.asarray(ndimage.gaussian_filter(plane, (1.5, 1.5, 0), radius=(5, 5, 0), mode="reflect"))
 
 
 def exposure_error(reference: Picture, moved: Picture) -> float:
@@ -61,15 +58,9 @@ def exposure_error(reference: Picture, moved: Picture) -> float:
     return math.log2(_luminance(moved) / _luminance(reference))
 
 
-@functools.cache
-def _linear() -> NDArray[np.float64]:
-    values = np.arange(256) / 255
-    return np.asarray(np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4))
-
-
 def _luminance(picture: Picture) -> float:
-    means = [_linear()[picture[..., channel]].mean() for channel in range(3)]
-    return max(float(np.dot(means, (0.2126, 0.7152, 0.0722))), float(_linear()[1]) / 2)
+    means = [light_of_bytes()[picture[..., channel]].mean() for channel in range(3)]
+    return max(float(np.dot(means, (0.2126, 0.7152, 0.0722))), float(light_of_bytes()[1]) / 2)
 
 
 def clipped_share(reference: Picture, moved: Picture) -> float:

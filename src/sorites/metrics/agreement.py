@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import UnknownName
+from sorites.metrics._intervals import Z
 from sorites.metrics._rows import answer_frame
 from sorites.metrics.accuracy import mean_accuracy
 from sorites.table import Table
@@ -82,5 +83,5 @@ def _tau(a: NDArray[np.float64], b: NDArray[np.float64]) -> dict[str, object]:
     if n < 5:
         return {"n": n, "value": tau, "low": None, "high": None, "p": p}
     with np.errstate(divide="ignore"):
-        middle, reach = np.arctanh(tau), 1.959963984540054 * np.sqrt(0.437 / (n - 4))
+        middle, reach = np.arctanh(tau), Z * np.sqrt(0.437 / (n - 4))
     return {"n": n, "value": tau, "low": float(np.tanh(middle - reach)), "high": float(np.tanh(middle + reach)), "p": p}

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
+from sorites.metrics._intervals import Z
 from sorites.metrics._model_facts import ModelFacts, read_model_facts
 from sorites.metrics._rows import answer_frame, with_clean
 from sorites.metrics.accuracy import accuracy, mean_accuracy
@@ -107,7 +108,7 @@ def partial(a: Array, b: Array, given: Array) -> Numbers:
     found: Numbers = {**nothing, "value": value, "p": 2 * float(stdtr(freedom, -t))}
     if n < 5:
         return found
-    reach = 1.959963984540054 / np.sqrt(n - 4)
+    reach = Z / np.sqrt(n - 4)
     return {**found, "low": float(np.tanh(middle - reach)), "high": float(np.tanh(middle + reach))}
 
 

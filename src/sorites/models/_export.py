@@ -12,7 +12,6 @@ import contextlib
 import tempfile
 import threading
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +21,12 @@ from PIL import Image as Pil
 
 from sorites.core import Outputs
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, write_bytes
 from sorites.models import _session
 from sorites.models._checked import Forward
 from sorites.models._preprocess import Input
 from sorites.rng import digest
+from sorites.torch_tools import one_thread
 
 if TYPE_CHECKING:
     from torch import nn
@@ -55,19 +55,6 @@ def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) ->
             _compare(forward(pictures), truth)
             _keep(data, path)
     return forward
-
-
-@contextlib.contextmanager
-def one_thread() -> Iterator[None]:
-    """Torch's threads wait for each other by spinning: on a busy machine two are ten times slower than one."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def _path(version: str) -> Path:
@@ -145,7 +132,5 @@ def _kept(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forw
 
 def _keep(data: bytes, path: Path) -> None:
     """Whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
-    from sorites.table import write_bytes
-
     with contextlib.suppress(SoritesError, OSError):
         write_bytes(data, path)

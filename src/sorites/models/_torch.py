@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -46,6 +46,22 @@ def linear_head(layer: nn.Module) -> Head | None:
     weight = layer.weight.detach().float().cpu().numpy()
     bias = np.zeros(len(weight), np.float32) if layer.bias is None else layer.bias.detach().float().cpu().numpy()
     return weight, bias
+
+
+def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any]]) -> nn.Module:
+    """Wrap a network whose own forward gives only logits: ``parts(network, x)`` are its logits and features together."""
+    import torch
+    from torch import nn
+
+    class OnePass(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.network = network
+
+        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+            return parts(self.network, x)
+
+    return OnePass()
 
 
 def fingerprint(module: nn.Module, wants: Input) -> str:

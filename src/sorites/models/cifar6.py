@@ -7,7 +7,6 @@ the user's cache. Another backbone than the referee's, so that the two do not sh
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,13 +14,12 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Model, Sample, add_model
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, make_once
 from sorites.labels import labels
 from sorites.models import lite
 from sorites.models._preprocess import Input
 from sorites.models._torch import Head, linear_head, torch_model
-from sorites.rng import digest
-from sorites.table import write_bytes
+from sorites.rng import digest, fair_order
 
 VERSION = 1
 PICTURES = 3000
@@ -51,26 +49,21 @@ def _head(count: int) -> Head:
     backbone = lite.lite1(None)
     key = digest(VERSION, backbone.version, count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
-    if not path.exists():
-        _keep(backbone, count, path)
+    make_once(path, lambda: _packed(backbone, count))
     from safetensors.numpy import load_file
 
     held = load_file(path)
     return held["weight"], held["bias"]
 
 
-def _keep(backbone: Model, count: int, path: Path) -> None:
-    from filelock import FileLock
+def _packed(backbone: Model, count: int) -> bytes:
     from safetensors.numpy import save
 
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FileLock(f"{path}.lock"):
-        if not path.exists():
-            source = core.source("cifar:train,familiar", labels(CLASSES))
-            some = sorted(source, key=lambda sample: digest("cifar6", sample.id))[:count]
-            truth = np.array([sample.label for sample in some], np.int64)
-            weight, bias = fitted(_seen(backbone, some), truth, len(CLASSES))
-            write_bytes(save({"weight": weight, "bias": bias}), path)
+    source = core.source("cifar:train,familiar", labels(CLASSES))
+    some = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
+    truth = np.array([sample.label for sample in some], np.int64)
+    weight, bias = fitted(_seen(backbone, some), truth, len(CLASSES))
+    return save({"weight": weight, "bias": bias})
 
 
 def _seen(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:

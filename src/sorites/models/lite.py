@@ -13,9 +13,10 @@ from sorites.core import Model, add_model
 from sorites.errors import MissingExtra, SoritesError
 from sorites.labels import imagenet
 from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model
+from sorites.models._torch import linear_head, torch_model, with_features
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 SIZES = (224, 240, 260)
@@ -65,16 +66,9 @@ def load(which: int) -> Any:
 
 def one_pass(network: Any) -> nn.Module:
     """Logits and pooled features together; the network's own forward gives only logits, and prints."""
-    import torch
-    from torch import nn
 
-    class OnePass(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
+    def parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = network.extract_features(x).mean((2, 3))
+        return network._fc(features), features
 
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            features = self.network.extract_features(x).mean((2, 3))
-            return self.network._fc(features), features
-
-    return OnePass()
+    return with_features(network, parts)

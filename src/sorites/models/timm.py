@@ -6,20 +6,19 @@ zip that holds only tensors; without one the published weights are fetched, beca
 
 from __future__ import annotations
 
-import importlib
 import pickle
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
-from sorites.errors import MissingExtra, SoritesError, UnknownName
+from sorites.errors import SoritesError, UnknownName
 from sorites.labels import imagenet
-from sorites.models._export import one_thread
 from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model
-from sorites.models._torchvision import ready
+from sorites.models._torch import linear_head, torch_model, with_features
+from sorites.torch_tools import beside_torchvision, one_thread
 
 if TYPE_CHECKING:
+    import torch
     from torch import nn
 
 
@@ -31,23 +30,15 @@ def timm(argument: str | None) -> Model:
             "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
         )
     name, _, path = argument.partition("@")
-    library = _library()
+    library = beside_torchvision("timm", "model timm", "timm")
     network = _network(library, name, path)
     wants = _wants(library, name, network)
     labels = imagenet().ids if network.num_classes == 1000 else None
     spec = f"timm:{argument}"
-    one_pass = _one_pass(network)
+    one_pass = with_features(network, _parts)
     if not _same(one_pass, network, wants):
         return torch_model(spec, network, wants, labels)
     return torch_model(spec, one_pass, wants, labels, linear_head(network.get_classifier()))
-
-
-def _library() -> Any:
-    try:
-        ready()
-        return importlib.import_module("timm")
-    except ImportError as error:
-        raise MissingExtra("model timm", "timm") from error
 
 
 def _network(library: Any, name: str, path: str) -> Any:
@@ -113,20 +104,9 @@ def _wants(library: Any, name: str, network: Any) -> Input:
     )
 
 
-def _one_pass(network: Any) -> nn.Module:
-    import torch
-    from torch import nn
-
-    class OnePass(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.network = network
-
-        def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            features = self.network.forward_head(self.network.forward_features(x), pre_logits=True)
-            return self.network.get_classifier()(features), features
-
-    return OnePass()
+def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    features = network.forward_head(network.forward_features(x), pre_logits=True)
+    return network.get_classifier()(features), features
 
 
 def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:

@@ -9,27 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.optics.camera import Body, Light
+from sorites.optics.srgb import encoded
 
 FINE = 4
 """Steps of the developing table per digital number."""
-
-
-def linear(display: Light) -> Light:
-    """sRGB values 0..1 to light, 0..1 (IEC 61966-2-1)."""
-    low = display * np.float32(1 / 12.92)
-    return np.where(display <= 0.04045, low, ((display + np.float32(0.055)) * np.float32(1 / 1.055)) ** np.float32(2.4))
-
-
-def encoded(light: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Light 0..1 to sRGB values 0..1."""
-    return np.where(light <= 0.0031308, 12.92 * light, 1.055 * np.maximum(light, 0) ** (1 / 2.4) - 0.055)
-
-
-def shown(light: Light) -> Light:
-    """Light to sRGB values, clipped to 0..1, in single precision."""
-    clipped = np.clip(light, 0, 1)
-    high = np.float32(1.055) * clipped ** np.float32(1 / 2.4) - np.float32(0.055)
-    return np.where(clipped <= 0.0031308, clipped * np.float32(12.92), high)
 
 
 def tone(share: NDArray[np.float64], body: Body) -> NDArray[np.float64]:

@@ -1,4 +1,7 @@
-"""How alike two pictures are: PSNR and SSIM. Values 0..1; H x W or H x W x C, channels averaged."""
+"""How alike two pictures are: PSNR and SSIM. Values 0..1; H x W or H x W x C, channels averaged.
+
+Pictures of 8 bits are compared in ``measures.similarity``, whose sums are on their scale: the last bits differ.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +29,17 @@ def ssim(first: Array, second: Array) -> float:
     """Structural similarity (Wang et al. 2004), its mean over all windows that lie inside the picture."""
     _same(first, second)
     a, b = (np.atleast_3d(np.asarray(x, np.float64)) for x in (first, second))
-    mean_a, mean_b = _window(a), _window(b)
-    spread = _window(a * a) - mean_a**2 + _window(b * b) - mean_b**2
-    shared = _window(a * b) - mean_a * mean_b
+    mean_a, mean_b = window(a), window(b)
+    spread = window(a * a) - mean_a**2 + window(b * b) - mean_b**2
+    shared = window(a * b) - mean_a * mean_b
     one, two = 0.01**2, 0.03**2
     light = (2 * mean_a * mean_b + one) / (mean_a**2 + mean_b**2 + one)
     inner = (light * (2 * shared + two) / (spread + two))[REACH:-REACH, REACH:-REACH]
     return float(inner.mean())
 
 
-def _window(values: Array) -> Array:
+def window(values: Array) -> Array:
+    """Average over the Gaussian window around each pixel of H x W x C; the border is mirrored."""
     return np.asarray(ndimage.gaussian_filter(values, (SIGMA, SIGMA, 0), radius=(REACH, REACH, 0)))
 
 

@@ -14,14 +14,13 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Source
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, write_bytes
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Split, Training, decompose
 from sorites.measures._texts import LOOKS, Looks, triplets
 from sorites.measures._zero_shot import accuracies
 from sorites.referees._referee import Examples, Referee, features
 from sorites.rng import digest
-from sorites.table import write_bytes
 
 COUNT = 4000
 """Triplets, where none are asked for."""

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Picture, Sample, Source
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Split
@@ -34,7 +35,7 @@ from sorites.referees._referee import Features, Referee, features
 from sorites.referees._referee import referee as named
 from sorites.rng import digest
 from sorites.suite import Measure, parse
-from sorites.table import write, write_bytes, write_facts
+from sorites.table import write, write_facts
 
 HALVES = ("semantic", "covariate")
 COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}

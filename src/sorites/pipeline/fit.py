@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
+from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.answers import answers
 from sorites.pipeline.pictures import Shot, reason
@@ -22,7 +23,6 @@ from sorites.pipeline.plan import Plan, Unit, framed_picture
 from sorites.pipeline.predict import GREY, batches
 from sorites.pipeline.running import Running, Task, running_in
 from sorites.pipeline.scoring import for_model, look_inside
-from sorites.table import write_bytes
 
 SLICE = 128
 """Training pictures per file."""

@@ -8,14 +8,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import filelock
 import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
+from sorites.files import TEMPORARY, locked, write_bytes
 from sorites.pipeline.identity import ASIDE, Info, describe_formerly
 from sorites.pipeline.plan import Plan
-from sorites.table import SCHEMA, write, write_bytes
+from sorites.table import SCHEMA, write
 
 BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
@@ -77,23 +77,6 @@ def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
         yield _claim(folder, plan, info)
 
 
-@contextmanager
-def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
-    """Keep everybody else from writing into the folder, which is made if it is new."""
-    lock = filelock.FileLock(folder / lock_name, timeout=0)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire()
-    except filelock.Timeout as error:
-        raise SoritesError(f"another sorites is writing into {folder}; wait for it, or choose another --out DIR") from error
-    except OSError as error:
-        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _claim(folder: Path, plan: Plan, described: Info) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
@@ -108,7 +91,7 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
         listed = read_manifest(folder)
         if not listed.equals(manifest.select(listed.columns)):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-    elif any(path.name not in BEFORE and path.suffix != ".tmp" for path in folder.iterdir()):
+    elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest, folder / "manifest.parquet")

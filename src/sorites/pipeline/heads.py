@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from sorites.core import Head
+from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.plan import Plan
-from sorites.table import write_bytes
 
 
 def keep_heads(plan: Plan, folder: Path) -> None:

@@ -15,8 +15,9 @@ import polars as pl
 from sorites import core
 from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
+from sorites.files import locked
 from sorites.pipeline import fit, shards
-from sorites.pipeline.folder import locked, read_info, write_info
+from sorites.pipeline.folder import read_info, write_info
 from sorites.pipeline.heads import read_head
 from sorites.pipeline.plan import Unit
 from sorites.pipeline.predict import score_rows, whole

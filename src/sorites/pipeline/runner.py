@@ -13,6 +13,7 @@ from typing import Any
 from sorites.core import Outputs
 from sorites.engines import Engine
 from sorites.errors import SoritesError
+from sorites.files import sweep_temporaries
 from sorites.pipeline import fit, folder, shards, work
 from sorites.pipeline.after import learn
 from sorites.pipeline.heads import keep_heads
@@ -83,7 +84,7 @@ def execute(
     plan, start = prepared.plan, chosen_engine(engine, prepared.plan)
     path = Path(out) if out is not None else prepared.default_folder()
     with folder.opened(path, plan, prepared.info) as info, lent(path, plan, info["run_id"]) as running:
-        _remove_temporaries(path)
+        sweep_temporaries(path)
         stage = _Stage(path, start, workers or os.cpu_count() or 1, running, bar)
         refine = info["suite"]["refine"]
         grid = _tasks(path, plan, plan.units(), keep_features)
@@ -160,8 +161,3 @@ def _locked(tick: Callable[[int], None]) -> Callable[[int], None]:
             tick(n)
 
     return advance
-
-
-def _remove_temporaries(path: Path) -> None:
-    for left in path.rglob("*.tmp"):
-        left.unlink(missing_ok=True)

@@ -10,13 +10,14 @@ from pathlib import Path
 import polars as pl
 
 from sorites.core import CLEAN
+from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.fit import ready
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.predict import Predictions, predict
 from sorites.pipeline.refine import refine
 from sorites.pipeline.running import Task, running_in
-from sorites.table import SCHEMA, write, write_bytes
+from sorites.table import SCHEMA, write
 
 
 def evaluate(folder: Path, task: Task, *, batch: int, keep_features: bool = False) -> None:

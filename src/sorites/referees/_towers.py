@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
+from sorites.torch_tools import one_thread
 
 if TYPE_CHECKING:
     import torch
@@ -84,14 +85,8 @@ class Lesson:
 
 def teach(lesson: Lesson) -> Towers:
     """Learn both towers; one thread and one seed, so that the same lesson gives the same towers."""
-    import torch
-
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
+    with one_thread():
         return _teach(lesson)
-    finally:
-        torch.set_num_threads(before)
 
 
 def _teach(lesson: Lesson) -> Towers:

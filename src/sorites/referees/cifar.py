@@ -19,13 +19,12 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Model, Picture, Sample, to_image, to_picture
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, make_once
 from sorites.labels import labels
 from sorites.referees._captions import CLASSES, LOOKS, PARTS, PHOTO, part_of
 from sorites.referees._referee import Examples, Features, Referee, add_referee
 from sorites.referees._towers import Lesson, Towers, teach
-from sorites.rng import digest, rng_for
-from sorites.table import write_bytes
+from sorites.rng import digest, fair_order, rng_for
 
 VERSION = 1
 PICTURES = 6000
@@ -82,7 +81,7 @@ def _features(backbone: Model, pictures: Sequence[Picture], framed: bool) -> Fea
 
 def drawn(part: str, count: int) -> list[Drawn]:
     """Photographs of one part, each in one of the looks that its class has there. The parts share no photograph."""
-    ordered = sorted(core.source("cifar:train", labels(CLASSES)), key=lambda sample: digest("referee", sample.id))
+    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["referee", sample.id])
     start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
     return [_in_a_look(sample, part) for sample in ordered[start : start + count]]
 
@@ -114,13 +113,7 @@ def _column(some: Sequence[Drawn], name: str) -> NDArray[np.int64]:
 
 def _taught(backbone: Model, count: int, path: Path) -> Towers:
     """Read from the cache, or taught and put there."""
-    if not path.exists():
-        from filelock import FileLock
-
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{path}.lock"):
-            if not path.exists():
-                write_bytes(_packed(_teach(backbone, count)), path)
+    make_once(path, lambda: _packed(_teach(backbone, count)))
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as held:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import importlib
 import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -19,8 +18,9 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Picture
-from sorites.errors import MissingExtra, SoritesError
+from sorites.errors import SoritesError
 from sorites.referees._referee import Features, Referee, add_referee, checked
+from sorites.torch_tools import beside_torchvision
 
 BATCH = 32
 
@@ -31,7 +31,7 @@ def open_clip(argument: str | None) -> Referee:
     architecture, _, weights = (argument or "").partition("@")
     if not architecture or not weights:
         raise SoritesError(f"referee open_clip: wanted NAME@WEIGHTS, such as ViT-B-32@openai, got {argument!r}")
-    library = _library()
+    library = beside_torchvision("open_clip", "referee open_clip", "clip")
     name = _configured(library, architecture)
     try:
         with _silent():
@@ -64,27 +64,6 @@ def _silent() -> Iterator[None]:
     finally:
         root.removeFilter(ours)
         root.removeHandler(handler)
-
-
-def _library() -> Any:
-    """open_clip imports torchvision, whose wheel for CUDA does not import beside a CPU build of torch."""
-    try:
-        return importlib.import_module("open_clip")
-    except ImportError as error:
-        raise MissingExtra("referee open_clip", "clip") from error
-    except RuntimeError:
-        _declared()
-        return importlib.import_module("open_clip")
-
-
-@functools.cache
-def _declared() -> Any:
-    """The schemas of the two operators that torchvision's import asks for; they must stay alive."""
-    made: Any = importlib.import_module("torch.library")
-    library = made.Library("torchvision", "DEF")
-    for name in ("nms", "qnms"):
-        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    return library
 
 
 def _configured(library: Any, architecture: str) -> str:

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import polars as pl
 
+from sorites.files import write_bytes
 from sorites.reports.parts.footer import footer
 from sorites.reports.parts.markup import EMPTY, Html, join, several, tag
 from sorites.reports.parts.summary import in_short
 from sorites.reports.section import Section, sections
 from sorites.reports.view import RunView, View, merge
-from sorites.table import write_bytes
 
 
 def page(runs: Sequence[RunView], out: Path) -> Path:

@@ -9,10 +9,11 @@ Another part of the toolkit, or another package, adds a section without changing
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from sorites.registry import Registry
+from sorites.reports.parts.charts import small_multiples
 from sorites.reports.parts.markup import EMPTY, Html
 from sorites.reports.view import View
 
@@ -25,6 +26,11 @@ class Section:
     body: Html
     short: str
     lead: str | Html = EMPTY
+
+
+def multiples(view: View, cards: Sequence[Html], title: str, short: str, lead: str) -> Section | None:
+    """A section of small charts under one legend; absent where there are none."""
+    return Section(title, small_multiples(view, cards), short, lead) if cards else None
 
 
 Maker = Callable[[View], Section | None]

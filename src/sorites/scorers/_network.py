@@ -18,32 +18,12 @@ from numpy.typing import NDArray
 
 from sorites.core import Model, Picture
 from sorites.errors import SoritesError
+from sorites.torch_tools import one_thread
 
 Spot = tuple[str, int]
 """The name of a submodule, and the number of its call within a forward pass, from 0."""
 
 _stages_by_module: WeakKeyDictionary[Any, list[Spot]] = WeakKeyDictionary()
-_counting = threading.Lock()
-_inside = {"threads": 0, "before": 1}
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Keep torch on one thread while any caller is inside; the last one out restores the number of threads."""
-    import torch
-
-    with _counting:
-        if not _inside["threads"]:
-            _inside["before"] = torch.get_num_threads()
-            torch.set_num_threads(1)
-        _inside["threads"] += 1
-    try:
-        yield
-    finally:
-        with _counting:
-            _inside["threads"] -= 1
-            if not _inside["threads"]:
-                torch.set_num_threads(_inside["before"])
 
 
 def rows(

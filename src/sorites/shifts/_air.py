@@ -13,6 +13,7 @@ from functools import cache
 import numpy as np
 
 from sorites.core import Image
+from sorites.optics.srgb import encoded, light_of_bytes
 from sorites.shifts._fields import Field, plasma, plasma_noise
 
 TOP = 2.5
@@ -25,11 +26,8 @@ GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
 @cache
 def _tables() -> tuple[Field, Field]:
     """sRGB to linear light by 8-bit value, and back by 2^14 steps of light: both finer than a pixel's rounding."""
-    values = np.arange(256) / 255
-    light = np.where(values <= 0.04045, values / 12.92, ((values + 0.055) / 1.055) ** 2.4)
     steps = np.arange((1 << 14) + 1) / (1 << 14)
-    shown = np.where(steps <= 0.0031308, 12.92 * steps, 1.055 * steps ** (1 / 2.4) - 0.055)
-    return light.astype(np.float32), shown.astype(np.float32)
+    return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
 
 
 def to_light(image: Image) -> Image:

@@ -16,7 +16,7 @@ from scipy import fft
 from sorites.core import Image
 from sorites.optics.bodies import EOS_RP
 from sorites.optics.camera import Light
-from sorites.optics.develop import linear, shown
+from sorites.optics.srgb import linear, shown
 from sorites.shifts._dial import add_dial
 
 FURTHEST = 16.0

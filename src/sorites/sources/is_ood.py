@@ -26,7 +26,7 @@ from pathlib import Path
 from sorites.core import Attr, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.rng import digest
+from sorites.rng import fair_order
 from sorites.sources._decode import decode
 
 LEVELS = 8
@@ -95,7 +95,7 @@ def _lines(file: Path, each: int | None) -> list[str]:
     except (OSError, UnicodeDecodeError) as error:
         raise SoritesError(f"cannot read the list {file}: {error}") from error
     held = [line for line in lines if line]
-    return held if each is None else sorted(held, key=lambda line: digest(line))[:each]
+    return held if each is None else fair_order(held, lambda line: [line])[:each]
 
 
 def _graded(name: str, pictures: Path, line: str, cell: Path, labels: Labels) -> Sample:

@@ -6,8 +6,8 @@ from scipy import ndimage
 
 from sorites.errors import SoritesError
 from sorites.optics.tracing import field as lens_field
-from sorites.optics.tracing.blur import FIELDS, POSITIONS
 from sorites.optics.tracing.field import Scene, cut, field_blur, kernel_at, transfer, weights
+from sorites.optics.tracing.positions import FIELDS, POSITIONS
 
 
 def point(size: int = 9) -> np.ndarray:

@@ -11,8 +11,9 @@ from scipy.special import j1
 from sorites.lenses.store import builtin, load
 from sorites.lenses.trace import made
 from sorites.optics.aberrated import LINES_UM
+from sorites.optics.tracing.assembly import OBJECTIVES, build, material, objective
 from sorites.optics.tracing.blur import best_focus, blur, fitted
-from sorites.optics.tracing.lens import D_LINE_UM, OBJECTIVES, Lens, build, material, objective, paraxial
+from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
 from sorites.optics.tracing.psf import gathered, inside, psf, rays_across
 from sorites.optics.tracing.rays import COARSE, Rays, beams, chief, launched, through, trace

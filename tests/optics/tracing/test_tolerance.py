@@ -10,8 +10,9 @@ import pytest
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
+from sorites.optics.tracing.assembly import build, material, objective
 from sorites.optics.tracing.blur import fitted
-from sorites.optics.tracing.lens import D_LINE_UM, Lens, build, material, objective, paraxial
+from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.tracing.paraxial import first_order
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
 from sorites.optics.tracing.psf import psf

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from sorites import reports
-from sorites.reports.parts.markup import Html
-from sorites.reports.parts.scorers import estimate, picked, scorer_pen, scorers
+from sorites.reports.parts.scorers import estimate, scorer_pen, scorers
 from sorites.reports.view import RunView, merge
 
 SECTIONS = ("strangeness", "histograms", "degrees", "abstain")
@@ -27,13 +26,6 @@ def test_a_missing_number_is_a_dash() -> None:
 def test_many_scorers_are_still_told_apart() -> None:
     names = [f"s{i}" for i in range(20)]
     assert len({(drawn.colour, drawn.dash) for drawn in (scorer_pen(names, name) for name in names)}) == 20
-
-
-def test_a_single_part_needs_no_buttons() -> None:
-    assert picked("x", "Scorer", {"msp": Html("<p>a</p>")}) == "<div><p>a</p></div>"
-    two = picked("x", "Scorer", {"msp": Html("<p>a</p>"), "<b>": Html("<p>b</p>")})
-    assert two.count('type="radio"') == 2
-    assert "<b>" not in two
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import re
 
 import polars as pl
 import pytest
+from tests.reports.texts import share
 
 from sorites import metrics
 from sorites.reports.sections.abstain import abstain
@@ -44,9 +45,7 @@ def test_the_table_has_the_areas(strange_run: RunView) -> None:
     section = abstain(merge([strange_run]))
     assert section is not None
     row = metrics.aurc(strange_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
-    assert (
-        f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to {100 * row['high']:.1f}\u202f%</small>" in section.body
-    )
+    assert share(row) in section.body
 
 
 def test_a_model_without_mistakes_or_scores_has_no_section(strange_run: RunView, run: RunView) -> None:

@@ -9,14 +9,13 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
-import polars as pl
 import pytest
 
 from sorites import es_grid, metrics, table
 from sorites.core import Picture
 from sorites.errors import SoritesError
 from sorites.reports.sections.contact import contact, requested
-from sorites.reports.sections.exposure import exposure, grids, shutter_text
+from sorites.reports.sections.exposure import exposure
 from sorites.reports.view import RunView, merge
 
 
@@ -68,19 +67,6 @@ def test_the_tables_name_the_best_setting_and_the_gain(camera_run: RunView) -> N
     assert f"ISO {best['iso']:,.0f}".replace(",", "\u202f") in section.body
     gain = metrics.camera_control(camera_run.table).filter(model="lite0", policy="oracle")["gain"].item()
     assert f"{100 * gain:+.1f}" in section.body
-
-
-def test_two_grids_at_one_aperture_are_drawn_apart() -> None:
-    both = [(p["iso"], p["shutter"]) for split in ("val", "test") for p in es_grid.manual(split, "on") if p["aperture"] == 5.0]
-    parts = grids(pl.DataFrame(both, schema=["iso", "shutter"], orient="row"))
-    assert sorted(part.height for part in parts) == [9, 16]
-
-
-@pytest.mark.parametrize(
-    ("seconds", "said"), [(1 / 60, "1/60"), (0.25, "1/4"), (0.4, "0.4 s"), (1 / 1250, "1/1250"), (2.0, "2 s")]
-)
-def test_shutters_are_written_as_on_a_camera(seconds: float, said: str) -> None:
-    assert shutter_text(seconds) == said
 
 
 def test_the_contact_sheet_shows_every_setting_and_what_automatic_lost(camera_run: RunView) -> None:

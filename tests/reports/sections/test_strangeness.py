@@ -4,6 +4,7 @@ import dataclasses
 import re
 
 import polars as pl
+from tests.reports.texts import share
 
 from sorites import metrics
 from sorites.reports.sections.strangeness import strangeness
@@ -29,9 +30,7 @@ def test_numbers_are_the_metrics_with_interval_and_n(strange_run: RunView) -> No
     section = strangeness(merge([strange_run]))
     assert section is not None
     row = metrics.auroc(strange_run.table).filter(model="lite1", scorer="energy").row(0, named=True)
-    assert (
-        f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to {100 * row['high']:.1f}\u202f%</small>" in section.body
-    )
+    assert share(row) in section.body
     line = re.search(r"<tr><th[^>]*>lite1</th><td[^>]*>energy</td>.*?</tr>", section.body)
     assert line is not None
     tail = re.findall(r'<td class="num">([\d\u202f]+)</td>', line.group())

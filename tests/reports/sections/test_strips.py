@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import base64
 import dataclasses
-import io
 import re
 
 import numpy as np
 import polars as pl
 import pytest
-from PIL import Image
 
 from sorites.core import CLEAN, Picture
 from sorites.errors import SoritesError
@@ -67,14 +64,6 @@ def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
     clean, wrong = (re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body) for kind in ("clean", "wrong"))
     assert any("(counts as right)" in caption for caption in clean)
     assert not any("(counts as right)" in caption for caption in wrong)
-
-
-def test_thumbnails_are_small_and_never_enlarged() -> None:
-    rng = np.random.default_rng(0)
-    for shape, size in [((300, 600), (160, 80)), ((20, 30), (30, 20))]:
-        uri = strips.data_uri(rng.integers(0, 256, (*shape, 3), dtype=np.uint8))
-        with Image.open(io.BytesIO(base64.b64decode(uri.partition(",")[2]))) as opened:
-            assert (opened.format, opened.size) == ("WEBP", size)
 
 
 def test_the_page_stays_light_and_every_model_and_shift_gets_its_turn(run: RunView) -> None:

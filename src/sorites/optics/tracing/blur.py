@@ -17,18 +17,13 @@ from sorites.errors import SoritesError
 from sorites.optics.aberrated import LINES_UM
 from sorites.optics.tracing.lens import D_LINE_UM, Lens
 from sorites.optics.tracing.match import centred, mtf50, pitch_um, radial_mtf, shares, side_for
+from sorites.optics.tracing.positions import AZIMUTHS, FIELDS, POSITIONS
 from sorites.optics.tracing.prescription import Refused
 from sorites.optics.tracing.psf import WINDOW, gathered, inside, psf, rays_across
 from sorites.optics.tracing.rays import COARSE, Beam, Rays, beams, trace
 from sorites.optics.zernike import fringe, zernike
 
 Array = NDArray[np.float64]
-FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
-"""Parts of the half field of view."""
-AZIMUTHS = (0, 45, 90)
-"""Degrees from x."""
-POSITIONS = tuple((field, azimuth) for field in FIELDS for azimuth in AZIMUTHS if field or azimuth == 90)
-"""The thirteen places of a lens, in the order of its kernels; on the axis all azimuths are one."""
 WINDOWS = (WINDOW, 2 * WINDOW, 4 * WINDOW, 8 * WINDOW)
 """Micrometres across; the first that holds the light at every field is taken."""
 ENOUGH = 0.95

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from scipy import fft
 
 from sorites.errors import SoritesError
-from sorites.optics.tracing.blur import FIELDS
+from sorites.optics.tracing.positions import FIELDS
 
 Array = NDArray[np.floating[Any]]
 Image = NDArray[np.float32]

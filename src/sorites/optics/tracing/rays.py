@@ -1,20 +1,22 @@
-"""Rays from a distant point through a lens to its sensor, on an even grid across the plane wave."""
+"""Rays from a distant point through a lens to its sensor.
+
+A distant point sends a plane wave: rays on an even grid across it, those kept that pass the real stop, so that wide angles need
+no aiming at a paraxial pupil.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from sorites.optics.tracing.lens import Lens, tracer
 from sorites.optics.tracing.prescription import Refused
-
-if TYPE_CHECKING:
-    from sorites.optics.tracing.lens import Lens
 
 Array = NDArray[np.float64]
 COARSE = 34
@@ -123,8 +125,6 @@ def _follow_one(rays: Any, lost: NDArray[np.bool_]) -> None:
 
 
 def _sent(starts: Array, direction: Array, line_um: float) -> tuple[Any, Array]:
-    from sorites.optics.tracing.lens import tracer
-
     one = np.ones(starts.shape[1])
     return tracer().rays.RealRays(*starts, *(one * part for part in direction), one, one * line_um), one
 

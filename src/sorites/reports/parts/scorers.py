@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sorites.reports.parts.charts import COLOURS, DASHES, HEIGHT, LEGEND_ROW, SYMBOLS, Pen, figure, plot
-from sorites.reports.parts.markup import DASH, EMPTY, Html, between, join, percent, safe, tag
+from sorites.reports.parts.markup import DASH, Html, between, join, percent, safe, tag
 from sorites.reports.view import View
 
 if TYPE_CHECKING:
@@ -66,26 +66,3 @@ def _legend(fig: go.Figure, names: Sequence[str], width: float = 400) -> None:
     across = max(1, int(width // max(44 + 7 * len(name) for name in names)))
     room = LEGEND_ROW * math.ceil(len(names) / across)
     fig.update_layout(showlegend=True, margin_t=12 + room, height=HEIGHT + room)
-
-
-def picked(name: str, what: str, parts: Mapping[str, Html]) -> Html:
-    """Return parts of which one is shown at a time, with buttons to choose it; without the page's script all are shown."""
-    shown = [
-        tag("div", tag("h3", key, cls="away"), part, cls="picks", data_pick=key) if len(parts) > 1 else part
-        for key, part in parts.items()
-    ]
-    return tag("div", _picker(name, what, list(parts)), *shown)
-
-
-def _picker(name: str, what: str, keys: Sequence[str]) -> Html:
-    if len(keys) < 2:
-        return EMPTY
-    options = [
-        part
-        for i, key in enumerate(keys)
-        for part in (
-            tag("input", type="radio", name=name, id=f"{name}-{i}", value=key, checked=i == 0),
-            tag("label", key, for_=f"{name}-{i}"),
-        )
-    ]
-    return tag("fieldset", tag("legend", what, cls="away"), *options, cls="picker", hidden=True)

@@ -11,11 +11,11 @@ import polars as pl
 
 from sorites import metrics
 from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
+from sorites.reports.parts.camera_settings import dials, grids, shutter_text
 from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
-from sorites.reports.parts.scorers import picked
+from sorites.reports.parts.picker import picked
+from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.exposure import dials, grids, shutter_text
-from sorites.reports.sections.strips import data_uri
 from sorites.reports.view import View
 
 WEIGHT = 900_000

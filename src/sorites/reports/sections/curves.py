@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot, small_multiples
+from sorites.reports.parts.charts import PERCENT_AXIS, about, along, axis_name, card, figure, line, plot
 from sorites.reports.parts.markup import Html
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View
 
 
@@ -16,13 +16,11 @@ def curves(view: View) -> Section | None:
     """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
     shares = points(view)
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := shares.filter(pl.col("shift") == shift)).height]
-    if not cards:
-        return None
     lead = (
         "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval. "
         "Click a model in any legend to hide it on the whole page, double-click to see it alone."
     )
-    return Section("Accuracy as severity rises", small_multiples(view, cards), "Accuracy", lead)
+    return multiples(view, cards, "Accuracy as severity rises", "Accuracy", lead)
 
 
 def points(view: View) -> pl.DataFrame:

@@ -10,7 +10,8 @@ from sorites import metrics
 from sorites.reports.parts.heat import NONE, heat, shaded, thin
 from sorites.reports.parts.level_axes import AXES, level_axes
 from sorites.reports.parts.markup import Html, count, folded, grid, join, number, percent, tag
-from sorites.reports.parts.scorers import estimate, picked, scorers
+from sorites.reports.parts.picker import picked
+from sorites.reports.parts.scorers import estimate, scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 

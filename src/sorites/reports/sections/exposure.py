@@ -9,8 +9,10 @@ import polars as pl
 
 from sorites import metrics
 from sorites.metrics.camera_settings import AUTO, POLICIES
+from sorites.reports.parts.camera_settings import dials, grids, shutter_text
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, points, tag
-from sorites.reports.parts.scorers import estimate, picked
+from sorites.reports.parts.picker import picked
+from sorites.reports.parts.scorers import estimate
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -58,20 +60,6 @@ def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
         yield tag("article", tag("h3", f"automatic · {lamp}"), text, cls="card")
 
 
-def grids(settings: pl.DataFrame) -> list[pl.DataFrame]:
-    """Split settings into grids: ISOs with the same shutter times belong to one grid, and each grid is drawn by itself."""
-    times = settings.group_by("iso").agg(key=pl.col("shutter").unique().sort().cast(pl.String))
-    times = times.with_columns(pl.col("key").list.join(" "))
-    keyed = settings.join(times, on="iso").sort("iso", "shutter")
-    return [part.drop("key") for part in keyed.partition_by("key", maintain_order=True)]
-
-
-def shutter_text(seconds: float) -> str:
-    """Return a shutter time as cameras write it: 1/60, or 0.4 s."""
-    turns = round(1 / seconds)
-    return f"1/{turns}" if seconds <= 0.25 and abs(turns * seconds - 1) < 0.02 else f"{number(seconds)} s"
-
-
 def _map(settings: pl.DataFrame) -> Html:
     by_setting = {(row["iso"], row["shutter"]): row for row in settings.to_dicts()}
     isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
@@ -111,11 +99,6 @@ def _end(row: Row | None, light: str) -> Html:
         return tag("span", DASH)
     text = points(row["value"]).removeprefix("+") if light == "difference" else percent(row["value"])
     return join([text, tag("small", dials(row))]) if row["iso"] is not None else tag("span", text)
-
-
-def dials(row: Row) -> str:
-    """Return ISO, shutter and aperture as text."""
-    return f"ISO {count(int(row['iso']))}, {shutter_text(row['shutter'])}, f/{number(row['aperture'])}"
 
 
 def _control(view: View) -> Html:

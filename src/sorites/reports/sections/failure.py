@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot, small_multiples
+from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
 from sorites.reports.parts.markup import Html, number, safe, tag
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View
 
 
@@ -16,13 +16,11 @@ def failure(view: View) -> Section | None:
     """Per shift, the share of pictures that the model has not yet failed on, and between which severities it fails."""
     alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
     cards = [_card(view, shift, alive, lost) for shift in view.shifts if shift in set(alive["shift"])]
-    if not cards:
-        return None
     lead = (
         "The failure point of a picture is the least severity at which the model is wrong about it; from there on it counts as "
         "lost. Pictures that are wrong when clean are lost at 0; pictures that are right at every severity survive."
     )
-    return Section("At which severity does the model fail?", small_multiples(view, cards), "Failure points", lead)
+    return multiples(view, cards, "At which severity does the model fail?", "Failure points", lead)
 
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:

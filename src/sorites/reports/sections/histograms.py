@@ -6,7 +6,8 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.markup import EMPTY, Html, join, number, percent, several, tag
-from sorites.reports.parts.scorers import picked, scorers
+from sorites.reports.parts.picker import picked
+from sorites.reports.parts.scorers import scorers
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 

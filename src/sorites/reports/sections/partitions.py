@@ -10,10 +10,10 @@ import polars as pl
 from sorites import metrics
 from sorites.reports.parts.charts import PERCENT_AXIS, card, figure, line, plot
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, percent, points, tag
+from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.strips import data_uri
 from sorites.reports.view import View
-from sorites.rng import digest
+from sorites.rng import fair_order
 
 SHOWN = 6
 """Pictures of this many samples are shown."""
@@ -88,7 +88,7 @@ def _pictures(view: View) -> Html:
     keep = ("run_id", "sample_id", "shift", "severity", "params", "model", "pred", "correct", "attrs")
     several = rows.group_by("run_id", "sample_id").agg(images=pl.col("image_id").n_unique()).filter(pl.col("images") > 3)
     things = several.select("run_id", "sample_id").collect(engine="streaming").rows()
-    fair = sorted(things, key=lambda thing: digest(*thing))[:SHOWN]
+    fair = fair_order(things, lambda thing: thing)[:SHOWN]
     chosen = pl.DataFrame(fair, schema={"run_id": pl.String, "sample_id": pl.String}, orient="row")
     seen = rows.select(keep).join(chosen.lazy(), on=["run_id", "sample_id"], how="semi").collect(engine="streaming")
     drawn = [_thing(view, seen.filter(pl.col("sample_id") == name)) for name in chosen["sample_id"]]

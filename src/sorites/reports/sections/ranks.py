@@ -5,9 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.charts import axis_name, card, figure, pen, plot, small_multiples
+from sorites.reports.parts.charts import axis_name, card, figure, pen, plot
 from sorites.reports.parts.markup import Html, number, safe
-from sorites.reports.section import Section, add_section
+from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View
 
 STEP, SPREAD = 0.24, 0.8
@@ -21,13 +21,11 @@ def ranks(view: View) -> Section | None:
         return None
     placed = view.compute(metrics.rank).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height]
-    if not cards:
-        return None
     lead = (
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do not overlap; "
         "models whose intervals overlap share a rank and are drawn close together."
     )
-    return Section("Does the order of the models change?", small_multiples(view, cards), "Ranks", lead)
+    return multiples(view, cards, "Does the order of the models change?", "Ranks", lead)
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:

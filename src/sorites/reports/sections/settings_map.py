@@ -8,7 +8,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.markup import DASH, Html, count, join, percent, points, tag
-from sorites.reports.parts.scorers import picked
+from sorites.reports.parts.picker import picked
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 

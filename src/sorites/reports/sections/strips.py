@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import base64
-import io
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from sorites import metrics
-from sorites.core import CLEAN, Picture
+from sorites.core import CLEAN
 from sorites.reports.parts.charts import pen, severity_text
-from sorites.reports.parts.markup import EMPTY, Html, join, percent, tag
+from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.picker import picker
+from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-SIDE = 160
-"""The longer side of a thumbnail in pixels."""
 EACH = 4
 """There are at most this many strips per model and shift."""
 ALL = 72
@@ -49,17 +46,6 @@ class Album:
         return self.uris[key]
 
 
-def data_uri(picture: Picture) -> str:
-    """Return the picture as a small WebP, never enlarged."""
-    from PIL import Image
-
-    small = Image.fromarray(np.ascontiguousarray(picture))
-    small.thumbnail((SIDE, SIDE), Image.Resampling.LANCZOS)
-    buffer = io.BytesIO()
-    small.save(buffer, "WEBP", quality=74, method=4)
-    return "data:image/webp;base64," + base64.b64encode(buffer.getvalue()).decode()
-
-
 @add_section(order=50)
 def strips(view: View) -> Section | None:
     """One shift at a time, with one column per model; absent where no run can make its pictures again."""
@@ -73,7 +59,7 @@ def strips(view: View) -> Section | None:
         "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
         "the last severity before the failure and at the first that is wrong, with the prediction and its confidence."
     )
-    body = join([_picker(shifts), *(_pick(view, shift, drawn) for shift in shifts)])
+    body = join([picker("strip", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
     return Section("Which pictures fail first?", body, "Pictures", lead)
 
 
@@ -144,21 +130,6 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
     )
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
     return tag("figure", image, tag("figcaption", tag("b", prediction + sure + also), where), cls=kind)
-
-
-def _picker(shifts: list[str]) -> Html:
-    """Return buttons to choose the shift; they are hidden without the page's script, which leaves all shifts open."""
-    if len(shifts) < 2:
-        return EMPTY
-    options = [
-        part
-        for i, shift in enumerate(shifts)
-        for part in (
-            tag("input", type="radio", name="strip", id=f"strip-{i}", value=shift, checked=i == 0),
-            tag("label", shift, for_=f"strip-{i}"),
-        )
-    ]
-    return tag("fieldset", tag("legend", "Shift", cls="away"), *options, cls="picker", hidden=True)
 
 
 def _pick(view: View, shift: str, drawn: dict[tuple[str, str], list[Html]]) -> Html:

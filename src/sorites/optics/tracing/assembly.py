@@ -1,0 +1,157 @@
+"""Lenses put together: from a prescription, or as one of optiland's photographic objectives.
+
+The stop's real size and the angle of a stated image height are found by tracing rays through the lens as far as it is made.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
+from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
+from sorites.optics.tracing.rays import at_stop, chief
+
+OBJECTIVES = (
+    "CookeTriplet",
+    "DoubleGauss",
+    "HeliarLens",
+    "LensWithFieldCorrector",
+    "ObjectiveUS008879901",
+    "PetzvalLens",
+    "ProjectionLens120FOV",
+    "ProjectionLens160FOV",
+    "ReverseTelephoto",
+    "Telephoto",
+    "TelescopeObjective48Inch",
+    "TessarLens",
+    "TripletTelescopeObjective",
+    "WideAngle100FOV",
+    "WideAngle170FOV",
+)
+"""The photographic objectives that come with optiland 0.6.3."""
+IN_INCHES = (
+    "HeliarLens",
+    "ProjectionLens120FOV",
+    "ProjectionLens160FOV",
+    "TelescopeObjective48Inch",
+    "TessarLens",
+    "WideAngle100FOV",
+    "WideAngle170FOV",
+)
+"""Those that optiland has in inches, as their book does (Laikin 2007), where it takes lengths as millimetres."""
+INCH_MM = 25.4
+
+
+def objective(name: str) -> Lens:
+    """One of optiland's own objectives by the name of its class, in millimetres."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        optic = getattr(tracer().samples.objectives, name)()
+        if name in IN_INCHES:
+            optic.updater.scale_system(INCH_MM)
+    surfaces = list(optic.surfaces)
+    stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
+    angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)
+    return _finished(name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {})
+
+
+def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
+    """A prescription as a lens; a glass that is neither in its catalogues nor among ``glasses`` is refused by its name."""
+    library = tracer()
+    optic = library.optic.Optic()
+    for i, one in enumerate(made.surfaces):
+        bent: dict[str, Any] = {"radius": 1 / one.curvature if one.curvature else math.inf, "conic": one.conic}
+        if one.shape == "EVENASPH":
+            highest = max((term for term, value in one.even.items() if value), default=1)
+            terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
+            bent |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
+        last = i == len(made.surfaces) - 1
+        named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
+        glass = "air" if named is None else material(named, made.catalogues)
+        bent |= {} if last else {"thickness": one.thickness, "material": glass}
+        optic.surfaces.add(index=i, is_stop=i == made.stop, **bent)
+    rims = {i: one.rim_mm for i, one in enumerate(made.surfaces) if one.rim_mm}
+    lens = _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
+    return replace(lens, cuts=tuple(replace(cut, part=_part(lens, made, cut.part)) for cut in made.cuts))
+
+
+def _part(lens: Lens, made: Prescription, part: float) -> float:
+    """A part of the largest field as a part of the largest angle."""
+    if made.field_kind == "angle" or part in (0, 1):
+        return part
+    return _angle(lens, part * made.field, made.field_kind) / lens.field_deg
+
+
+def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
+    """The glass of a name in the first stated catalogue that has exactly that name, or of (nd, vd) by Buchdahl's model."""
+    library = tracer()
+    if not glass.name:
+        if glass.nd is None or glass.vd is None:
+            raise Refused("a glass has neither a name nor (nd, vd)")
+        return library.materials.AbbeMaterial(glass.nd, glass.vd, model="buchdahl")
+    for catalogue in catalogues:
+        path = _glasses().get((catalogue.lower(), glass.name.lower()))
+        if path:
+            return library.materials.MaterialFile(path)
+    stated = ", ".join(catalogues) or "none"
+    raise Refused(
+        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass {glass.name}=ND,VD gives it"
+    )
+
+
+@functools.cache
+def _glasses() -> dict[tuple[str, str], str]:
+    """The data file of a glass by catalogue and name, both in small letters: names are exact, so none is guessed."""
+    root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
+    return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
+
+
+def _finished(
+    name: str, optic: Any, stop: int, aperture: tuple[str, float], angle: float, kind: str, rims: dict[int, float]
+) -> Lens:
+    order = paraxial(optic, stop)
+    if order.efl_mm <= 0 or order.bfl_mm < 0:
+        raise Refused(f"it forms no real image (focal length {order.efl_mm:.4g} mm): an extender or a viewer")
+    what, value = aperture
+    epd = {"entrance pupil": value, "F-number": order.efl_mm / (value or 1), "stop": 2 * value / abs(order.at_stop)}[what]
+    lens = Lens(name, optic, stop, 1.0, epd, angle, rims, order, aperture)
+    lens.stop_mm = _stop(lens)
+    if kind != "angle":
+        lens.field_deg = _angle(lens, angle, kind)
+    if lens.field_deg * 0.9 > WIDEST_DEG:
+        raise Refused(f"its field of {lens.field_deg:g} degrees reaches behind the lens")
+    return lens
+
+
+def _stop(lens: Lens) -> float:
+    """The stop's real radius: where the rim of the stated pupil lands on it."""
+    _, rim = at_stop(replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM)
+    height = float(abs(rim[0]))
+    if not math.isfinite(height) or height == 0:
+        raise Refused("the rim ray of its stated aperture does not get through")
+    return height
+
+
+def _angle(lens: Lens, height: float, kind: str) -> float:
+    """The angle whose chief ray (real, or paraxial) lands at an image height in mm."""
+    if kind == "paraxial image height":
+        return math.degrees(math.atan(height / lens.paraxial.efl_mm))
+
+    def miss(angle: float) -> float:
+        return abs(chief(lens, angle, 90.0, D_LINE_UM)[1]) - height
+
+    guess = math.degrees(math.atan(height / lens.paraxial.efl_mm))
+    try:
+        return float(brentq(miss, 0.5 * guess, min(1.8 * guess, WIDEST_DEG)))
+    except ValueError as error:
+        raise Refused(f"no chief ray lands at the stated image height of {height:g} mm") from error

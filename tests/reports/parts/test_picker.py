@@ -1,0 +1,11 @@
+from __future__ import annotations
+
+from sorites.reports.parts.markup import Html
+from sorites.reports.parts.picker import picked
+
+
+def test_a_single_part_needs_no_buttons() -> None:
+    assert picked("x", "Scorer", {"msp": Html("<p>a</p>")}) == "<div><p>a</p></div>"
+    two = picked("x", "Scorer", {"msp": Html("<p>a</p>"), "<b>": Html("<p>b</p>")})
+    assert two.count('type="radio"') == 2
+    assert "<b>" not in two
