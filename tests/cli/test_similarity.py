@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 from sorites.cli import app
 from sorites.core import Model
 from sorites.pipeline.folder import locked
-from sorites.pipeline.runner import run
+from sorites.pipeline.run import run
 from sorites.suite import parse
 
 runner = CliRunner()

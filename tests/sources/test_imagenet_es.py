@@ -15,7 +15,7 @@ from sorites import core, es_grid, metrics
 from sorites.core import Model
 from sorites.errors import SoritesError
 from sorites.labels import labels
-from sorites.pipeline.runner import run
+from sorites.pipeline.run import run
 from sorites.suite import load
 
 WNIDS = ("n01443537", "n01484850")
