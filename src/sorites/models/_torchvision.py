@@ -1,6 +1,7 @@
-"""timm imports torchvision, whose usual wheel needs CUDA: on a CPU build of torch the import raises RuntimeError.
+"""Make torchvision importable on a CPU build of torch.
 
-Only the schemas of two operators are wanted, not the operators, so declaring those is enough to go on.
+timm imports torchvision, whose usual wheel needs CUDA: on a CPU build of torch the import raises RuntimeError. The import asks
+only for the schemas of two operators, not for the operators, so declaring the schemas is enough.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ SCHEMAS = ("nms", "qnms")
 
 @functools.cache
 def ready() -> Any:
-    """Make ``import torchvision`` work; gives the declarations that must stay alive, or None if it works as it is."""
+    """Make ``import torchvision`` work; return the declarations that must stay alive, or None if it works as it is."""
     try:
         importlib.import_module("torchvision")
     except RuntimeError:
@@ -23,8 +24,8 @@ def ready() -> Any:
 
 
 def _declared() -> Any:
-    made: Any = importlib.import_module("torch.library")
-    library = made.Library("torchvision", "DEF")
+    module: Any = importlib.import_module("torch.library")
+    library = module.Library("torchvision", "DEF")
     for name in SCHEMAS:
         library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
     importlib.import_module("torchvision")

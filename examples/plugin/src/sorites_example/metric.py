@@ -1,4 +1,4 @@
-"""A metric of your own: a question of the table, with its n and its interval."""
+"""A metric of your own: it asks a question of the table, and answers with n and an interval."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from sorites.table import Table
 
 @add_metric
 def top5_accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
-    """Share of judged rows with an accepted label among the five best guesses; Wilson interval."""
+    """Return the share of judged rows with an accepted label among the five best guesses, with its Wilson interval."""
     rows, keys = ask(table, by)
     hit = pl.col("top5").list.set_intersection("accept").list.len() > 0
     shares = judged(rows).group_by(keys).agg(value=hit.mean(), n=pl.len().cast(pl.Int64))
