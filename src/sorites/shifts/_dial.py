@@ -62,7 +62,7 @@ def check(name: str, severities: Sequence[float], limit: float, unit: str) -> No
 
 
 def nothing(image: Image, rng: np.random.Generator) -> None:
-    """Prepare nothing; used by shifts that need nothing but the picture."""
+    """Prepare nothing, for a shift that needs only the picture."""
 
 
 def between(stops: Sequence[Sequence[float]], severity: float) -> list[float]:

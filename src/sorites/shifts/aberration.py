@@ -45,7 +45,7 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
     def apply(image: Image, severity: float, rng: np.random.Generator) -> Aberrated:
         return next(together(image, [severity], rng))
 
-    about = f"Blur as a lens with {NAMES[pair[0]]} or {NAMES[pair[1]]} does; each sample draws one of the two (OpticsBench)."
+    about = f"Blur by a lens aberration: {NAMES[pair[0]]} or {NAMES[pair[1]]}; each sample draws one of the two (OpticsBench)."
     stops = tuple(map(float, LEVELS))
     shift = Shift(name, apply, "optics", "levels", stops, version=kernels.version, about=about)
     shift.configure = functools.partial(configure, name)

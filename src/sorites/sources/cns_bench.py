@@ -46,6 +46,7 @@ class CnsPicture:
 
     @property
     def trajectory(self) -> str:
+        """Return the id of the trajectory: shift / class / seed."""
         return f"{self.shift}/{self.number:03d}/seed_{self.seed:04d}"
 
 

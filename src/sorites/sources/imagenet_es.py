@@ -38,7 +38,7 @@ class Part:
 
     @property
     def captured(self) -> bool:
-        """Whether the part holds photographs of the screen, and not only references."""
+        """Return whether the part holds photographs of the screen, and not only references."""
         return self.split != "train"
 
 
