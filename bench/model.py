@@ -17,12 +17,12 @@ def run() -> list[tuple[str, float, str]]:
     import torch
 
     from sorites import core
-    from sorites.models._export import probe
+    from sorites.models._export import trial_pictures
     from sorites.models.lite import load
     from sorites.torch_tools import one_thread
 
     model, network = core.model("lite0"), load(0)
-    pictures = [np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in probe((224, 224))[:1]]
+    pictures = [np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in trial_pictures((224, 224))[:1]]
     ready = (torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() - 127) / 128
 
     def eager() -> np.ndarray:

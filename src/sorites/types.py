@@ -9,7 +9,7 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -110,8 +110,13 @@ class Source:
 Stop = float | Mapping[str, Any]
 """Where a shift is asked to go: a severity on its dial, or the params of one setting of its grid."""
 
-Apply = Callable[[Image, Any, np.random.Generator], Image]
-Sweep = Callable[[Image, Sequence[Any], np.random.Generator], Iterable[Image]]
+ShiftResult = Image | tuple[Image, Mapping[str, Any]]
+"""What a shift gives for one stop: an image, or an image together with the params that the shift itself chose for it (an
+automatic exposure, a drawn direction). Chosen params are recorded with the setting's params; they are no part of the request."""
+
+Apply = Callable[[Image, Any, np.random.Generator], ShiftResult]
+Sweep = Callable[[Image, Sequence[Any], np.random.Generator], Iterable[ShiftResult]]
+AnySweep = TypeVar("AnySweep", bound=Sweep)
 
 
 @dataclass(eq=False)
@@ -130,8 +135,6 @@ class Shift:
     configure: Callable[..., Shift] | None = None
     """Makes the same shift with other options, where it has any."""
     options: Mapping[str, Any] = field(default_factory=dict)
-    told: Callable[[Image, Any, np.random.Generator], Mapping[str, Any]] | None = None
-    """What the shift itself chose for an image (an automatic exposure, say), to be recorded with its params."""
     _sweep: Sweep | None = None
 
     @property
@@ -144,20 +147,34 @@ class Shift:
         return Setting(stop, level=self.levels.index(stop) + 1 if stop in self.levels else None)
 
     def __call__(self, image: Image, stop: Stop, rng: np.random.Generator) -> Image:
-        return next(iter(self.sweep(image, [stop], rng)))
+        return next(self.sweep(image, [stop], rng))
+
+    def chosen_params(self, image: Image, stop: Stop, rng: np.random.Generator) -> Mapping[str, Any]:
+        """Return the params that the shift itself chooses for this image and stop; empty for most shifts and at severity 0."""
+        return next(self.sweep_with_chosen_params(image, [stop], rng))[1]
 
     def sweep(self, image: Image, stops: Sequence[Stop], rng: np.random.Generator) -> Iterator[Image]:
-        """One image per stop. Every one sees the same draw, so the order and number asked do not matter."""
+        """Yield one image per stop. All stops see the same random draw, so their order and number do not matter."""
+        return (moved for moved, _ in self.sweep_with_chosen_params(image, stops, rng))
+
+    def sweep_with_chosen_params(
+        self, image: Image, stops: Sequence[Stop], rng: np.random.Generator
+    ) -> Iterator[tuple[Image, Mapping[str, Any]]]:
+        """Yield what ``sweep`` does, each image with the params that the shift itself chose for it."""
         moved = [s for s in stops if s != 0]
         if self._sweep is not None:
-            made = iter(self._sweep(image, moved, copy.deepcopy(rng)))
+            results = iter(self._sweep(image, moved, copy.deepcopy(rng)))
         else:
-            made = (self.apply(image, s, copy.deepcopy(rng)) for s in moved)
+            results = (self.apply(image, s, copy.deepcopy(rng)) for s in moved)
         for stop in stops:
-            yield image.copy() if stop == 0 else next(made)
+            result = image.copy() if stop == 0 else next(results)
+            yield result if isinstance(result, tuple) else (result, {})
 
-    def sweeper(self, together: Sweep) -> Sweep:
-        """Decorator: a faster way to make many stops of one image, equal to one at a time."""
+    def sweeper(self, together: AnySweep) -> AnySweep:
+        """Register, as a decorator, a faster way to make many stops of one image; it must equal making them one at a time.
+
+        Per stop it yields an image, or an image and the params it chose for that image.
+        """
         self._sweep = together
         return together
 

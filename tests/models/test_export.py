@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from sorites.models._export import probe
+from sorites.models._export import trial_pictures
 from sorites.models._preprocess import Input
 from sorites.models._torch import fingerprint, linear_head, torch_model
 
@@ -58,7 +58,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_normalises_and_runs_as_torch_does(folder: Path) -> None:
-    module, pictures = Small(), probe(WANTS.size)
+    module, pictures = Small(), trial_pictures(WANTS.size)
     outputs = torch_model("small", module, WANTS)(pictures)
     logits, features = by_hand(module, pictures)
     np.testing.assert_allclose(outputs.logits, logits, atol=1e-5)
@@ -80,8 +80,8 @@ def test_a_damaged_file_is_written_again(folder: Path, damage: bytes | None) -> 
     (path,) = folder.glob("*.onnx")
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2] if damage is None else damage)
-    outputs = torch_model("small", Small(), WANTS)(probe(WANTS.size))
-    np.testing.assert_allclose(outputs.logits, by_hand(Small(), probe(WANTS.size))[0], atol=1e-5)
+    outputs = torch_model("small", Small(), WANTS)(trial_pictures(WANTS.size))
+    np.testing.assert_allclose(outputs.logits, by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
     assert path.read_bytes() == whole
     assert [p.name for p in folder.iterdir()] == [path.name]
 
@@ -91,16 +91,16 @@ def test_a_stale_graph_is_written_again(folder: Path) -> None:
     torch_model("small", Small(), WANTS)
     (path,) = folder.glob("*.onnx")
     Negative.__name__ = "Small"
-    outputs = torch_model("small", Negative(), WANTS)(probe(WANTS.size))
+    outputs = torch_model("small", Negative(), WANTS)(trial_pictures(WANTS.size))
     assert [p.name for p in folder.iterdir()] == [path.name]
-    np.testing.assert_allclose(outputs.logits, -by_hand(Small(), probe(WANTS.size))[0], atol=1e-5)
+    np.testing.assert_allclose(outputs.logits, -by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
 
 
 def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
     with pytest.warns(UserWarning, match="model restless runs on torch.*logits differ") as caught:
         model = torch_model("restless", Restless(), WANTS)
     assert len(caught) == 1
-    outputs, (logits, features) = model(probe(WANTS.size)), by_hand(Small(), probe(WANTS.size))
+    outputs, (logits, features) = model(trial_pictures(WANTS.size)), by_hand(Small(), trial_pictures(WANTS.size))
     assert outputs.logits is not None
     assert (outputs.logits - logits >= -1e-5).all()
     np.testing.assert_allclose(outputs.features, features, atol=1e-5)
@@ -110,7 +110,7 @@ def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
 def test_a_cache_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "file"))
-    assert torch_model("small", Small(), WANTS)(probe(WANTS.size)).logits is not None
+    assert torch_model("small", Small(), WANTS)(trial_pictures(WANTS.size)).logits is not None
 
 
 def test_threads_may_load_the_same_model_together(folder: Path) -> None:
@@ -134,7 +134,7 @@ def test_the_fingerprint_sees_weights_layers_and_preprocessing() -> None:
 
 def test_a_module_may_give_logits_alone(folder: Path) -> None:
     module = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(3, 4))
-    outputs = torch_model("alone", module, WANTS)(probe(WANTS.size))
+    outputs = torch_model("alone", module, WANTS)(trial_pictures(WANTS.size))
     assert outputs.features is None
     assert outputs.logits is not None
     assert outputs.logits.shape == (3, 4)

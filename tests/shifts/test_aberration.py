@@ -28,7 +28,7 @@ def photo():
 def test_a_level_is_its_kernel_laid_over_black(name, photo):
     shift = aberration.configure(name)
     for level in (1, 3, 5):
-        mode = shift.told(photo, level, rng())["zernike"]
+        mode = shift.chosen_params(photo, level, rng())["zernike"]
         taps = kernels.default().taps(mode, level)
         theirs = [cv2.filter2D(photo[..., c], -1, taps[c], borderType=cv2.BORDER_CONSTANT) for c in range(3)]
         assert np.abs(shift(photo, level, rng()) - np.stack(theirs, -1)).max() < 1e-5
@@ -55,10 +55,10 @@ def test_the_dial_starts_at_the_untouched_picture_and_leaves_it_steadily(photo):
 
 def test_the_draw_belongs_to_the_sample(photo):
     shift = aberration.configure("coma")
-    drawn = [shift.told(photo, 3, rng(str(i)))["zernike"] for i in range(400)]
+    drawn = [shift.chosen_params(photo, 3, rng(str(i)))["zernike"] for i in range(400)]
     assert set(drawn) == {7, 8}
     assert 150 < drawn.count(7) < 250
-    assert {shift.told(photo, s, rng("x"))["zernike"] for s in (1, 2.5, 5)} == {shift.told(photo, 1, rng("x"))["zernike"]}
+    assert len({shift.chosen_params(photo, s, rng("x"))["zernike"] for s in (1, 2.5, 5)}) == 1
     kept = rng()
     before = copy.deepcopy(kept.bit_generator.state)
     shift(photo, 3, kept)

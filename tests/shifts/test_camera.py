@@ -12,6 +12,7 @@ from sorites import core, es_grid
 from sorites.core import Image
 from sorites.errors import SoritesError
 from sorites.rng import rng_for
+from sorites.shifts import camera as _camera
 from sorites.suite import Dial
 
 CAMERA = core.shift("camera")
@@ -61,9 +62,7 @@ def test_a_closed_aperture_blurs_by_diffraction(photo: Image) -> None:
 
 
 def test_automatic_exposure_burns_the_picture_because_the_frame_is_dark(photo: Image) -> None:
-    told = CAMERA.told
-    assert told is not None
-    on, off = (told(photo, es_grid.auto(light)[0], rng_for(0, "one", "camera")) for light in ("on", "off"))
+    on, off = (CAMERA.chosen_params(photo, es_grid.auto(light)[0], rng_for(0, "one", "camera")) for light in ("on", "off"))
     index = [t["iso"] * t["shutter"] / t["aperture"] ** 2 for t in (on, off)]
     assert 1 < index[0] < index[1]
     (made,) = shoot(photo, dict(es_grid.auto("off")[0]))
@@ -75,9 +74,21 @@ def test_five_shots_differ_a_little(photo: Image) -> None:
     assert all(0 < np.abs(one - two).mean() < 0.12 for one, two in itertools.pairwise(shots))
 
 
-def test_told_says_nothing_of_a_manual_setting(photo: Image) -> None:
-    assert CAMERA.told is not None
-    assert CAMERA.told(photo, CAMERA.settings[0], rng_for(0, "one", "camera")) == {}
+def test_nothing_is_chosen_at_a_manual_setting(photo: Image) -> None:
+    assert CAMERA.chosen_params(photo, CAMERA.settings[0], rng_for(0, "one", "camera")) == {}
+
+
+def test_a_sweep_builds_its_scene_once_and_says_what_each_exposure_chose(photo: Image, monkeypatch: pytest.MonkeyPatch) -> None:
+    stops = [*es_grid.auto("on"), setting(250, 1 / 60, 5.0)]
+    alone = [CAMERA.chosen_params(photo, stop, rng_for(0, "one", "camera")) for stop in stops]
+    pictures = list(CAMERA.sweep(photo, stops, rng_for(0, "one", "camera")))
+    built: list[Image] = []
+    build = _camera.put_on_screen
+    monkeypatch.setattr(_camera, "put_on_screen", lambda image, *args: (built.append(image), build(image, *args))[1])
+    both = list(CAMERA.sweep_with_chosen_params(photo, stops, rng_for(0, "one", "camera")))
+    assert len(built) == 1
+    assert [chosen for _, chosen in both] == alone
+    assert all(np.array_equal(one, two) for (one, _), two in zip(both, pictures, strict=True))
 
 
 def test_options_change_the_room_the_camera_and_the_sensor(photo: Image) -> None:

@@ -15,7 +15,7 @@ from sorites.core import Image, to_image, to_picture
 from sorites.measures.haze import haze_depth
 from sorites.measures.similarity import lpips
 from sorites.rng import rng_for
-from sorites.shifts._air import Scene, depth, scene, to_light, to_shown, veil
+from sorites.shifts._air import AirScene, air_scene, depth, to_light, to_shown, veil
 from sorites.shifts.rain import density, speed
 from sorites.shifts.snowfall import _flake, _laid
 from sorites.suite import Frame
@@ -37,7 +37,7 @@ def test_light_and_back_is_the_same_picture() -> None:
 
 
 def test_even_air_follows_koschmieders_law(photo: Image) -> None:
-    still = Scene(to_light(photo), 0.8, np.ones(photo.shape[:2], np.float32))
+    still = AirScene(to_light(photo), 0.8, np.ones(photo.shape[:2], np.float32))
     for severity in (0.3, 1.0, 2.5):
         through = math.exp(-severity)
         np.testing.assert_allclose(veil(still, severity, (1, 1, 1)), still.light * through + 0.8 * (1 - through), atol=1e-6)
@@ -54,7 +54,7 @@ def test_depth_is_1_on_average_far_above_and_near_in_the_middle(photo: Image) ->
     assert guess.mean() == pytest.approx(1, abs=1e-6)
     assert guess[0].mean() > guess[-1].mean()
     assert guess[48, 64] < guess[48, 0]
-    assert scene(photo, rng_for(0, "a", "haze")).depth.mean() == pytest.approx(1, abs=0.1)
+    assert air_scene(photo, rng_for(0, "a", "haze")).depth.mean() == pytest.approx(1, abs=0.1)
 
 
 @pytest.mark.parametrize(("name", "redder"), [("haze", False), ("smog", True), ("dust", True), ("sandstorm", True)])

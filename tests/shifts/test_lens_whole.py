@@ -29,11 +29,10 @@ def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
     np.testing.assert_allclose(made, core.shift("lens")(photo, {**params, "field": 0.0}, rng_for(0, "a", "lens")), atol=1e-5)
 
 
-def test_the_table_is_told_the_quality(photo: Image) -> None:
+def test_the_chosen_params_say_the_quality(photo: Image) -> None:
     shift = core.shift("lens_whole")
-    assert shift.told is not None
-    told = shift.told(photo, {"lens": "TessarLens"}, rng_for(0, "a", "lens_whole"))
-    assert told == {"quality": pytest.approx(lenses.load(lenses.builtin(), "TessarLens").quality, abs=1e-5)}
+    chosen = shift.chosen_params(photo, {"lens": "TessarLens"}, rng_for(0, "a", "lens_whole"))
+    assert chosen == {"quality": pytest.approx(lenses.load(lenses.builtin(), "TessarLens").quality, abs=1e-5)}
 
 
 def test_a_folder_of_lenses_is_its_own_set(tmp_path: Path) -> None:

@@ -104,7 +104,7 @@ def test_needs_its_classes_among_the_labels() -> None:
 
 def test_another_file_is_refused(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cifar, "SHA256", "0" * 64)
-    with pytest.raises(SoritesError, match="is not the file we know"):
+    with pytest.raises(SoritesError, match="is not the file that Sorites knows"):
         cifar.cifar(str(small), TEN)
 
 

@@ -169,12 +169,12 @@ def _everywhere() -> list[Sample]:
 @pytest.mark.parametrize(
     ("place", "value", "match"),
     [
-        (2, "noon", r"annotations.db, row 1 \(/cat-night/86.jpeg\): no time 'noon'. It is one of day, night, none"),
+        (2, "noon", r"annotations.db, row 1 \(/cat-night/86.jpeg\): there is no time 'noon'. It is one of day, night, none"),
         (3, "hail", "no weather 'hail'"),
         (4, "grass; street", "no location 'grass; street'.*put commas between several"),
         (4, "grass street", "no location 'grass street'"),
         (4, "", "no location ''"),
-        (1, "dragon", "no category 'dragon' that the labels know. They know truck, car"),
+        (1, "dragon", "the labels do not cover the category 'dragon'. They cover truck, car"),
         (2, None, "wanted a word in each"),
     ],
 )

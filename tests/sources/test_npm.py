@@ -35,7 +35,7 @@ def test_packs_once_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, 
 
 def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "printf other > thing-1.0.0.tgz")
-    with pytest.raises(SoritesError, match="is not the file we know: SHA-256 .* Or bring it."):
+    with pytest.raises(SoritesError, match="is not the file that Sorites knows: SHA-256 .* Or bring it."):
         npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
     assert not list((tmp_path / "cache").glob("*.tgz"))
 

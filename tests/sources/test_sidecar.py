@@ -139,7 +139,7 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
 def test_records_are_checked_when_written() -> None:
     with pytest.raises(SoritesError, match="got colour"):
         sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i", "colour": 1}])
-    with pytest.raises(SoritesError, match="stands twice"):
+    with pytest.raises(SoritesError, match="one stands there twice"):
         sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "i"}] * 2)
     assert sidecar.frame([]).schema == sidecar.SCHEMA
 

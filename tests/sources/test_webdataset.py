@@ -124,5 +124,5 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as archive:
         for _ in range(2):
             archive.addfile(tarfile.TarInfo("a.png"))
-    with pytest.raises(SoritesError, match=r"a\.png stands twice"):
+    with pytest.raises(SoritesError, match=r"a\.png is there twice"):
         core.source(f"webdataset:{tmp_path}/a.tar")

@@ -165,7 +165,7 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "shift": shot.shift,
         "severity": shot.setting.severity,
         "level": shot.setting.level,
-        "params": json.dumps({**shot.setting.params, **shot.told}, sort_keys=True),
+        "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
         "framed": sample.framed or plan.suite.frame is not None,
         "seed": plan.suite.seed,
     }

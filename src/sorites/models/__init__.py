@@ -1,4 +1,4 @@
-"""Pictures in, outputs out: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:name``, ``cifar6``."""
+"""The models: ``lite0 lite1 lite2``, ``timm:NAME``, ``onnx:PATH``, ``python:module:name`` and ``cifar6``."""
 
 from sorites.models import cifar6 as cifar6
 from sorites.models import lite as lite

@@ -1,4 +1,4 @@
-"""What every model promises: N pictures give N rows of finite logits, or an error that says what came instead."""
+"""The promise of every model: N pictures give N rows of finite logits, or an error that says what came instead."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ Forward = Callable[[list[NDArray[Any]]], Outputs]
 
 
 def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
-    """``values`` as float32 N x C, from anything array-like (a torch tensor too)."""
+    """Return ``values`` as float32 N x C, from anything array-like (a torch tensor too); raise an error if they are not that."""
     if hasattr(values, "detach"):
         values = values.detach().float().cpu()
     try:
-        made = np.asarray(values, dtype=np.float32)
+        array = np.asarray(values, dtype=np.float32)
     except (TypeError, ValueError) as error:
         raise SoritesError(f"model {name}: wanted {what} as {n} rows of numbers, got {type(values).__name__}") from error
-    if made.ndim != 2 or len(made) != n or made.shape[1] == 0:
-        raise SoritesError(f"model {name}: wanted {what} of shape ({n}, C) for {n} pictures, got {made.shape}")
-    if not np.isfinite(made).all():
-        bad = int((~np.isfinite(made).all(axis=1)).sum())
+    if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
+        raise SoritesError(f"model {name}: wanted {what} of shape ({n}, C) for {n} pictures, got {array.shape}")
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array).all(axis=1)).sum())
         raise SoritesError(f"model {name}: wanted finite {what}, got NaN or infinity in {bad} of {n} rows")
-    return made
+    return array
 
 
 def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forward:
-    """The same pass, with its outputs held to the promise; no pictures give empty outputs."""
+    """Return the same pass with its outputs checked against the promise; no pictures give empty outputs."""
 
     def run(pictures: list[NDArray[Any]]) -> Outputs:
         if not pictures:

@@ -1,4 +1,4 @@
-"""The two ends of an ONNX classifier: what goes in, and which outputs are logits and features."""
+"""Read the two ends of an ONNX classifier: its input, and which of its outputs are logits and features."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ LOGITS = re.compile(r"logit|prob|class|score|pred", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class Into:
-    """The one input: its layout and type, and its size and batch where the graph fixes them."""
+class GraphInput:
+    """The one input of a graph: its layout and type, and its size and batch if the graph fixes them."""
 
     layout: str
     dtype: type[np.generic]
@@ -28,7 +28,7 @@ class Into:
     batch: int | None
 
     def shaped(self, pictures: NDArray[np.uint8], wants: Input) -> NDArray[Any]:
-        """8-bit N x H x W x 3 as the graph wants it; an 8-bit input is not normalised."""
+        """Return pictures (8 bits, N x H x W x 3) as the graph wants them; an 8-bit input is not normalised."""
         batch: NDArray[Any] = pictures
         if self.dtype is not np.uint8:
             mean, std = (np.float32(np.multiply(part, 255.0)) for part in (wants.mean, wants.std))
@@ -37,15 +37,15 @@ class Into:
 
 
 @dataclass(frozen=True)
-class Out:
-    """The names of the outputs read."""
+class GraphOutputs:
+    """The names of the outputs that are read as logits and features."""
 
     logits: str
     features: str | None = None
 
 
-def into(session: Any, layout: str, path: Path) -> Into:
-    """The session's input; ``layout`` counts only where the graph leaves it open."""
+def read_input(session: Any, layout: str, path: Path) -> GraphInput:
+    """Return the input of a session; ``layout`` counts only if the graph leaves it open."""
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SoritesError(f"{path}: wanted one input (pictures), got {len(inputs)}: {', '.join(i.name for i in inputs)}")
@@ -57,10 +57,10 @@ def into(session: Any, layout: str, path: Path) -> Into:
         raise SoritesError(f"{path}: wanted an input of N x 3 x H x W or N x H x W x 3, got {shape}")
     fixed = [side if isinstance(side, int) else None for side in shape]
     height, width = (fixed[places.index(axis)] for axis in "HW")
-    return Into(places, TYPES[kind], None if height is None or width is None else (height, width), fixed[0])
+    return GraphInput(places, TYPES[kind], None if height is None or width is None else (height, width), fixed[0])
 
 
-def _layout(shape: list[Any], said: str) -> str | None:
+def _layout(shape: list[Any], hint: str) -> str | None:
     if len(shape) != 4:
         return None
     open_ones = [name for name in ("NCHW", "NHWC") if not isinstance(shape[name.index("C")], int)]
@@ -68,11 +68,11 @@ def _layout(shape: list[Any], said: str) -> str | None:
     if len(sure) == 1:
         return sure[0]
     either = sure or open_ones
-    return said if said in either else next(iter(either), None)
+    return hint if hint in either else next(iter(either), None)
 
 
-def out(session: Any, path: Path) -> Out:
-    """Logits: the 2-D output named so, else the first not named like features."""
+def read_outputs(session: Any, path: Path) -> GraphOutputs:
+    """Return the outputs of a session: logits are the 2-D output named so, else the first that is not named like features."""
     outputs = session.get_outputs()
     flat = [o.name for o in outputs if len(o.shape or (0, 0)) == 2 and "float" in o.type]
     if not flat:
@@ -80,4 +80,4 @@ def out(session: Any, path: Path) -> Out:
         raise SoritesError(f"{path}: wanted a 2-D output (pictures x classes), got {came}")
     plain = [name for name in flat if not FEATURES.search(name)] or flat[:1]
     logits = next((name for name in plain if LOGITS.search(name)), plain[0])
-    return Out(logits, next((name for name in flat if FEATURES.search(name) and name != logits), None))
+    return GraphOutputs(logits, next((name for name in flat if FEATURES.search(name) and name != logits), None))

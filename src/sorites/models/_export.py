@@ -1,9 +1,9 @@
-"""A torch graph, exported once to ONNX, proved equal to torch, and run by ONNX Runtime.
+"""Export a torch graph once to ONNX, check that it equals torch, and run it by ONNX Runtime.
 
 The graph takes 8-bit pictures (N x H x W x 3) and gives logits and features in one pass; turning the axes and
-normalising happen inside it. It is kept in the cache under a hash of the weights, the module's make-up, its
-input and the versions that wrote it, and compared with torch on a probe batch every time it is loaded: a
-damaged or stale file is written again, a graph that disagrees is not used.
+normalising happen inside it. It is kept in the cache under a hash of the weights, the layers of the module, its
+input and the versions that wrote it, and compared with torch on three trial pictures every time it is loaded: a
+damaged or stale file is written again, and a graph that disagrees is not used.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 VERSION = 1
-"""Of the graph laid around a module; raise it when that changes."""
+"""The version of the graph that is laid around a module; raise it when that graph changes."""
 TOLERANCE = 1e-4
 """The most an exported logit may differ from torch's."""
 NAMES = ("logits", "features")
@@ -42,18 +42,18 @@ _exporting = threading.Lock()
 
 
 def exported(graph: nn.Module, on_torch: Forward, wants: Input, version: str) -> Forward:
-    """The graph on ONNX Runtime, from the cache or made now; raises when it cannot be made or does not agree with torch."""
-    pictures = probe(wants.size)
+    """Return the graph on ONNX Runtime, from the cache or made now; raise if it cannot be made or does not agree with torch."""
+    pictures = trial_pictures(wants.size)
     path = _path(version)
     with _exporting:
         with one_thread():
             truth = on_torch(pictures)
-        forward = _kept(path, truth, pictures)
+        forward = _from_cache(path, truth, pictures)
         if forward is None:
             data = _export(graph, np.stack(pictures[:2]), truth)
             forward = _runner(data)
             _compare(forward(pictures), truth)
-            _keep(data, path)
+            _to_cache(data, path)
     return forward
 
 
@@ -61,12 +61,12 @@ def _path(version: str) -> Path:
     import onnx
     import torch
 
-    made_by = digest(torch.__version__, onnx.__version__, OPSET, VERSION, size=6).hex()
-    return cache("onnx", f"{version}-{made_by}.onnx")
+    toolchain = digest(torch.__version__, onnx.__version__, OPSET, VERSION, size=6).hex()
+    return cache("onnx", f"{version}-{toolchain}.onnx")
 
 
-def probe(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
-    """Three pictures with the soft patches and fine grain of photographs."""
+def trial_pictures(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return three pictures to try a model on, with the soft patches and fine grain of photographs."""
     rng = np.random.default_rng(0)
     soft = [
         Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize((size[1], size[0]), Pil.Resampling.BICUBIC) for _ in "abc"
@@ -75,7 +75,7 @@ def probe(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
 
 
 def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes:
-    """Both of torch's exporters warn; the older one needs no more than onnx and takes a tenth of the time."""
+    """Export with the older of torch's two exporters: it needs no more than onnx and takes a tenth of the time. Both warn."""
     import torch
 
     names = [name for name in NAMES if getattr(truth, name) is not None]
@@ -115,22 +115,22 @@ def _compare(given: Outputs, truth: Outputs) -> None:
         allowed = TOLERANCE if name == "logits" else TOLERANCE * max(1.0, float(np.abs(theirs).max()))
         gap = float(np.abs(ours - theirs).max())
         if not gap <= allowed:
-            raise SoritesError(f"its {name} differ from torch's by {gap:.2g}, more than {allowed:.2g}")
+            raise SoritesError(f"its {name} differ from torch's by {gap:.2g}, more than the {allowed:.2g} allowed")
 
 
-def _kept(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
-    """The graph in the cache, when there is one that loads and agrees."""
+def _from_cache(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
+    """Return the graph in the cache, if there is one that loads and agrees with torch."""
     if not path.is_file():
         return None
     try:
         forward = _runner(path.read_bytes())
         _compare(forward(pictures), truth)
-    except Exception:  # damaged or stale, in any of the ways ONNX Runtime knows: make it anew
+    except Exception:  # ONNX Runtime has many exceptions for a damaged or stale file: the graph is made anew
         return None
     return forward
 
 
-def _keep(data: bytes, path: Path) -> None:
-    """Whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
+def _to_cache(data: bytes, path: Path) -> None:
+    """Write the graph, whole or not at all. A cache that cannot be written costs the next run a second, so it is no error."""
     with contextlib.suppress(SoritesError, OSError):
         write_bytes(data, path)

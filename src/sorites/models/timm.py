@@ -1,7 +1,7 @@
-"""Any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file.
+"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file.
 
-Size, crop, filter and normalisation are those its weights were published with. A file is safetensors or a torch
-zip that holds only tensors; without one the published weights are fetched, because the name asks for them.
+Size, crop, filter and normalisation are those that the weights were published with. A file is safetensors or a torch
+zip that holds only tensors; without a file the published weights are fetched, because the name asks for them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @add_model
 def timm(argument: str | None) -> Model:
-    """timm:NAME[@weights-path]: a timm classifier, with the published weights or those of a file."""
+    """Run a timm classifier (timm:NAME[@weights-path]), with the published weights or those of a file."""
     if argument is None:
         raise SoritesError(
             "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
@@ -50,7 +50,7 @@ def _network(library: Any, name: str, path: str) -> Any:
 def _published(library: Any, name: str) -> Any:
     try:
         return library.create_model(name, pretrained=True)
-    except Exception as error:  # no such weights, no network, a hub that refuses: each its own exception
+    except Exception as error:  # missing weights, a missing network and a hub that refuses each have their own exception
         reason = str(error).strip().split("\n")[0]
         raise SoritesError(
             f"cannot fetch the published weights of timm:{name} ({reason}). Give a file: timm:{name}@weights.safetensors"
@@ -71,18 +71,18 @@ def _from_file(library: Any, name: str, path: str) -> Any:
 
 def _weights(library: Any, path: str) -> dict[str, Any]:
     if not Path(path).is_file():
-        raise SoritesError(f"no weights file {path}. Wanted a .safetensors file or a torch zip of tensors.")
+        raise SoritesError(f"there is no weights file {path}. Wanted a .safetensors file or a torch zip of tensors.")
     try:
         return dict(library.models.load_state_dict(path, weights_only=True))
     except pickle.UnpicklingError as error:
         raise SoritesError(f"{path} holds more than tensors and is not loaded. Save its state_dict as safetensors.") from error
-    except Exception as error:  # cut short, empty, another format: torch and safetensors have a dozen exceptions for it
+    except Exception as error:  # torch and safetensors have a dozen exceptions for files that are cut short or of another kind
         reason = str(error).strip().split("\n")[0]
         raise SoritesError(f"{path} is not a weights file ({reason}). Wanted safetensors or a torch zip of tensors.") from error
 
 
 def _classes(published: Any, state: dict[str, Any]) -> int | None:
-    """How many classes the file's own classifier has, where its place is known."""
+    """Return how many classes the classifier in the file has, or None if its place is not known."""
     place = getattr(published, "classifier", None)
     weight = state.get(f"{place}.weight")
     return None if weight is None else int(weight.shape[0])
@@ -110,7 +110,7 @@ def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:
-    """Whether the two halves make the whole; distilled and a few other networks end otherwise and give logits only."""
+    """Return whether the two halves make the whole; distilled and a few other networks end otherwise and give logits only."""
     import torch
 
     x = torch.randn(1, 3, *wants.size, generator=torch.Generator().manual_seed(0))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,8 +26,8 @@ class Shot:
     picture: Picture | None = None
     error: str | None = None
     probe: bool = False
-    told: Mapping[str, Any] = field(default_factory=dict)
-    """What the shift chose for this image, kept with its params but not part of what was asked for."""
+    chosen_params: Mapping[str, Any] = field(default_factory=dict)
+    """The params that the shift chose for this image; they are kept with its params but were not asked for."""
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
@@ -57,13 +56,12 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
     left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe)) for stop in stops]
     try:
         image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
-        for moved in shift.sweep(image, stops, rng):
+        for moved, chosen in shift.sweep_with_chosen_params(image, stops, rng):
             leave_if_asked()
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            told = {} if shift.told is None else dict(shift.told(image, stop, copy.deepcopy(rng)))
-            shot = replace(shot, picture=core.to_picture(moved), told=told)
+            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen))
             del left[0]
             yield shot
     except Exception as error:

@@ -82,7 +82,7 @@ def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
         "shift": shot.shift,
         "severity": shot.setting.severity,
         "level": shot.setting.level,
-        "params": json.dumps({**shot.setting.params, **shot.told}, sort_keys=True),
+        "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
         "seed": plan.suite.seed,
     }
 

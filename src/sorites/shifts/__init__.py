@@ -1,4 +1,4 @@
-"""What severity means: one dial a way the world can shift, by family."""
+"""The shifts, by family: each module registers one or more ways to move a picture, and says what severity means there."""
 
 from sorites.registry import import_all
 

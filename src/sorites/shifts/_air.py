@@ -1,8 +1,8 @@
-"""What weather has in common: linear light, a guess at how far away things are, and the veil of air between.
+"""The physics that the weather shifts share: linear light, a guess at how far away things are, and the veil of air in between.
 
-A picture has no depth, so it is guessed as one would guess for a thing photographed on the ground: the lower part and the middle
-near, the upper part far, drifting in banks. Koschmieder, "Theorie der horizontalen Sichtweite", 1924: light from a distance d
-arrives weakened to exp(-depth) and the air adds its own, airlight x (1 - exp(-depth)).
+A picture has no depth, so it is guessed as for a thing photographed on the ground: the lower part and the middle are near, the
+upper part is far, and the air drifts in banks. Koschmieder, "Theorie der horizontalen Sichtweite", 1924: light that crosses an
+optical depth arrives weakened to exp(-depth), and the air adds its own light, airlight x (1 - exp(-depth)).
 """
 
 from __future__ import annotations
@@ -17,32 +17,33 @@ from sorites.optics.srgb import encoded, light_of_bytes
 from sorites.shifts._fields import Field, plasma, plasma_noise
 
 TOP = 2.5
-"""The end of every weather dial, as in CNS-Bench."""
+"""The largest severity of every weather dial, as in CNS-Bench."""
 
 STOPS = (0.5, 1.0, 1.5, 2.0, 2.5)
 GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
+"""The weights of linear red, green and blue in luminance (ITU-R BT.709)."""
 
 
 @cache
 def _tables() -> tuple[Field, Field]:
-    """sRGB to linear light by 8-bit value, and back by 2^14 steps of light: both finer than a pixel's rounding."""
+    """Return sRGB to linear light per 8-bit value, and back per 2^14 steps of light; both are finer than a pixel's rounding."""
     steps = np.arange((1 << 14) + 1) / (1 << 14)
     return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
 
 
 def to_light(image: Image) -> Image:
-    """Linear light, straight lines between the 8-bit values."""
+    """Return linear light, interpolated on straight lines between the 8-bit values."""
     table = _tables()[0]
     scaled = image * np.float32(255)
     low = np.minimum(scaled.astype(np.uint8), 254)
     part = scaled - low
-    made = np.take(table, low)
-    made += part * (np.take(table, low + 1) - made)
-    return made
+    light = np.take(table, low)
+    light += part * (np.take(table, low + 1) - light)
+    return light
 
 
 def to_shown(light: Image) -> Image:
-    """sRGB again; what is brighter than white is white."""
+    """Return light as sRGB again; what is brighter than white becomes white."""
     steps = np.clip(light, 0, 1)
     steps *= np.float32(1 << 14)
     steps += np.float32(0.5)
@@ -50,52 +51,57 @@ def to_shown(light: Image) -> Image:
 
 
 @dataclass(frozen=True)
-class Scene:
-    """A picture in linear light, how bright its light is (0..1), and how far each pixel is: 1 on average."""
+class AirScene:
+    """A picture in linear light, with the air in front of it."""
 
     light: Image
     bright: float
+    """The brightness of the light in the picture, 0..1."""
     depth: Field
+    """The amount of air in front of each pixel, 1 on average."""
 
 
-def scene(image: Image, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> Scene:
-    """``banks`` is how uneven the air is; ``drift`` stretches its banks along the wind, in times."""
+def air_scene(image: Image, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> AirScene:
+    """Put air in front of a picture; ``banks`` is how uneven it is, ``drift`` how many times its banks are drawn out by wind."""
     height, width = image.shape[:2]
     light = to_light(image)
     grey = light[::4, ::4] @ GREY
     bright = float(np.clip(np.quantile(grey, 0.9), 0.6, 0.9))
-    return Scene(light, bright, depth(height, width) * air(height, width, rng, banks, drift))
+    return AirScene(light, bright, depth(height, width) * air(height, width, rng, banks, drift))
 
 
 @cache
 def depth(height: int, width: int) -> Field:
-    """Far at the top, near at the bottom and in the middle where the thing stands; 1 on average. Read-only."""
+    """Guess the distance per pixel: far at the top, near at the bottom and in the middle where the thing stands; 1 on average.
+
+    The array is shared and read-only.
+    """
     y = np.linspace(-1, 1, height, dtype=np.float32)[:, None] if height > 1 else np.zeros((1, 1), np.float32)
     x = np.linspace(-1, 1, width, dtype=np.float32) if width > 1 else np.zeros(1, np.float32)
     far = np.float32(1.1) - np.float32(0.35) * y - np.float32(0.35) * np.exp(-2 * (x**2 + y**2))
-    made: Field = far / far.mean()
-    made.flags.writeable = False
-    return made
+    distance: Field = far / far.mean()
+    distance.flags.writeable = False
+    return distance
 
 
 def air(height: int, width: int, rng: np.random.Generator, banks: float, drift: int) -> Field:
-    """How dense the air is towards each pixel: 1 on average, smooth clouds between 1 - banks and 1 + banks."""
+    """Return how dense the air is towards each pixel: 1 on average, in smooth clouds between 1 - banks and 1 + banks."""
     from PIL import Image as pil
 
     small = plasma(plasma_noise(max(8, max(height, width) // 4), rng), 1.7)
     box = (0, 0, max(1, width / (4 * drift)), max(1, height / 4))
     wide = np.asarray(pil.fromarray(small).resize((width, height), pil.Resampling.BICUBIC, box=box))
-    made: Field = 1 + np.float32(2 * banks) * (wide - wide.mean())
-    return np.maximum(made, np.float32(0.1))
+    density: Field = 1 + np.float32(2 * banks) * (wide - wide.mean())
+    return np.maximum(density, np.float32(0.1))
 
 
 def veil(
-    shown: Scene, severity: float, airlight: tuple[float, float, float], weaken: tuple[float, float, float] = (1.0, 1.0, 1.0)
+    scene: AirScene, severity: float, airlight: tuple[float, float, float], weaken: tuple[float, float, float] = (1.0, 1.0, 1.0)
 ) -> Image:
-    """The scene through air of optical depth ``severity`` on average, in linear light; ``weaken`` times that in each channel."""
-    out = np.empty_like(shown.light)
+    """Return the scene, in linear light, through air of optical depth ``severity`` on average, times ``weaken`` per channel."""
+    out = np.empty_like(scene.light)
     for channel in range(3):
-        through = np.exp(shown.depth * np.float32(-severity * weaken[channel]))
-        glow = np.float32(airlight[channel] * shown.bright)
-        out[..., channel] = (shown.light[..., channel] - glow) * through + glow
+        through = np.exp(scene.depth * np.float32(-severity * weaken[channel]))
+        glow = np.float32(airlight[channel] * scene.bright)
+        out[..., channel] = (scene.light[..., channel] - glow) * through + glow
     return out

@@ -1,4 +1,4 @@
-"""How a shift is written here: what a picture needs once, and what each stop of the dial does with it."""
+"""Helpers to write a shift as two functions: one prepares what a picture needs once, the other makes each stop of the dial."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sorites.errors import SoritesError
 D = TypeVar("D")
 
 LEVELS = (1, 2, 3, 4, 5)
-"""The stops of a dial counted in published levels, for shifts with several parameters."""
+"""The stops of a dial that is counted in published levels; used by shifts with several parameters."""
 
 
 def add_dial(
@@ -26,7 +26,7 @@ def add_dial(
     limit: float = np.inf,
     version: int = 1,
 ) -> Callable[[Callable[[Image, float, D], Image]], Shift]:
-    """``@add_dial(prepare, family=..., ...)`` over ``name(image, severity, ready)``.
+    """Register a shift: ``@add_dial(prepare, family=..., ...)`` goes above ``name(image, severity, prepared)``.
 
     ``prepare(image, rng)`` makes all that does not depend on the severity (the random field, a mean, a
     transform). A sweep makes it once, so a sweep is faster than single calls and equal to them by construction.
@@ -42,19 +42,19 @@ def add_dial(
 
         def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
             check(name, severities, limit, unit)
-            ready = prepare(image, rng)
+            prepared = prepare(image, rng)
             for severity in severities:
-                yield turn(image, severity, ready)
+                yield turn(image, severity, prepared)
 
-        made = add_shift(family=family, unit=unit, levels=levels, version=version)(apply)
-        made.sweeper(together)
-        return made
+        shift = add_shift(family=family, unit=unit, levels=levels, version=version)(apply)
+        shift.sweeper(together)
+        return shift
 
     return register
 
 
 def check(name: str, severities: Sequence[float], limit: float, unit: str) -> None:
-    """Refuse severities below 0, above ``limit``, or not a number."""
+    """Raise an error at a severity that is below 0, above ``limit``, or not a number."""
     for severity in severities:
         if not 0 <= severity <= limit * (1 + 1e-9) or severity == np.inf:
             top = "up" if limit == np.inf else f"to {limit:g}"
@@ -62,11 +62,11 @@ def check(name: str, severities: Sequence[float], limit: float, unit: str) -> No
 
 
 def nothing(image: Image, rng: np.random.Generator) -> None:
-    """For a shift that has nothing to prepare."""
+    """Prepare nothing, for a shift that needs only the picture."""
 
 
 def between(stops: Sequence[Sequence[float]], severity: float) -> list[float]:
-    """The parameters at a severity counted in levels: row 0 is severity 0, straight lines between rows."""
+    """Return the parameters at a severity counted in levels: row 0 is severity 0, with straight lines between rows."""
     low = min(int(severity), len(stops) - 2)
     part = severity - low
     return [a if part == 0 else a + (b - a) * part for a, b in zip(stops[low], stops[low + 1], strict=True)]

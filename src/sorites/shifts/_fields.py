@@ -1,6 +1,7 @@
 """Fields of numbers over a picture that several shifts draw, smooth, streak and stretch.
 
-Sums of shifted slices, not transforms: exact at the border, the same in any thread, and fast for the short reaches used here.
+They are sums of shifted slices, not transforms: exact at the border, the same in any thread, and fast for the short reaches
+used here.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 Field = NDArray[np.float32]
-"""H x W, or H x W x C."""
+"""An array of H x W, or H x W x C."""
 
 
 def gaussian_taps(sigma: float, truncate: float = 4.0) -> NDArray[np.float64]:
-    """Weights of a Gaussian (px) from 0 to its reach, of which the first counts once and the others twice; they sum to 1."""
+    """Return the weights of a Gaussian (px) from 0 to its reach; the first counts once, the others twice, and they sum to 1."""
     reach = int(truncate * sigma + 0.5)
     taps: NDArray[np.float64] = np.exp(-0.5 * (np.arange(reach + 1) / max(sigma, 1e-9)) ** 2)
     taps /= 2 * taps.sum() - 1
@@ -31,7 +32,7 @@ def smooth(
     truncate: float = 4.0,
     mode: Literal["edge", "symmetric"] = "edge",
 ) -> Field:
-    """Gaussian blur of rows and columns, ``sigma`` in px (or one each), cut at ``truncate`` sigma."""
+    """Blur rows and columns by a Gaussian cut at ``truncate`` sigma; ``sigma`` is in px, one number or one per axis."""
     sigmas = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     for axis in (0, 1):
         field = _smooth_along(field, gaussian_taps(sigmas[axis], truncate).astype(np.float32), axis, mode)
@@ -39,7 +40,7 @@ def smooth(
 
 
 def even(field: Field) -> Field:
-    """The mean over 3 x 3 px."""
+    """Return the mean over 3 x 3 px."""
     third = np.full(2, 1 / 3, np.float32)
     return _smooth_along(_smooth_along(field, third, 0, "edge"), third, 1, "edge")
 
@@ -61,7 +62,7 @@ def _smooth_along(field: Field, taps: Field, axis: int, mode: Literal["edge", "s
 
 
 def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
-    """The weighted sum of the field seen at whole pixels along a line, 0, 1, 2, ... px away at ``angle`` radians (y down)."""
+    """Return the weighted sum of the field at whole pixels along a line: 0, 1, 2, ... px away at ``angle`` radians (y down)."""
     steps = np.arange(len(weights))
     rows = np.ceil(steps * math.sin(angle) - 0.5).astype(int)
     cols = np.ceil(steps * math.cos(angle) - 0.5).astype(int)
@@ -77,16 +78,16 @@ def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
 
 
 def half_gaussian(reach: float, sigma: float) -> list[float]:
-    """Weights at 0, 1, 2, ... px of a Gaussian seen from its middle, ``2 reach + 1`` of them, the last one in part."""
+    """Return the weights at 0, 1, 2, ... px from a Gaussian's middle: ``2 reach + 1`` of them, the last one in part."""
     steps = np.arange(math.ceil(2 * reach + 1))
     weights = np.exp(-0.5 * (steps / max(sigma, 1e-9)) ** 2) * np.clip(2 * reach + 1 - steps, 0, 1)
     weights /= weights.sum()
-    seen = int(np.flatnonzero(weights > 1e-5)[-1]) + 1
-    return [float(weight) for weight in weights[:seen]]
+    count = int(np.flatnonzero(weights > 1e-5)[-1]) + 1
+    return [float(weight) for weight in weights[:count]]
 
 
 def stretch(field: Field, zoom: float) -> Field:
-    """The middle of a field drawn larger by ``zoom`` (>= 1), straight lines between its values, its ends on the border."""
+    """Enlarge the middle of a field by ``zoom`` (>= 1), bilinearly; the ends of the part kept fall on the border."""
     from PIL import Image as pil
 
     height, width = field.shape
@@ -96,7 +97,7 @@ def stretch(field: Field, zoom: float) -> Field:
 
 
 def _middle(length: int, zoom: float) -> tuple[float, float]:
-    """Where the pixels kept begin and end, in the units of a box: half a (small) pixel beyond the first and last value."""
+    """Return where the pixels kept begin and end, as a box has it: half a (small) pixel beyond the first and the last value."""
     kept = max(length / zoom, 1.0)
     scale = (kept - 1) / (length - 1) if kept > 1 else 1 / length
     start = (length - kept) / 2 + 0.5 - 0.5 * scale
@@ -104,7 +105,7 @@ def _middle(length: int, zoom: float) -> tuple[float, float]:
 
 
 def across(height: int, width: int, angle: float) -> Field:
-    """How far each pixel lies along a direction (radians): 0 at the first corner reached, 1 at the last."""
+    """Return how far each pixel lies along a direction (radians): 0 at the first corner reached, 1 at the last."""
     y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     along = y * np.float32(math.sin(angle)) + x * np.float32(math.cos(angle))
     along -= along.min()
@@ -113,19 +114,19 @@ def across(height: int, width: int, angle: float) -> Field:
 
 
 def passed(along: Field, part: float) -> Field:
-    """1 where a soft front that has come ``part`` of the way has passed, 0 where it has not."""
+    """Return 1 where a soft front that has come ``part`` of the way has passed, and 0 where it has not."""
     front = (np.float32(1.1 * part) - along) * np.float32(10)
     return np.clip(front, 0, 1, out=front)
 
 
 def plasma_noise(side: int, rng: np.random.Generator) -> list[Field]:
-    """What ``plasma`` draws for a square of ``side`` px or more: per octave three grids of uniform noise, -1..1."""
+    """Draw the noise that ``plasma`` needs for a square of ``side`` px or more: per octave three uniform grids, -1..1."""
     octaves = max(1, (side - 1).bit_length())
     return [rng.random((3, 1 << k, 1 << k), dtype=np.float32) * np.float32(2) - np.float32(1) for k in range(octaves)]
 
 
 def plasma(noise: Sequence[Field], decay: float) -> Field:
-    """Diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared times weaker than the one before.
+    """Return diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared times weaker than the last.
 
     Fournier, Fussell and Carpenter, "Computer rendering of stochastic models", 1982.
     """

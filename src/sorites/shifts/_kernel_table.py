@@ -23,33 +23,33 @@ COLOURS = ("red", "green", "blue")
 
 
 def references(path: str | None = None) -> dict[tuple[int, int], Array]:
-    """What to match, by mode and level: ImageNet-C's disks, or the kernels of a stack file."""
+    """Return the kernels to match, by mode and level: ImageNet-C's disks, or the kernels of a stack file."""
     if path is None:
         return {(mode, level): disk(defocus_disk.levels[level - 1]) for mode in WAVES for level in LEVELS}
-    held = load(path)
-    return {(mode, level): held.taps(mode, level) for mode in WAVES for level in LEVELS}
+    stack = load(path)
+    return {(mode, level): stack.taps(mode, level) for mode in WAVES for level in LEVELS}
 
 
 def kernel_table(kernels: Stack | None = None) -> pl.DataFrame:
-    """A row a mode, level and colour: MTF numbers in cycles per pixel (null above Nyquist), and against the disk."""
-    held = kernels or default()
-    return pl.DataFrame([_told(held, mode, level, c) for mode in WAVES for level in LEVELS for c in range(3)]).fill_nan(None)
+    """Return one row per mode, level and colour: MTF numbers in cycles per pixel (null above Nyquist), also over the disk's."""
+    stack = kernels or default()
+    return pl.DataFrame([_row(stack, mode, level, c) for mode in WAVES for level in LEVELS for c in range(3)]).fill_nan(None)
 
 
-def _told(held: Stack, mode: int, level: int, colour: int) -> dict[str, object]:
-    plane = held.taps(mode, level)[colour]
-    read, x_y = sharpness(plane), centroid(plane)
+def _row(stack: Stack, mode: int, level: int, colour: int) -> dict[str, object]:
+    plane = stack.taps(mode, level)[colour]
+    sharp, x_y = sharpness(plane), centroid(plane)
     baseline = sharpness(disk(defocus_disk.levels[level - 1]))
     return {
         "zernike": mode,
         "name": NAMES[mode],
         "level": level,
         "colour": COLOURS[colour],
-        "mtf50": read.mtf50,
-        "mtf20": read.mtf20,
-        "mtf10": read.mtf10,
-        "area": read.area,
-        "mtf50_over_disk": read.mtf50 / baseline.mtf50,
+        "mtf50": sharp.mtf50,
+        "mtf20": sharp.mtf20,
+        "mtf10": sharp.mtf10,
+        "area": sharp.area,
+        "mtf50_over_disk": sharp.mtf50 / baseline.mtf50,
         "centre_x": x_y[0],
         "centre_y": x_y[1],
     }
@@ -62,26 +62,26 @@ def match_table(
     modes: tuple[int, ...] = tuple(WAVES),
     levels: tuple[int, ...] = LEVELS,
 ) -> tuple[pl.DataFrame, dict[tuple[int, int], Array]]:
-    """The coefficient of each mode that matches its reference, with the residual of every criterion; and the kernels.
+    """Find the coefficient of each mode that matches its reference; return it with every criterion's residual, and the kernels.
 
     Columns without a unit are ours over the reference's minus one; ``caught`` is the light left inside the frame:
     where that is far below 1, at the upper levels, the frame and not the coefficient limits the match.
     """
     if unknown := [m for m in modes if m not in WAVES] + [n for n in levels if n not in LEVELS]:
         raise SoritesError(f"wanted Zernike modes {min(WAVES)} to {max(WAVES)} and levels 1 to 5, got {unknown[0]}")
-    wanted, rows, made = references(reference), [], {}
+    wanted, rows, kernels = references(reference), [], {}
     for mode, level in ((mode, level) for mode in modes for level in levels):
         target = wanted[mode, level]
         found = match(imager, mode, target, criterion)
-        made[mode, level] = found.taps
-        told = residuals(found.taps, target) | charts(found.taps, target)
+        kernels[mode, level] = found.taps
+        differences = residuals(found.taps, target) | charts(found.taps, target)
         row = {"zernike": mode, "name": NAMES[mode], "level": level, "criterion": criterion, "waves": found.waves}
-        rows.append(row | {"caught": found.caught} | told)
-    return pl.DataFrame(rows).fill_nan(None), made
+        rows.append(row | {"caught": found.caught} | differences)
+    return pl.DataFrame(rows).fill_nan(None), kernels
 
 
 def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Sequence[float] | None) -> Imager:
-    """The default camera with what is named replaced; its residual wavefront stays."""
+    """Return the default camera with the given numbers replaced; its residual wavefront stays."""
     if wavelengths_um is not None and len(wavelengths_um) != 3:
         raise SoritesError(f"wavelengths: wanted three, red, green and blue in micrometres, got {len(wavelengths_um)}")
     lines = RGB.wavelengths_um if wavelengths_um is None else tuple(wavelengths_um)
@@ -89,7 +89,7 @@ def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Seque
 
 
 def packed(kernels: Mapping[tuple[int, int], Array]) -> bytes:
-    """A whole matched set as the ``.npy`` file that ``load`` reads."""
+    """Return a whole matched set as the bytes of the ``.npy`` file that ``load`` reads."""
     if missing := [(mode, level) for mode in WAVES for level in LEVELS if (mode, level) not in kernels]:
         raise SoritesError(f"a set holds every mode and level; leave out --mode and --level (missing: mode, level {missing[0]})")
     buffer = io.BytesIO()

@@ -1,4 +1,4 @@
-"""What a level of an OpticsBench aberration is: coefficients, the kernels they make, and kernels read from a file.
+"""The levels of the OpticsBench aberrations: their coefficients, the kernels they make, and kernels read from a file.
 
 Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object Detection"; the
 coefficients are the published ones, the optics is ours. Like the published set, the default one is near the
@@ -23,11 +23,11 @@ from sorites.rng import digest
 
 Array = NDArray[np.float64]
 VERSION = 1
-"""Changes whenever a tap of the default kernels does."""
+"""This number changes whenever a tap of the default kernels does."""
 
 LEVELS = (1, 2, 3, 4, 5)
 SHAPE = (8, 5, 3, 25, 25)
-"""Of a kernel stack: mode, level, colour, y, x."""
+"""The shape of a kernel stack: mode, level, colour, y, x."""
 
 WAVES: dict[int, tuple[float, ...]] = {
     4: (0.7, 0.9, 1.3, 1.6, 2.1),
@@ -53,7 +53,7 @@ NAMES = {
 }
 PAIRS = {"defocus_spherical": (4, 9), "astigmatism": (5, 6), "coma": (7, 8), "trefoil": (10, 11)}
 FADE = 0.25
-"""Below this part of a level the lens's diffraction fades out too, so that the dial starts at the untouched picture."""
+"""Below this fraction of a level the lens's diffraction fades out too, so that the dial starts at the untouched picture."""
 
 RGB = Imager()
 RG = Imager(
@@ -64,7 +64,7 @@ RG = Imager(
 
 
 class Kernels(Protocol):
-    """Taps (colour, y, x) of a mode at any severity from 0 to 5, and a word that changes with them."""
+    """A set of kernels: the taps (colour, y, x) of a mode at any severity from 0 to 5, and a version that changes with them."""
 
     @property
     def version(self) -> str: ...
@@ -73,7 +73,7 @@ class Kernels(Protocol):
 
 @dataclass(frozen=True)
 class Modelled:
-    """Kernels from the optical model: coefficients on straight lines between levels.
+    """Kernels from the optical model, with the coefficients on straight lines between levels.
 
     Below level 1 the whole wavefront shrinks with the severity, the residual included.
     """
@@ -87,13 +87,13 @@ class Modelled:
 
     def taps(self, mode: int, severity: float) -> Array:
         waves = float(np.interp(severity, (0, *LEVELS), (0.0, *WAVES[mode])))
-        made = self.imager.kernel({mode: waves}, residual=min(severity, 1.0), centre=self.centre)
-        return _mix(point(made.shape), made, min(severity / FADE, 1.0))
+        kernel = self.imager.kernel({mode: waves}, residual=min(severity, 1.0), centre=self.centre)
+        return _mix(point(kernel.shape), kernel, min(severity / FADE, 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class Stack:
-    """Kernels of the five levels as data; between levels, neighbours are mixed; level 0 is the point."""
+    """Kernels of the five levels as data. Between levels, neighbours are mixed or ``between`` is asked; level 0 is a point."""
 
     array: NDArray[np.float32]
     between: Kernels | None = None
@@ -113,9 +113,10 @@ class Stack:
 
 
 def point(shape: tuple[int, ...]) -> Array:
-    made = np.zeros(shape)
-    made[..., shape[-2] // 2, shape[-1] // 2] = 1
-    return made
+    """Return the kernel that leaves a picture as it is: one in the middle, zero elsewhere."""
+    kernel = np.zeros(shape)
+    kernel[..., shape[-2] // 2, shape[-1] // 2] = 1
+    return kernel
 
 
 def _mix(first: Array, second: Array, share: float) -> Array:
@@ -123,29 +124,29 @@ def _mix(first: Array, second: Array, share: float) -> Array:
 
 
 def make(kernels: Kernels) -> NDArray[np.float32]:
-    """The stack of the eight modes at the five levels."""
+    """Return the stack of the eight modes at the five levels."""
     return np.array([[kernels.taps(mode, level) for level in LEVELS] for mode in WAVES], np.float32)
 
 
 @functools.cache
 def default() -> Stack:
-    """The default kernels: the levels as shipped data, the same on every machine, and the model between them."""
+    """Return the default kernels: shipped data at the levels, the same on every machine, and the optical model between them."""
     with files("sorites.shifts").joinpath(f"optics_bench_{VERSION}.npy").open("rb") as file:
         return Stack(checked(np.load(file), "the default kernels"), Modelled())
 
 
 def load(path: str | Path) -> Stack:
-    """A kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a NumPy ``.npy``."""
+    """Read a kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a NumPy ``.npy``."""
     path = Path(path)
     if not path.is_file():
-        raise SoritesError(f"kernels: no file {path}; wanted a torch or .npy file of shape {SHAPE}")
+        raise SoritesError(f"kernels: there is no file {path}; wanted a torch or .npy file of shape {SHAPE}")
     try:
-        held = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)
+        stack = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)
     except MissingExtra:
         raise
     except Exception as error:
         raise SoritesError(f"kernels: cannot read {path} as a torch or .npy file of shape {SHAPE}: {error}") from error
-    return Stack(checked(held, str(path)))
+    return Stack(checked(stack, str(path)))
 
 
 def _torch(path: Path) -> object:
@@ -153,18 +154,18 @@ def _torch(path: Path) -> object:
         import torch
     except ImportError:
         raise MissingExtra("reading kernels saved by torch", "torch") from None
-    held = torch.load(path, weights_only=True, map_location="cpu")
-    return held.numpy() if isinstance(held, torch.Tensor) else held
+    stack = torch.load(path, weights_only=True, map_location="cpu")
+    return stack.numpy() if isinstance(stack, torch.Tensor) else stack
 
 
-def checked(held: object, name: str) -> NDArray[np.float32]:
-    """``held`` if it is a stack of non-negative kernels that each sum to one."""
-    if not isinstance(held, np.ndarray) or held.shape != SHAPE or held.dtype.kind != "f":
-        came = f"shape {held.shape} of {held.dtype}" if isinstance(held, np.ndarray) else type(held).__name__
+def checked(stack: object, name: str) -> NDArray[np.float32]:
+    """Return ``stack`` if it is a stack of non-negative kernels that each sum to one; raise an error otherwise."""
+    if not isinstance(stack, np.ndarray) or stack.shape != SHAPE or stack.dtype.kind != "f":
+        came = f"shape {stack.shape} of {stack.dtype}" if isinstance(stack, np.ndarray) else type(stack).__name__
         raise SoritesError(f"kernels: wanted real numbers of shape {SHAPE} (mode, level, colour, y, x) in {name}, got {came}")
-    if not np.isfinite(held).all() or held.min() < 0:
+    if not np.isfinite(stack).all() or stack.min() < 0:
         raise SoritesError(f"kernels: {name} has taps that are negative or not finite; wanted light, which is neither")
-    off = np.abs(held.sum((-2, -1), dtype=np.float64) - 1).max()
+    off = np.abs(stack.sum((-2, -1), dtype=np.float64) - 1).max()
     if off > 1e-3:
-        raise SoritesError(f"kernels: in {name} a kernel's taps sum to something {off:.3g} away from 1; wanted 1 within 0.001")
-    return np.ascontiguousarray(held, np.float32)
+        raise SoritesError(f"kernels: in {name} the taps of a kernel sum to {off:.3g} away from 1; wanted 1 within 0.001")
+    return np.ascontiguousarray(stack, np.float32)

@@ -1,4 +1,4 @@
-"""Blur by a kernel that is the same all over the picture: one forward transform a picture, one inverse a severity.
+"""Blur by a kernel that is the same all over the picture: one forward transform per picture, one inverse per severity.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -21,18 +21,18 @@ from sorites.shifts._dial import check
 from sorites.shifts._fields import gaussian_taps
 
 SMALL = 10
-"""Disks up to this radius in px are laid on one array size, so that a sweep shares one transform."""
+"""Disks of up to this radius in px are laid on arrays of one size, so that a sweep shares one transform."""
 
 WIDEST = 500
-"""px from the middle of a kernel to its edge, at most: a wider one would take gigabytes."""
+"""The most px from the middle of a kernel to its edge: a wider kernel would take gigabytes."""
 
 
 @functools.lru_cache(maxsize=64)
 def _published_disk(radius: int) -> NDArray[np.float64]:
-    """ImageNet-C's kernel: the pixels within ``radius`` px, equal, smoothed by a small Gaussian cut at 3 or 5 taps.
+    """Return ImageNet-C's kernel: equal pixels within ``radius`` px, smoothed by a small Gaussian cut at 3 or 5 taps.
 
     From 8 px up the array is as wide as the disk and the smoothing mirrors at its edge, so the taps sum to as much
-    as 1.0135: a gain that the published pictures have, kept here.
+    as 1.0135. The published pictures have this gain, so it is kept here.
     """
     half = max(radius, 8)
     y, x = np.ogrid[-half : half + 1, -half : half + 1]
@@ -44,7 +44,7 @@ def _published_disk(radius: int) -> NDArray[np.float64]:
 
 
 def disk(radius: float) -> NDArray[np.float64]:
-    """ImageNet-C's kernel at whole radii (px), the two neighbours mixed between them; 0 is the point."""
+    """Return ImageNet-C's kernel at a whole radius (px), or a mix of its two neighbours between whole radii; 0 is a point."""
     low, high = math.floor(radius), math.ceil(radius)
     half = max(SMALL, high)
     mixed = np.zeros((2 * half + 1, 2 * half + 1))
@@ -62,8 +62,8 @@ def _kernel(radius: float) -> Kernel:
 
 @add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10))
 def defocus_disk(image: Image, severity: float, rng: np.random.Generator) -> Image:
-    """Out of focus: a disk of radius ``severity`` px, mirrored at the border; whole radii are ImageNet-C's kernels."""
-    return next(iter(_defocus(image, [severity], rng)))
+    """Blur by a disk of radius ``severity`` px, as out of focus, mirrored at the border; whole radii are ImageNet-C's kernels."""
+    return next(_defocus(image, [severity], rng))
 
 
 @defocus_disk.sweeper
@@ -75,7 +75,7 @@ def _defocus(image: Image, severities: Sequence[float], rng: np.random.Generator
 
 
 WIDE = 24
-"""px of border that a Gaussian of sigma up to 6 px needs; one size for all of them, so that a sweep shares one transform."""
+"""The px of border that a Gaussian of sigma up to 6 px needs; all of them get it, so that a sweep shares one transform."""
 
 
 def _reach(sigma: float) -> int:
@@ -93,8 +93,8 @@ def _gaussian(sigma: float) -> Kernel:
 
 @add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6))
 def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Image:
-    """A Gaussian of standard deviation ``severity`` px, cut at four of them; the border pixels go on beyond the border."""
-    return next(iter(_gaussian_sweep(image, [severity], rng)))
+    """Blur by a Gaussian of standard deviation ``severity`` px, cut at four of them; border pixels are repeated outwards."""
+    return next(_gaussian_sweep(image, [severity], rng))
 
 
 @gaussian_blur.sweeper

@@ -1,4 +1,4 @@
-"""What files and screens do to a picture.
+"""Shifts that imitate what files and screens do to a picture.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -16,7 +16,7 @@ from sorites.core import Image, to_image, to_picture
 from sorites.shifts._dial import add_dial
 
 if TYPE_CHECKING:
-    from PIL.Image import Image as Drawn
+    from PIL.Image import Image as PillowImage
 
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61),
@@ -28,7 +28,7 @@ LUMINANCE = (
     (49, 64, 78, 87, 103, 121, 120, 101),
     (72, 92, 95, 98, 112, 100, 103, 99),
 )
-"""Quantisation steps of ITU-T T.81, table K.1."""
+"""The quantisation steps of ITU-T T.81, table K.1."""
 
 CHROMINANCE = (
     (17, 18, 24, 47, 99, 99, 99, 99),
@@ -37,51 +37,52 @@ CHROMINANCE = (
     (47, 66, 99, 99, 99, 99, 99, 99),
     *((99,) * 8,) * 4,
 )
-"""Quantisation steps of ITU-T T.81, table K.2."""
+"""The quantisation steps of ITU-T T.81, table K.2."""
 
 
 @functools.lru_cache(maxsize=64)
 def quantisation(quality: float) -> list[list[int]]:
-    """libjpeg's tables for a quality in (0, 100], which need not be whole."""
+    """Return libjpeg's tables for a quality in (0, 100], which need not be a whole number."""
     percent = math.floor(5000 / quality if quality < 50 else 200 - 2 * quality)
     tables = (np.array(LUMINANCE) * percent + 50) // 100, (np.array(CHROMINANCE) * percent + 50) // 100
     return [np.clip(table, 1, 255).ravel().tolist() for table in tables]
 
 
-def _drawn(image: Image, rng: np.random.Generator) -> Drawn:
+def _pillow(image: Image, rng: np.random.Generator) -> PillowImage:
+    """Return the picture at 8 bits as a Pillow image."""
     from PIL import Image as pil
 
     return pil.fromarray(to_picture(image))
 
 
-@add_dial(_drawn, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
-def jpeg(image: Image, severity: float, drawn: Drawn) -> Image:
-    """JPEG as Pillow writes it at quality 100 - ``severity`` (4:2:0), 25, 18, 15, 10, 7 as published.
+@add_dial(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
+def jpeg(image: Image, severity: float, picture: PillowImage) -> Image:
+    """Save as Pillow writes JPEG at quality 100 - ``severity`` (4:2:0); the levels are qualities 25, 18, 15, 10, 7 as published.
 
-    Below 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts from nothing.
+    Below severity 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts from nothing.
     """
-    coded = _coded(drawn, 100 - max(severity, 1.0))
+    coded = _coded(picture, 100 - max(severity, 1.0))
     return coded if severity >= 1 else image + (coded - image) * np.float32(severity)
 
 
-def _coded(drawn: Drawn, quality: float) -> Image:
+def _coded(picture: PillowImage, quality: float) -> Image:
     from PIL import Image as pil
 
     file = io.BytesIO()
-    drawn.save(file, "JPEG", qtables=quantisation(quality))
-    return to_image(np.asarray(pil.frombytes("RGB", drawn.size, file.getvalue(), "jpeg", "RGB", "")))
+    picture.save(file, "JPEG", qtables=quantisation(quality))
+    return to_image(np.asarray(pil.frombytes("RGB", picture.size, file.getvalue(), "jpeg", "RGB", "")))
 
 
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
-"""Pixels left per side by level, as published."""
+"""The share of pixels left per side at each level, as published."""
 
 
-@add_dial(_drawn, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
-def pixelate(image: Image, severity: float, drawn: Drawn) -> Image:
-    """Fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by box and drawn as squares.
+@add_dial(_pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
+def pixelate(image: Image, severity: float, picture: PillowImage) -> Image:
+    """Draw fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by box and drawn as squares.
 
-    The number per side is whole at the published levels and on straight lines between: the grid starts at the top
-    left and its last row and column are cut by the border.
+    The number per side is whole at the published levels and on straight lines between them; the grid starts at the top
+    left, and the border cuts its last row and column.
     """
     from PIL import Image as pil
 
@@ -91,8 +92,8 @@ def pixelate(image: Image, severity: float, drawn: Drawn) -> Image:
     right, bottom = wide * width / cols, high * height / rows
     if right > width or bottom > height:
         margin = (0, math.ceil(bottom) - height), (0, math.ceil(right) - width), (0, 0)
-        drawn = pil.fromarray(np.pad(np.asarray(drawn), margin, mode="edge"))
-    small = drawn.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))
+        picture = pil.fromarray(np.pad(np.asarray(picture), margin, mode="edge"))
+    small = picture.resize((wide, high), pil.Resampling.BOX, box=(0, 0, right, bottom))
     return to_image(np.asarray(small.resize((width, height), pil.Resampling.NEAREST, box=(0, 0, cols, rows))))
 
 

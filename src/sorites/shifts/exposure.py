@@ -1,7 +1,7 @@
-"""The camera's three dials one at a time, in stops: more light, less light, more ISO, a wider aperture.
+"""The dials of a camera one at a time, in stops: more light, less light, more ISO, a wider aperture.
 
-A picture is taken as it was shot right: 0 stops is the picture as given, and each dial adds only what turning it adds. All
-three act on light (sRGB undone) and are shown as sRGB again. Together the two exposure dials run from -8 to +6 stops.
+A picture is assumed to be well exposed: 0 stops is the picture as given, and each dial adds only what turning it adds. All act
+on light (sRGB undone), and their results are sRGB again. Together the two exposure dials run from -8 to +6 stops.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sorites.optics.srgb import linear, shown
 from sorites.shifts._dial import add_dial
 
 FURTHEST = 16.0
-"""Stops beyond which a picture is white or black to the last bit."""
+"""The stops at which any picture is white or black to the last bit."""
 
 
 def _light(image: Image, rng: np.random.Generator) -> Light:
@@ -29,13 +29,13 @@ def _light(image: Image, rng: np.random.Generator) -> Light:
 
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=FURTHEST)
 def exposure_stops(image: Image, severity: float, light: Light) -> Image:
-    """Over-exposure: the light doubled ``severity`` times and clipped at white."""
+    """Over-expose: double the light ``severity`` times and clip it at white."""
     return shown(light * np.float32(2**severity))
 
 
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=FURTHEST)
 def exposure_stops_down(image: Image, severity: float, light: Light) -> Image:
-    """Under-exposure: the light halved ``severity`` times; what 8 bits cannot tell from black is lost."""
+    """Under-expose: halve the light ``severity`` times; what 8 bits cannot tell from black is lost."""
     return shown(light * np.float32(2**-severity))
 
 
@@ -43,7 +43,7 @@ def exposure_stops_down(image: Image, severity: float, light: Light) -> Image:
 class _Noise:
     light: Light
     field: Light
-    """One normal deviate a value."""
+    """One normal deviate per value."""
 
 
 def _noise(image: Image, rng: np.random.Generator) -> _Noise:
@@ -52,7 +52,7 @@ def _noise(image: Image, rng: np.random.Generator) -> _Noise:
 
 @add_dial(_noise, family="camera", unit="stops", levels=(2, 4, 6, 8, 10, 12), limit=FURTHEST)
 def iso_noise(image: Image, severity: float, noise: _Noise) -> Image:
-    """Less light made up for by ISO: photon and read noise of ISO 100 x 2^``severity`` beyond that of ISO 100, pixel by pixel."""
+    """Make up for less light by ISO: add the photon and read noise that ISO 100 x 2^``severity`` has beyond ISO 100."""
     slope, floor = (np.subtract(*pair).astype(np.float32) for pair in zip(_variance(severity), _variance(0), strict=True))
     noisy = noise.light * slope + floor
     np.sqrt(noisy, out=noisy)
@@ -62,23 +62,23 @@ def iso_noise(image: Image, severity: float, noise: _Noise) -> Image:
 
 
 def _variance(stops: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Noise variance per unit of light and at black, by channel, as shares of saturation: the photon-transfer line."""
+    """Return the photon-transfer line: noise variance per unit of light and at black, per channel, as shares of saturation."""
     iso = EOS_RP.base_iso * 2**stops
     gain = np.array(EOS_RP.balance) / EOS_RP.saturation_e(iso)
     return gain, (gain * EOS_RP.noise_e(iso)) ** 2
 
 
 DEEP = 8.0
-"""Stops from f/22 to f/1.4."""
+"""The stops from f/22 to f/1.4."""
 SHARPEST = 1 / 224
-"""Circle of confusion at f/22 of what stands off the plane of focus, as a share of the picture's shorter side."""
+"""The circle of confusion at f/22 of things off the plane of focus, as a share of the picture's shorter side."""
 
 
 @dataclass(frozen=True)
 class _Spectrum:
     values: NDArray[np.complex64]
     frequency: Light
-    """Cycles per pixel, from the middle out."""
+    """The spatial frequency of each value, in cycles per pixel."""
     padded: tuple[int, int]
     margin: int
 
@@ -93,7 +93,7 @@ def _spectrum(image: Image, rng: np.random.Generator) -> _Spectrum:
 
 @add_dial(_spectrum, family="camera", unit="stops", levels=(2, 3, 4, 5, 6, 7, 8), limit=DEEP)
 def aperture(image: Image, severity: float, spectrum: _Spectrum) -> Image:
-    """The lens opened from f/22 by ``severity`` stops on something out of focus, the light kept equal: depth of field lost.
+    """Open the lens by ``severity`` stops from f/22, at equal light, on something out of focus: depth of field is lost.
 
     The circle of confusion grows as 1 / N; what it adds to the one at f/22 is d sqrt(2^severity - 1), a disk.
     """
@@ -105,7 +105,7 @@ def aperture(image: Image, severity: float, spectrum: _Spectrum) -> Image:
 
 
 def disk_transfer(diameter: float, frequency: Light) -> Light:
-    """What a uniform disk leaves of each frequency (cycles per pixel): 2 J1(x) / x with x = pi d f."""
+    """Return the share of each frequency (cycles per pixel) that a uniform disk leaves: 2 J1(x) / x with x = pi d f."""
     from scipy.special import j1
 
     x = np.maximum(frequency * np.float32(math.pi * diameter), np.float32(1e-6))

@@ -1,7 +1,7 @@
 """Frost on the pane, grown from noise: no photograph of frost is shipped.
 
 The weights are those of Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
-Perturbations", ICLR 2019; colour and contrast of the panes are those measured on the five photographs used there.
+Perturbations", ICLR 2019; the colour and contrast of the panes were measured on the five photographs used there.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from sorites.shifts._dial import LEVELS, add_dial, between, clip
 from sorites.shifts._fields import Field, half_gaussian, plasma, plasma_noise, streak
 
 FROST = ((1, 0), (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
-"""Weights of the picture and of the pane by level."""
+"""The weights of the picture and of the pane at each level."""
 
 PANES = (
     ((0.305, 0.585, 0.650), 0.08),
@@ -22,7 +22,7 @@ PANES = (
     ((0.540, 0.599, 0.648), 0.11),
     ((0.441, 0.484, 0.528), 0.14),
 )
-"""Mean colour and standard deviation; a sample draws one. Two of the photographs are the same."""
+"""The mean colour and standard deviation of each pane; a sample draws one. Two of the photographs are the same."""
 
 
 def _pane(image: Image, rng: np.random.Generator) -> Image:
@@ -32,7 +32,7 @@ def _pane(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
-    """Needles of three directions, 60 degrees apart, thicker in some places than in others; mean 0, deviation 1."""
+    """Grow needles in three directions, 60 degrees apart, thicker in some places than in others; mean 0, deviation 1."""
     turn = rng.uniform(0, np.pi / 3)
     thick = plasma(plasma_noise(max(height, width), rng), 1.4)[:height, :width]
     seeds = rng.standard_normal((height, width), dtype=np.float32)
@@ -46,7 +46,7 @@ def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
 
 @add_dial(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
 def frost(image: Image, severity: float, pane: Image) -> Image:
-    """The picture seen through a frozen pane: a weighted sum of the two, one pane a sample."""
+    """Show the picture through a frozen pane: a weighted sum of the two, with one pane per sample."""
     seen, frozen = between(FROST, severity)
     out = image * np.float32(seen)
     out += pane * np.float32(frozen)

@@ -1,4 +1,4 @@
-"""Where things stand in the picture.
+"""Shifts of where things stand in the picture.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -14,7 +14,7 @@ from sorites.shifts._fields import Field, smooth
 
 
 def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
-    """Down and across in px at severity 1: uniform noise of 0.5 % of the height, smoothed over 1 % of each side."""
+    """Draw the px to move down and across at severity 1: uniform noise of 0.5 % of the height, smoothed over 1 % of each side."""
     height, width = image.shape[:2]
     most = np.float32(0.005 * height)
     noise = (rng.random((2, height, width), dtype=np.float32) * 2 - 1) * most
@@ -24,7 +24,7 @@ def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]
 
 @add_dial(_displacement, family="geometry", unit="gain", levels=(12.5, 16.25, 21.25, 25, 30))
 def elastic_transform(image: Image, severity: float, field: tuple[Field, Field]) -> Image:
-    """Each pixel is looked up where a smooth random field, ``severity`` times as large, says; mirrored at the border."""
+    """Move each pixel by a smooth random field, ``severity`` times as large; the picture is mirrored at the border."""
     height, width = image.shape[:2]
     y, dy = _lookup(np.arange(height, dtype=np.float32)[:, None] + field[0] * np.float32(severity), height)
     x, dx = _lookup(np.arange(width, dtype=np.float32) + field[1] * np.float32(severity), width)
@@ -41,7 +41,7 @@ def elastic_transform(image: Image, severity: float, field: tuple[Field, Field])
 
 
 def _lookup(place: Field, length: int) -> tuple[NDArray[np.intp], Field]:
-    """The pixel before each place and the way past it, places beyond the border mirrored about its outer edge."""
+    """Return the pixel before each place and the distance past it; places beyond the border are mirrored about its outer edge."""
     edge = np.float32(length - 0.5)
     folded = np.abs(place + np.float32(0.5)) - np.float32(0.5)
     folded = edge - np.abs(edge - folded)

@@ -1,4 +1,4 @@
-"""Frosted glass: pixels changed for near ones between two blurs.
+"""Frosted glass: pixels are replaced by near ones between two blurs.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -13,17 +13,17 @@ from sorites.shifts._dial import LEVELS, add_dial, between, clip
 from sorites.shifts._fields import Field, smooth
 
 GLASS = ((0, 0, 0, 0), (0.7, 1, 1, 0), (0.9, 2, 0, 0), (1, 2, 2, 2), (1.1, 3, 3, 0), (1.5, 4, 4, 0))
-"""By level: sigma of the blur in px, then how far pixels are fetched from, in px, in each of up to three rounds."""
+"""Per level: the sigma of the blur in px, then how far away pixels are fetched from, in px, in each of up to three rounds."""
 
 
 def _rounds(image: Image, rng: np.random.Generator) -> Field:
-    """Per round, three uniform fields: where from, down and across, and whether among the first to reach further."""
+    """Draw three uniform fields per round: where from, down and across, and which pixels are the first to reach further."""
     return rng.random((3, 3, *image.shape[:2]), dtype=np.float32)
 
 
 @add_dial(_rounds, family="blur", unit="level", levels=LEVELS, limit=5)
 def glass_blur(image: Image, severity: float, rounds: Field) -> Image:
-    """Frosted glass: a Gaussian blur, each pixel replaced by a near one, and the blur again."""
+    """Show the picture through frosted glass: blur by a Gaussian, replace each pixel by a near one, and blur again."""
     sigma, *reaches = between(GLASS, severity)
     height, width = image.shape[:2]
     source = np.arange(height * width)
@@ -35,11 +35,11 @@ def glass_blur(image: Image, severity: float, rounds: Field) -> Image:
 
 
 def _fetch(draw: Field, reach: float) -> NDArray[np.intp]:
-    """Where each pixel's value comes from after one round, as flat indices.
+    """Return where each pixel's value comes from after one round, as flat indices.
 
     The published loop walks from the last pixel to the first and copies a near pixel over each, so that a value
     fetched from further on has itself been replaced already. Chains of such copies are followed to their ends, all
-    at once. Between whole reaches a share of the pixels has the larger one.
+    at once. Between two whole reaches, a share of the pixels has the larger one.
     """
     height, width = draw.shape[1:]
     inner = _walked(height, width, int(np.ceil(reach)))
@@ -57,12 +57,12 @@ def _fetch(draw: Field, reach: float) -> NDArray[np.intp]:
 
 
 def _walked(height: int, width: int, margin: int) -> tuple[slice, slice]:
-    """The rows and columns the published loop visits: all but a border, one px wider at the top and left."""
+    """Return the rows and columns that the published loop visits: all but a border, which is one px wider at the top and left."""
     return slice(margin + 1, max(height - margin, margin) + 1), slice(margin + 1, max(width - margin, margin) + 1)
 
 
 def _offsets(draw: Field, reach: float, width: int) -> NDArray[np.intp]:
-    """Uniform whole offsets from -reach to reach - 1 px down and across, as steps of the flat index."""
+    """Return uniform whole offsets from -reach to reach - 1 px down and across, as steps of the flat index."""
     whole = np.floor(np.float32(reach))
     each = whole + (draw[2] < np.float32(reach) - whole)
     down, across = (np.floor(draw[:2] * (2 * each)) - each).astype(np.intp)

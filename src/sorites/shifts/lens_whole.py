@@ -1,8 +1,8 @@
-"""Real lenses over the whole picture: each place of it is blurred as the lens blurs that place of its own picture.
+"""Real lenses over the whole picture: each place in it is blurred as the lens blurs that place of the image it forms.
 
 Unlike the shift ``lens``, which takes a picture as a small part of a large sensor, the picture fills the sensor here: its middle
-stands on the axis and its corners at ``corner`` of the half field. Its pixels are taken as those that the lens was matched to.
-There is nothing to draw, and ``lens`` is the only param.
+stands on the axis and its corners at the fraction ``corner`` of the half field. Its pixels are taken as those that the lens was
+matched to. Nothing is drawn at random, and ``lens`` is the only param.
 """
 
 from __future__ import annotations
@@ -18,43 +18,41 @@ from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
 from sorites.lenses import store
 from sorites.optics.tracing.field import Cut, Scene, Spectrum, transfer
-from sorites.shifts.lens import Set
+from sorites.shifts.lens import LensSet
 
-ABOUT = "Lens blur over the whole picture: a real lens, sharp in the middle and less so toward the corners."
+ABOUT = "Blur the whole picture as a real lens does: sharp in the middle and less so toward the corners."
 VERSION = 1
 
 
-def made(held: Set, corner: float, version: str) -> Shift:
-    """The shift over a set of lenses."""
+def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
+    """Return the shift over a set of lenses."""
 
     @functools.lru_cache(maxsize=16)
     def taps(name: str, how: Cut) -> Spectrum:
-        return transfer(_kernels(held, name), how)
+        return transfer(_kernels(lenses, name), how)
 
-    def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Image]:
+    def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[tuple[Image, Mapping[str, Any]]]:
         scenes: dict[int, Scene] = {}
         for params in stops:
-            side = _kernels(held, params.get("lens")).shape[-1]
+            side = _kernels(lenses, params.get("lens")).shape[-1]
             first = Scene(image, side, corner)
             scene = scenes.setdefault(first.cut.reach, first)
-            yield _whole(scene, taps(params["lens"], scene.cut))
+            quality = round(lenses.entry(params["lens"]).quality, 5)
+            yield _whole(scene, taps(params["lens"], scene.cut)), {"quality": quality}
 
-    def apply(image: Image, params: Any, rng: np.random.Generator) -> Image:
+    def apply(image: Image, params: Any, rng: np.random.Generator) -> tuple[Image, Mapping[str, Any]]:
         return next(together(image, [params], rng))
 
-    def told(image: Image, params: Any, rng: np.random.Generator) -> Mapping[str, Any]:
-        return {"quality": round(held.entry(params["lens"]).quality, 5)}
-
-    settings = tuple({"lens": name} for name in held.names)
-    shift = Shift("lens_whole", apply, "optics", "setting", (), settings, version, ABOUT, options, told=told)
+    settings = tuple({"lens": name} for name in lenses.names)
+    shift = Shift("lens_whole", apply, "optics", "setting", (), settings, version, ABOUT, options)
     shift.sweeper(together)
     return shift
 
 
-def _kernels(held: Set, name: Any) -> Any:
-    if name not in held.names:
-        raise SoritesError(f"lens_whole: a setting names one of {len(held.names)} lenses, got {name!r}")
-    return held.entry(name).arrays["kernels"]
+def _kernels(lenses: LensSet, name: Any) -> Any:
+    if name not in lenses.names:
+        raise SoritesError(f"lens_whole: a setting names one of {len(lenses.names)} lenses, got {name!r}")
+    return lenses.entry(name).arrays["kernels"]
 
 
 def _whole(scene: Scene, taps: Spectrum) -> Image:
@@ -65,12 +63,14 @@ def _whole(scene: Scene, taps: Spectrum) -> Image:
 
 
 def options(*, lenses: str | None = None, corner: float = 1.0) -> Shift:
-    """The shift over the lenses of a folder (``sorites lens import`` makes one), by default the fifteen that come with us;
-    the picture's corners stand at ``corner`` (0 to 1) of the lens's half field."""
+    """Return the shift over the lenses of a folder (``sorites lens import`` makes one); the default is the fifteen built-in ones.
+
+    The picture's corners stand at the fraction ``corner`` (0 to 1) of the lens's half field.
+    """
     if not 0 < corner <= 1:
         raise SoritesError(f"lens_whole: wanted a corner above 0 and up to 1 of the half field, got {corner!r}")
     folder = store.builtin() if lenses is None else Path(lenses)
-    return made(Set(folder), corner, f"{VERSION} {store.version(folder)}")
+    return lens_whole_shift(LensSet(folder), corner, f"{VERSION} {store.version(folder)}")
 
 
-SHIFTS.add("lens_whole", made(Set(store.builtin()), 1.0, f"{VERSION} {store.version(store.builtin())}"))
+SHIFTS.add("lens_whole", lens_whole_shift(LensSet(store.builtin()), 1.0, f"{VERSION} {store.version(store.builtin())}"))

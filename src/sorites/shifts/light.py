@@ -1,4 +1,4 @@
-"""Light and colour, one number a picture: no chance in any of them.
+"""Shifts of light and colour, by one number for the whole picture.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -15,13 +15,13 @@ from sorites.shifts._fields import Field, across, passed
 
 
 def _value(image: Image, rng: np.random.Generator) -> Image:
-    """V of HSV: the largest channel."""
+    """Return V of HSV, the largest channel."""
     return np.maximum(np.maximum(image[..., 0], image[..., 1]), image[..., 2])
 
 
 @add_dial(_value, family="light", unit="V of HSV", levels=(0.1, 0.2, 0.3, 0.4, 0.5))
 def brightness(image: Image, severity: float, value: Image) -> Image:
-    """V of HSV raised by ``severity`` and clipped at 1; hue and saturation kept, black turns gray."""
+    """Raise V of HSV by ``severity``, clipped at 1; hue and saturation are kept, and black turns gray."""
     raised = np.minimum(value + np.float32(severity), np.float32(1))
     black = value == 0
     ratio = raised / np.where(black, np.float32(1), value)
@@ -34,14 +34,14 @@ def brightness(image: Image, severity: float, value: Image) -> Image:
 
 
 def _mean(image: Image, rng: np.random.Generator) -> Image:
-    """One mean a channel, laid out as one row of the picture."""
+    """Return the mean of each channel, laid out as one row of the picture."""
     means = [image[..., channel].mean(dtype=np.float64) for channel in range(3)]
     return np.tile(np.array(means, np.float32), (1, image.shape[1], 1))
 
 
 @add_dial(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
 def contrast(image: Image, severity: float, mean: Image) -> Image:
-    """Each channel drawn towards its mean over the picture by c = 1 - ``severity``; 1 leaves one flat colour."""
+    """Scale each channel about its mean over the picture by c = 1 - ``severity``; severity 1 leaves one flat colour."""
     flatter = image * np.float32(1 - severity)
     flatter += mean * np.float32(severity)
     return clip(flatter)
@@ -49,7 +49,7 @@ def contrast(image: Image, severity: float, mean: Image) -> Image:
 
 PALER = ((1, 0), (0.3, 0), (0.1, 0))
 VIVID = ((2, 0), (5, 0.1), (20, 0.2))
-"""Factor and offset of S by level, 0 to 2 and 3 to 5."""
+"""The factor and offset of S per level: ``PALER`` at levels 0 to 2, ``VIVID`` at levels 3 to 5."""
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,9 @@ class _Hsv:
     value: Image
     saturation: Image
     hue: tuple[Image, Image, Image]
-    """How far each channel lies below V, 1 for the lowest; gray counts as red."""
+    """The distance of each channel below V, as a share of chroma: 1 for the lowest; gray counts as red."""
     along: Field
-    """The way across the picture that vividness takes between levels 2 and 3."""
+    """The place of each pixel along the direction in which the vivid picture slides in between levels 2 and 3."""
 
 
 def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
@@ -76,9 +76,9 @@ def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
 
 @add_dial(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
 def saturate(image: Image, severity: float, hsv: _Hsv) -> Image:
-    """S of HSV times a factor plus an offset: paler up to level 2, more vivid from level 3; hue and value kept.
+    """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue and value are kept.
 
-    Between the two the vivid picture slides over the pale one: a factor between theirs would be no change at all.
+    Between those levels the vivid picture slides over the pale one, because a factor between theirs would change nothing.
     """
     chroma = hsv.value * _saturation(hsv, severity)
     out = np.empty_like(image)

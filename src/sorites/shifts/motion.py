@@ -1,4 +1,4 @@
-"""Blur of things that move: the camera sideways, the camera forward, and ripples of the glass before it.
+"""Blur by motion of the camera: sideways and forward.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -15,10 +15,10 @@ from sorites.shifts._dial import LEVELS, add_dial, between, clip
 from sorites.shifts._fields import half_gaussian, streak
 
 Box = tuple[float, float, float, float]
-"""Left, top, right, bottom in px."""
+"""The left, top, right and bottom of a part of the picture, in px."""
 
 STREAK = ((0, 0), (10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
-"""Reach and sigma in px by level."""
+"""The reach and sigma of the streak in px, per level."""
 
 
 def _angle(image: Image, rng: np.random.Generator) -> float:
@@ -27,30 +27,31 @@ def _angle(image: Image, rng: np.random.Generator) -> float:
 
 @add_dial(_angle, family="blur", unit="level", levels=LEVELS, limit=5)
 def motion_blur(image: Image, severity: float, angle: float) -> Image:
-    """The camera moved along a line within 45 degrees of level, fading behind as half a Gaussian; one angle a sample."""
+    """Move the camera along a line within 45 degrees of level, fading as half a Gaussian; one angle per sample."""
     reach, sigma = between(STREAK, severity)
     return clip(streak(image, half_gaussian(reach, sigma), angle))
 
 
 ZOOMS = ((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11))
-"""By level: how much nearer each exposure is than the one before, and how many exposures, the first not nearer."""
+"""Per level: how much nearer each exposure is than the one before, and how many there are; the first is not nearer."""
 
 
 @dataclass
 class _Exposures:
-    """The pictures a forward move exposes, each made once and kept for the other severities of the sweep."""
+    """The exposures of a forward move; each is made once and kept for the other severities of the sweep."""
 
     picture: Picture
-    made: dict[Box, Picture] = field(default_factory=dict)
+    by_box: dict[Box, Picture] = field(default_factory=dict)
 
-    def seen(self, box: Box) -> Picture:
+    def enlarged(self, box: Box) -> Picture:
+        """Return the part of the picture in ``box``, enlarged to the whole."""
         from PIL import Image as pil
 
-        if box not in self.made:
+        if box not in self.by_box:
             height, width = self.picture.shape[:2]
             nearer = pil.fromarray(self.picture).resize((width, height), pil.Resampling.BILINEAR, box=box)
-            self.made[box] = np.asarray(nearer)
-        return self.made[box]
+            self.by_box[box] = np.asarray(nearer)
+        return self.by_box[box]
 
 
 def _exposures(image: Image, rng: np.random.Generator) -> _Exposures:
@@ -59,21 +60,21 @@ def _exposures(image: Image, rng: np.random.Generator) -> _Exposures:
 
 @add_dial(_exposures, family="blur", unit="level", levels=LEVELS, limit=5)
 def zoom_blur(image: Image, severity: float, exposures: _Exposures) -> Image:
-    """The camera moved forward: the mean of the picture and of ever nearer exposures of it, each at 8 bits.
+    """Move the camera forward: take the mean of the picture and of ever nearer exposures of it, each at 8 bits.
 
-    Between levels the two neighbours are mixed; level 0 is the picture.
+    Between levels the two neighbours are mixed; level 0 is the picture itself.
     """
     weights = _weights(image.shape[0], image.shape[1], severity)
     out = image * np.float32(1 - sum(weights.values()))
     layer = np.empty_like(image)
     for box, weight in weights.items():
-        np.multiply(exposures.seen(box), np.float32(weight / 255), out=layer)
+        np.multiply(exposures.enlarged(box), np.float32(weight / 255), out=layer)
         out += layer
     return clip(out)
 
 
 def _weights(height: int, width: int, severity: float) -> dict[Box, float]:
-    """How much of each nearer exposure is in the mean at a severity; what is missing to 1 is the picture itself."""
+    """Return the weight of each nearer exposure in the mean at a severity; the rest, up to 1, is the picture itself."""
     weights: dict[Box, float] = {}
     for level, (step, count) in enumerate(ZOOMS, 1):
         share = max(0.0, 1 - abs(severity - level)) / (count + 1)
@@ -86,7 +87,7 @@ def _weights(height: int, width: int, severity: float) -> dict[Box, float]:
 
 
 def _window(length: int, zoom: float) -> tuple[float, float]:
-    """The part of a side that fills it when drawn ``zoom`` times larger as published: whole pixels cut, ends kept."""
+    """Return the part of a side that fills it when enlarged ``zoom`` times as published: whole pixels are cut, ends kept."""
     kept = math.ceil(length / zoom)
     scale = (kept - 1) / max(round(kept * zoom) - 1, 1) or 1 / length
     start = (length - kept) // 2 + 0.5 - 0.5 * scale

@@ -1,4 +1,4 @@
-"""Noise of sensors: one field a sample, turned up along the dial.
+"""The noise of sensors: one random field per sample, turned up along the dial.
 
 Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
 """
@@ -14,10 +14,10 @@ from sorites.core import Image
 from sorites.shifts._dial import add_dial, clip
 
 BINS = 4096
-"""Slices of probability in a quantile table; each stands for its middle."""
+"""The slices of probability in a quantile table; each stands for its middle."""
 
 EXACT = 64.0
-"""Poisson rates up to here are inverted exactly, above by the Cornish-Fisher expansion."""
+"""Poisson rates up to this one are inverted exactly, higher ones by the Cornish-Fisher expansion."""
 
 
 def _normal(image: Image, rng: np.random.Generator) -> Image:
@@ -26,7 +26,7 @@ def _normal(image: Image, rng: np.random.Generator) -> Image:
 
 @add_dial(_normal, family="noise", unit="sigma", levels=(0.08, 0.12, 0.18, 0.26, 0.38))
 def gaussian_noise(image: Image, severity: float, field: Image) -> Image:
-    """Normal noise of standard deviation ``severity`` (white = 1), independent per pixel and channel."""
+    """Add normal noise of standard deviation ``severity`` (white = 1), independent per pixel and channel."""
     noisy = field * np.float32(severity)
     noisy += image
     return clip(noisy)
@@ -40,27 +40,27 @@ def _relative(image: Image, rng: np.random.Generator) -> Image:
 
 @add_dial(_relative, family="noise", unit="sigma/signal", levels=(0.15, 0.2, 0.35, 0.45, 0.6))
 def speckle_noise(image: Image, severity: float, field: Image) -> Image:
-    """Normal noise in proportion to the light: x + x * n, n of standard deviation ``severity``."""
+    """Add normal noise in proportion to the light: x + x * n, with n of standard deviation ``severity``."""
     noisy = field * np.float32(severity)
     noisy += image
     return clip(noisy)
 
 
 def _impulses(image: Image, rng: np.random.Generator) -> tuple[Image, Image]:
-    """Per value, the severity at which it is lost, and what is left of it: 0 or 1."""
+    """Draw, per value, the severity at which it is lost and what it then becomes: 0 or 1."""
     drawn = rng.random(image.shape, dtype=np.float32) * np.float32(2) - np.float32(1)
     return np.abs(drawn), (drawn > 0).astype(np.float32)
 
 
 @add_dial(_impulses, family="noise", unit="fraction lost", levels=(0.03, 0.06, 0.09, 0.17, 0.27), limit=1)
 def impulse_noise(image: Image, severity: float, impulses: tuple[Image, Image]) -> Image:
-    """Salt and pepper: each value is lost with probability ``severity``, to 0 or 1 alike."""
+    """Add salt and pepper: each value is lost with probability ``severity``, and becomes 0 or 1 equally often."""
     fate, left = impulses
     return np.where(fate < np.float32(severity), left, image)
 
 
 def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Per value, its place in a table of 256 brightnesses by BINS slices of probability, the slice drawn."""
+    """Return, per value, its place in a table of 256 brightnesses by BINS slices of probability; the slice is drawn."""
     u = rng.integers(0, BINS, image.shape, dtype=np.uint16)
     level = (image * np.float32(255) + np.float32(0.5)).astype(np.uint32)
     return (level * np.uint32(BINS) + u).astype(np.intp)
@@ -68,7 +68,7 @@ def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
 
 @add_dial(_cells, family="noise", unit="noise/signal at white", levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3)))
 def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
-    """Photon noise: Poisson(c * x) / c with c = severity**-2 photons at white; x is read at 8 bits.
+    """Add photon noise: Poisson(c * x) / c with c = severity**-2 photons at white; x is read at 8 bits.
 
     Each value keeps its quantile along the dial (c = 60, 25, 12, 5, 3 as published).
     """
@@ -77,7 +77,7 @@ def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
 
 @functools.lru_cache(maxsize=16)
 def poisson_table(c: float) -> NDArray[np.float32]:
-    """min(k / c, 1) for each of 256 brightnesses (rate c * level / 255) and each slice of probability, flat."""
+    """Return min(k / c, 1) per brightness (256 of them, rate c * level / 255) and slice of probability, as a flat table."""
     rates = np.linspace(0, c, 256)
     counts = np.empty((256, BINS))
     few = int(np.searchsorted(rates, EXACT, side="right"))
@@ -89,7 +89,7 @@ def poisson_table(c: float) -> NDArray[np.float32]:
 
 
 def _invert(rates: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Exact Poisson quantiles: per rate and slice, how many k have a distribution function below the slice's middle."""
+    """Return exact Poisson quantiles: per rate and slice, how many k have a distribution function below the slice's middle."""
     from scipy.special import pdtr
 
     top = int(rates[-1] + 8 * np.sqrt(rates[-1]) + 8)
@@ -100,7 +100,7 @@ def _invert(rates: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _expand(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Poisson quantiles of large rates by Cornish and Fisher to third order, with the continuity correction."""
+    """Return Poisson quantiles of large rates by Cornish and Fisher to third order, with the continuity correction."""
     from scipy.special import ndtri
 
     z = ndtri((np.arange(BINS) + 0.5) / BINS)

@@ -1,8 +1,8 @@
 """Snow on a continuous dial: flakes at several distances, the veil behind them, and snow that settles.
 
 Flakes are drawn with the blur of their distance: the near ones large, soft and few, the far ones small and many. Snow settles
-first on the ground and on what looks like the top of something (darker than what is above it), in patches that are the
-sample's own and only grow along the dial.
+first on the ground and on what looks like the top of something (darker than what is above it), in patches that belong to the
+sample and only grow along the dial.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts._air import GREY, STOPS, TOP, Scene, air, scene, to_shown, veil
+from sorites.shifts._air import GREY, STOPS, TOP, AirScene, air, air_scene, to_shown, veil
 from sorites.shifts._dial import add_dial
 from sorites.shifts._fields import Field, smooth
 
 LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
-"""By layer: the flakes' radius (Gaussian sigma, px of 224), how many at severity 1, and how far they move while exposed (px)."""
+"""Per layer, in a picture of 224 px: the radius of the flakes (Gaussian sigma, px), their number at severity 1, and how far they
+move during the exposure (px)."""
 
 VEIL = 0.28
-"""Optical depth that a unit of severity adds to the air."""
+"""The optical depth that one unit of severity adds to the air."""
 
 WHITE = (0.86, 0.90, 0.96)
 
 
 @dataclass(frozen=True)
 class _Snowfall:
-    seen: Scene
+    scene: AirScene
     places: tuple[Field, ...]
-    """By layer where flakes are, as shares of height and width, in the order in which they join."""
+    """Per layer, where the flakes are, as shares of height and width, in the order in which they join along the dial."""
     angle: float
-    last: Field
-    """The severity at which snow has settled on a pixel, about."""
+    settles: Field
+    """The severity at which snow begins to settle on each pixel."""
 
 
 def _snowfall(image: Image, rng: np.random.Generator) -> _Snowfall:
@@ -41,12 +42,12 @@ def _snowfall(image: Image, rng: np.random.Generator) -> _Snowfall:
     angle = math.radians(90 + rng.uniform(-40, 40))
     area = height * width / 224**2
     places = tuple(rng.random((math.ceil(TOP * count * area), 2), dtype=np.float32) for _, count, _ in LAYERS)
-    seen = scene(image, rng)
-    return _Snowfall(seen, places, angle, _settles(seen.light, air(height, width, rng, 0.9, 1)))
+    scene = air_scene(image, rng)
+    return _Snowfall(scene, places, angle, _settles(scene.light, air(height, width, rng, 0.9, 1)))
 
 
 def _settles(light: Image, patches: Field) -> Field:
-    """Early on the ground and on tops, late on walls: 0.4 to 4 and more, in units of severity."""
+    """Return the severity at which snow settles per pixel: early on the ground and on tops, late on walls; 0.4 to 4 and more."""
     height = light.shape[0]
     reach = max(1, height // 28)
     grey = smooth(np.sqrt(light @ GREY), max(0.6, height / 112), truncate=2.5)
@@ -59,10 +60,10 @@ def _settles(light: Image, patches: Field) -> Field:
 
 @add_dial(_snowfall, family="weather", unit="cm/h", levels=STOPS, limit=TOP)
 def snowfall(image: Image, severity: float, drawn: _Snowfall) -> Image:
-    """Falling snow, near flakes soft and far ones fine, over a white veil; it settles on the ground and on tops of things."""
-    light = veil(drawn.seen, VEIL * severity, (0.90, 0.92, 0.95))
-    white = np.array(WHITE, np.float32) * np.float32(1.1 * drawn.seen.bright)
-    lying = np.clip((np.float32(severity) - drawn.last) * np.float32(1.6), 0, np.float32(min(1.0, severity)) * np.float32(0.9))
+    """Let it snow: near flakes soft and far ones fine, over a white veil; snow settles on the ground and on tops of things."""
+    light = veil(drawn.scene, VEIL * severity, (0.90, 0.92, 0.95))
+    white = np.array(WHITE, np.float32) * np.float32(1.1 * drawn.scene.bright)
+    lying = np.clip((np.float32(severity) - drawn.settles) * np.float32(1.6), 0, np.float32(min(1.0, severity)) * np.float32(0.9))
     light += (white - light) * lying[..., None]
     scale = math.sqrt(image.shape[0] * image.shape[1]) / 224
     for places, (sigma, count, moves) in zip(drawn.places, LAYERS, strict=True):
@@ -73,7 +74,7 @@ def snowfall(image: Image, severity: float, drawn: _Snowfall) -> Image:
 
 
 def _flake(sigma: float, moves: float, angle: float) -> Field:
-    """How much of each pixel around it one flake covers: a Gaussian spot drawn out along its way."""
+    """Return the share of each pixel around it that one flake covers: a Gaussian spot drawn out along its path."""
     reach = math.ceil(2.5 * sigma + moves / 2)
     y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float32)
     along, aside = (x * math.cos(angle) + y * math.sin(angle)), (y * math.cos(angle) - x * math.sin(angle))
@@ -83,7 +84,7 @@ def _flake(sigma: float, moves: float, angle: float) -> Field:
 
 
 def _laid(places: Field, flake: Field, shape: tuple[int, ...]) -> Field:
-    """The flakes laid on one another, at most 0.95 of a pixel; those beyond the border are cut."""
+    """Return the share of each pixel that all flakes cover together, at most 0.95; flakes are cut at the border."""
     height, width = shape[0], shape[1]
     reach = flake.shape[0] // 2
     wide = width + 2 * reach

@@ -17,17 +17,17 @@ from sorites.shifts._dial import LEVELS, add_dial, between, clip
 from sorites.shifts._fields import Field, across, even, passed, smooth
 
 WATER = ((0.65, 0.3, 4, 0.69, 0), (0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
-"""By level: mean and deviation of the liquid, its smoothness in px, the least that wets, and the brightness of the drops."""
+"""Per level: mean and deviation of the liquid, its smoothness in px, the least value that wets, and the brightness of drops."""
 
 MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
-"""From level 4: the first four as for water, then the softness of the edges in px."""
+"""Per level from 4: the first four as for water, then the softness of the edges in px."""
 
 TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
 BROWN = (63 / 255, 42 / 255, 20 / 255)
 
 
 def _liquid(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
-    """The liquid, and the way across the picture that mud takes between levels 3 and 4."""
+    """Draw the liquid, and the direction in which mud slides over the picture between levels 3 and 4."""
     height, width = image.shape[:2]
     along = across(height, width, rng.uniform(0, 2 * np.pi))
     return rng.standard_normal((height, width), dtype=np.float32), along
@@ -35,7 +35,7 @@ def _liquid(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
 
 @add_dial(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
 def spatter(image: Image, severity: float, liquid: tuple[Field, Field]) -> Image:
-    """Drops on the lens: bright water up to level 3, brown mud from level 4; between, mud slides over the picture."""
+    """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud slides over the picture."""
     noise, along = liquid
     if severity <= 3:
         return _wet(image, _drops(noise, severity))
@@ -65,7 +65,7 @@ def _muddy(image: Image, noise: Field, severity: float) -> Image:
 
 
 def _drops(noise: Field, severity: float) -> Field:
-    """How bright the water is, 0 where it is dry: embossed by the distance to the shore, as light through a drop."""
+    """Return how bright the water is, 0 where dry; it is embossed by the distance to the shore, as light through a drop is."""
     mean, deviation, smoothness, least, bright = between(WATER, severity)
     liquid = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean)
     liquid *= liquid >= np.float32(least)
@@ -76,7 +76,7 @@ def _drops(noise: Field, severity: float) -> Field:
 
 
 def _from_shore(liquid: Field) -> NDArray[np.uint8]:
-    """Distance in px to the nearest edge of the water, evened over 3 x 3 and cut at 20."""
+    """Return the distance in px to the nearest edge of the water, cut at 20 and averaged over 3 x 3 px."""
     shore = _edges(liquid)
     if not shore.any():
         return np.full(shore.shape, 20, np.uint8)
@@ -85,24 +85,25 @@ def _from_shore(liquid: Field) -> NDArray[np.uint8]:
 
 
 def _around(field: Field, mode: Literal["edge", "constant"]) -> Callable[[int, int], Field]:
-    """``look(down, right)``: the field as seen from a pixel's neighbour."""
+    """Return ``neighbour(down, right)``, which gives, for each pixel, the value of the neighbour that far down and right."""
     wide = np.pad(field, 1, mode=mode)
     height, width = field.shape
     return lambda down, right: wide[1 + down : 1 + down + height, 1 + right : 1 + right + width]
 
 
 def _edges(liquid: Field) -> NDArray[np.bool_]:
-    """Canny's edges, one pixel wide: where the slope (Sobel) is steep and steepest across the edge."""
-    look = _around(liquid, "edge")
-    rise, fall = look(1, 1) - look(-1, -1), look(1, -1) - look(-1, 1)
-    across_x, across_y = rise - fall + 2 * (look(0, 1) - look(0, -1)), rise + fall + 2 * (look(1, 0) - look(-1, 0))
+    """Find Canny's edges, one pixel wide: where the slope (Sobel) is steep, and steepest across the edge."""
+    liquid_at = _around(liquid, "edge")
+    rise, fall = liquid_at(1, 1) - liquid_at(-1, -1), liquid_at(1, -1) - liquid_at(-1, 1)
+    across_x = rise - fall + 2 * (liquid_at(0, 1) - liquid_at(0, -1))
+    across_y = rise + fall + 2 * (liquid_at(1, 0) - liquid_at(-1, 0))
     x, y = np.abs(across_x), np.abs(across_y)
     slope = x + y
-    near, tangent = _around(slope, "constant"), np.float32(np.tan(np.pi / 8))
-    level = (slope > near(0, -1)) & (slope >= near(0, 1))
-    upright = (slope > near(-1, 0)) & (slope >= near(1, 0))
-    falling = (slope > near(-1, -1)) & (slope > near(1, 1))
-    rising = (slope > near(-1, 1)) & (slope > near(1, -1))
+    slope_at, tangent = _around(slope, "constant"), np.float32(np.tan(np.pi / 8))
+    level = (slope > slope_at(0, -1)) & (slope >= slope_at(0, 1))
+    upright = (slope > slope_at(-1, 0)) & (slope >= slope_at(1, 0))
+    falling = (slope > slope_at(-1, -1)) & (slope > slope_at(1, 1))
+    rising = (slope > slope_at(-1, 1)) & (slope > slope_at(1, -1))
     slanted = np.where(across_x * across_y < 0, rising, falling)
     peaks: NDArray[np.bool_] = np.where(y < x * tangent, level, np.where(x < y * tangent, upright, slanted))
     peaks &= slope > np.float32(150 / 255)
@@ -110,7 +111,7 @@ def _edges(liquid: Field) -> NDArray[np.bool_]:
 
 
 def _equalise(values: NDArray[np.uint8]) -> Field:
-    """Each value's rank among all, 0..255, whole."""
+    """Return the rank of each value among all, as a whole number 0..255."""
     counts = np.cumsum(np.bincount(values.ravel(), minlength=256))
     first = counts[counts > 0][0]
     ranks: Field = np.rint((counts - first) * (255 / max(int(counts[-1] - first), 1))).astype(np.float32)
@@ -118,7 +119,7 @@ def _equalise(values: NDArray[np.uint8]) -> Field:
 
 
 def _emboss(heights: Field) -> Field:
-    """Lit from the lower right, cut to 0..255, evened over 3 x 3 and rounded."""
-    look, lit = _around(heights, "edge"), heights.copy()
-    lit += 2 * (look(1, 1) - look(-1, -1)) + look(0, 1) - look(0, -1) + look(1, 0) - look(-1, 0)
+    """Light the heights from the lower right; the result is cut to 0..255, averaged over 3 x 3 px and rounded."""
+    height_at, lit = _around(heights, "edge"), heights.copy()
+    lit += 2 * (height_at(1, 1) - height_at(-1, -1)) + height_at(0, 1) - height_at(0, -1) + height_at(1, 0) - height_at(-1, 0)
     return np.rint(even(np.clip(lit, 0, 255, out=lit)))

@@ -1,7 +1,7 @@
-"""The same scene in another hand: twelve appearances that a caption can name. A grid, not a dial: how far each one moves a
-picture is measured, not set.
+"""The same scene in another style: twelve appearances that a caption can name.
 
-Sizes are fractions of the shorter side, so that a style looks the same on 32 px and on 224 px.
+They are a grid and not a dial: how far each one moves a picture is measured, not set. Sizes are fractions of the shorter side,
+so that a style looks the same on 32 px and on 224 px.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sorites.core import Image, add_shift
 from sorites.errors import UnknownName
 
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
-"""Weights of ITU-R BT.601."""
+"""The weights of red, green and blue in ITU-R BT.601."""
 
 Draw = Callable[[Image, np.random.Generator], Image]
 
@@ -43,7 +43,7 @@ def _blurred(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _pixelated(image: Image, rng: np.random.Generator) -> Image:
-    """A mosaic of about 11 blocks across the shorter side, each of one colour."""
+    """Draw a mosaic of about 11 blocks across the shorter side, each of one colour."""
     side = max(min(image.shape[:2]) // 11, 2)
     rows, columns = (np.arange(0, length, side) for length in image.shape[:2])
     sums = np.add.reduceat(np.add.reduceat(image, rows, axis=0), columns, axis=1)
@@ -58,7 +58,7 @@ def _embossed(image: Image, rng: np.random.Generator) -> Image:
 
 
 def _sketch(image: Image, rng: np.random.Generator) -> Image:
-    """Edges (Sobel's) as dark lines on white, the 95th percentile of their strength being black."""
+    """Draw edges (Sobel's) as dark lines on white; the 95th percentile of their strength is black."""
     plane = _luma(image)
     strength = np.hypot(*(ndimage.sobel(plane, axis, mode="nearest") for axis in (0, 1)))
     return _spread(1 - strength / max(float(np.percentile(strength, 95)), 0.05))
@@ -82,8 +82,8 @@ STYLES: Mapping[str, Draw] = {
 
 @add_shift(family="style", unit="name", settings=[{"style": name} for name in STYLES])
 def style(image: Image, params: Mapping[str, Any], rng: np.random.Generator) -> Image:
-    """The picture in another appearance: gray, sketch, night, inverted, ..."""
+    """Change the appearance of the picture: gray, sketch, night, inverted, ..."""
     if params.get("style") not in STYLES:
-        raise UnknownName("style", str(params.get("style")), STYLES, f"One of {', '.join(STYLES)}.")
-    made = STYLES[params["style"]](image, rng)
-    return np.ascontiguousarray(np.clip(made, 0, 1), np.float32)
+        raise UnknownName("style", str(params.get("style")), STYLES, f"There are {', '.join(STYLES)}.")
+    styled = STYLES[params["style"]](image, rng)
+    return np.ascontiguousarray(np.clip(styled, 0, 1), np.float32)

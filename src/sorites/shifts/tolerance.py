@@ -1,8 +1,8 @@
-"""A lens that was not put together as designed, as three dials: one element off the axis, tilted, or too far from the next.
+"""Production errors of a lens as three dials: one element off the axis, tilted, or too far from the next.
 
-Severity is the error itself, so a failure point reads "the model fails by 20 um of decentre". Severity 0 is the untouched
+The severity is the error itself, so a failure point reads "the model fails by 20 um of decentre". Severity 0 is the untouched
 picture; above it the picture is seen through the lens, and the least error shows practically the lens as designed. One
-kernel blurs the whole picture, as in the shift ``lens``; the azimuth of the field is the sample's draw.
+kernel blurs the whole picture, as in the shift ``lens``; each sample draws the azimuth of the field.
 """
 
 from __future__ import annotations
@@ -22,23 +22,27 @@ from sorites.optics.convolve import sweep as convolve
 from sorites.shifts._kernels import point
 
 MOVES = {
-    "decentre": "an element of the lens off its axis",
-    "tilt": "an element of the lens tilted",
-    "spacing": "an element of the lens too far from what follows",
+    "decentre": "an element of the lens is off its axis",
+    "tilt": "an element of the lens is tilted",
+    "spacing": "an element of the lens is too far from the next one",
 }
 FADE = 0.05
-"""Below this part of the first stop the lens itself fades in, so that the dial starts at the untouched picture."""
+"""Below this fraction of the first stop the lens itself fades in, so that the dial starts at the untouched picture."""
+
+
+Blurred = tuple[Image, Mapping[str, Any]]
+"""A picture, with the azimuth that was drawn for it, the lens and its element, and MTF50 at the severity."""
 
 
 def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
-    """The shift over a traced file, at its field or (``field`` 0) on the axis."""
+    """Return the shift over a traced file, at its field or (``field`` 0) on the axis."""
     about = store.about(path)
     stops, azimuths = tuple(map(float, about["stops"][1:])), store.around(about)
     if field not in (None, 0, about["field"]):
         raise SoritesError(f"{name}: {about['lens']} was traced at field 0 and {about['field']:g}, got {field!r}")
 
     def drawn(rng: np.random.Generator) -> int | None:
-        """The azimuth of a sample's field, in degrees, the same at every severity; none on the axis."""
+        """Draw the azimuth of a sample's field, in degrees; it is the same at every severity, and None on the axis."""
         return None if field == 0 else azimuths[int(rng.integers(len(azimuths)))]
 
     @functools.lru_cache(maxsize=128)
@@ -46,31 +50,30 @@ def dial(name: str, path: Path, field: float | None, padding: Padding) -> Shift:
         taps, share = store.load(path).taps(severity, azimuth), min(severity / (FADE * stops[0]), 1.0)
         return Kernel((1 - share) * point(taps.shape) + share * taps)
 
-    def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Image]:
+    def together(image: Image, severities: Sequence[float], rng: np.random.Generator) -> Iterator[Blurred]:
         azimuth = drawn(rng)
-        for blurred in convolve(image, [kernel(float(severity), azimuth) for severity in severities], padding, flip=True):
-            yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+        kernels = [kernel(float(severity), azimuth) for severity in severities]
+        for severity, blurred in zip(severities, convolve(image, kernels, padding, flip=True), strict=True):
+            sharp = round(store.load(path).sharpness(severity, azimuth), 5)
+            chosen = {"azimuth": azimuth, "mtf50": sharp, "lens": about["lens"], "element": about["element"]}
+            yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32)), chosen
 
-    def apply(image: Image, severity: float, rng: np.random.Generator) -> Image:
+    def apply(image: Image, severity: float, rng: np.random.Generator) -> Blurred:
         return next(together(image, [severity], rng))
 
-    def told(image: Image, severity: float, rng: np.random.Generator) -> Mapping[str, Any]:
-        azimuth = drawn(rng)
-        sharp = round(store.load(path).sharpness(severity, azimuth), 5)
-        return {"azimuth": azimuth, "mtf50": sharp, "lens": about["lens"], "element": about["element"]}
-
-    said = f"Production error: {MOVES[name]}; the first level is practically the lens as designed ({about['lens']})."
-    made = Shift(name, apply, "optics", about["unit"], stops, version=store.version(path), about=said, told=told)
-    made.configure = functools.partial(configure, name)
-    made.sweeper(together)
-    return made
+    line = f"Blur by a production error: {MOVES[name]}; the first level is practically the lens as designed ({about['lens']})."
+    shift = Shift(name, apply, "optics", about["unit"], stops, version=store.version(path), about=line)
+    shift.configure = functools.partial(configure, name)
+    shift.sweeper(together)
+    return shift
 
 
 def configure(name: str, *, tolerances: str | None = None, field: float | None = None, padding: Padding = "reflect") -> Shift:
-    """The shift with other options.
+    """Return the shift with some of its options changed.
 
-    ``tolerances``: a file of ``sorites lens tolerance``, or a folder with one for this shift, instead of our own. ``field``: 0
-    for the axis; default the traced field. ``padding``: beyond the border it is mirrored (``reflect``) or black (``zeros``).
+    ``tolerances`` names a file of ``sorites lens tolerance``, or a folder with one for this shift, to use instead of ours.
+    ``field`` is 0 for the axis; the default is the traced field. ``padding`` is what lies beyond the border: the picture
+    mirrored (``reflect``) or black (``zeros``).
     """
     if padding not in get_args(Padding):
         raise SoritesError(f"{name}: wanted padding zeros or reflect, got {padding!r}")

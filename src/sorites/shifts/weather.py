@@ -22,7 +22,7 @@ SNOW = (
     (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65, 1),
     (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55, 1),
 )
-"""By level: mean and deviation of the flakes, their size, the least that shows, reach and sigma of their streaks in px,
+"""Per level: mean and deviation of the flakes, their size, the least value that shows, reach and sigma of their streaks in px,
 the share of the picture that is not whitened, and how much of the snow falls."""
 
 
@@ -42,7 +42,7 @@ def _snow(image: Image, rng: np.random.Generator) -> _Snow:
 
 @add_dial(_snow, family="weather", unit="level", levels=LEVELS, limit=5)
 def snow(image: Image, severity: float, drawn: _Snow) -> Image:
-    """Streaks of snow from one sky over a whitened ground; the same flakes grow denser along the dial."""
+    """Add streaks of snow, all in one direction, over a whitened picture; the same flakes grow denser along the dial."""
     mean, deviation, size, least, reach, sigma, kept, falls = between(SNOW, severity)
     flakes = stretch(drawn.flakes, size) * np.float32(deviation) + np.float32(mean)
     flakes *= flakes >= np.float32(least)
@@ -56,7 +56,7 @@ def snow(image: Image, severity: float, drawn: _Snow) -> Image:
 
 
 FOG = ((0, 2), (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
-"""Strength and decay per octave by level."""
+"""The strength and the decay per octave, per level."""
 
 
 def _fog(image: Image, rng: np.random.Generator) -> tuple[list[Field], float]:
@@ -65,7 +65,7 @@ def _fog(image: Image, rng: np.random.Generator) -> tuple[list[Field], float]:
 
 @add_dial(_fog, family="weather", unit="level", levels=LEVELS, limit=5)
 def fog(image: Image, severity: float, drawn: tuple[list[Field], float]) -> Image:
-    """Clouds of one fractal added to the picture, and the whole brought back to the picture's brightest value."""
+    """Add clouds of one fractal, and bring the whole back to the brightest value of the picture."""
     noise, brightest = drawn
     strength, decay = between(FOG, severity)
     gain = np.float32(brightest / (brightest + strength))

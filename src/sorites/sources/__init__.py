@@ -1,4 +1,4 @@
-"""One reader a dataset: each yields samples whose pictures decode when they are asked for."""
+"""The sources: one reader per dataset. Each yields samples whose pictures are decoded when they are asked for."""
 
 from sorites.sources import cifar as cifar
 from sorites.sources import cns_bench as cns_bench

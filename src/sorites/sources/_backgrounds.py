@@ -1,7 +1,7 @@
 """Photographs of places without things in them, from two Debian packages: grass, forest, rocks, water.
 
-The table beside this file names them, their licences and where the ground begins. They are fetched once, into the user's cache,
-and are part of no package of ours. Places that no photograph shows are drawn (see ``sorites.datasets.scenery``).
+The table ``backgrounds.tsv`` names them, their licences and where the ground begins. They are fetched once, into the user's
+cache, and are not shipped with Sorites. Places that no photograph shows are drawn (see ``sorites.datasets.scenery``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from sorites.sources._decode import decode
 
 @dataclass(frozen=True)
 class Background:
-    """One row of the table; ``horizon`` is the share of the height above the ground."""
+    """One row of the table; ``horizon`` is the share of the picture's height that lies above the ground."""
 
     location: str
     package: str
@@ -33,31 +33,33 @@ class Background:
     credit: str
 
     def load(self) -> Picture:
-        """The photograph, at most ``LARGEST`` px wide; read-only, kept once read."""
+        """Return the photograph, at most ``LARGEST`` px per side; the array is read-only and kept once it was read."""
         return _loaded(self.package, self.file)
 
 
 LARGEST = 1024
+"""The most pixels per side of a loaded photograph."""
 
 
 @functools.cache
 def _loaded(package: str, file: str) -> Picture:
     picture = Pillow.fromarray(decode(cache("backgrounds", package, file)))
     picture.thumbnail((LARGEST, LARGEST), Pillow.Resampling.LANCZOS)
-    made = np.asarray(picture)
-    made.flags.writeable = False
-    return made
+    pixels = np.asarray(picture)
+    pixels.flags.writeable = False
+    return pixels
 
 
 @functools.cache
 def table() -> tuple[Background, ...]:
+    """Return the rows of ``backgrounds.tsv``."""
     lines = files("sorites.sources").joinpath("backgrounds.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines[1:])
     return tuple(Background(a, b, c, d, float(horizon), *rest) for a, b, c, d, horizon, *rest in rows)
 
 
 def fetch() -> tuple[Background, ...]:
-    """All of them, in the cache."""
+    """Fetch the photographs that are not yet in the cache, and return the rows of all."""
     for (package, folder), rows in groupby(sorted(table(), key=_place), key=_place):
         wanted = {row.file: row.sha256 for row in rows}
         note = f"Fetching {len(wanted)} photographs of places from Debian's {package}. It is not installed."

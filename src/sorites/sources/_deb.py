@@ -1,4 +1,7 @@
-"""What is inside a Debian package: an ar archive that holds a compressed tar. Read as a stream; nothing is extracted by name."""
+"""Read the contents of a Debian package: an ar archive that holds a compressed tar.
+
+The package is read as a stream, and nothing is extracted to a path that it names.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +17,17 @@ from typing import IO
 from sorites.errors import SoritesError
 
 LARGEST = 64 << 20
-"""Bytes: no file larger than this is read."""
+"""The most bytes of a file that is read; larger files are passed over."""
 
 _MAGIC = b"!<arch>\n"
 _MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz2": "bz2"}
 
 
 def read(deb: Path, wanted: Collection[str], tick: Callable[[int], None] = lambda at: None) -> Iterator[tuple[str, bytes]]:
-    """Path and contents of the wanted regular files, in the order of the package; ``tick`` hears the bytes read so far.
+    """Yield path and contents of the wanted regular files, in the order of the package.
 
-    Paths are compared and never followed: what else a package holds, and what it says of itself, leads nowhere.
+    ``tick`` is called with the bytes read so far. Paths are compared and never followed, so nothing else that a package holds
+    or claims can lead anywhere.
     """
     left = set(wanted)
     try:
@@ -53,7 +57,7 @@ class _Slice:
 
 
 def _find(file: IO[bytes]) -> tuple[str, int]:
-    """Name and size of the archive member ``data.tar*``; the file stands at its first byte."""
+    """Return name and size of the archive member ``data.tar*``, and leave the file at its first byte."""
     if file.read(8) != _MAGIC:
         raise tarfile.ReadError("it does not start as a Debian package does")
     while len(header := file.read(60)) == 60:
@@ -73,7 +77,7 @@ def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
         with tarfile.open(fileobj=_Slice(file, size), mode=f"r|{_MODES[name]}") as tar:  # type: ignore[call-overload]
             yield tar
         return
-    # Ubuntu packs with zstd, which Python reads from 3.14 on; where there is apt-get there is dpkg-deb.
+    # Ubuntu packs with zstd, which Python reads only from 3.14 on; a machine with apt-get also has dpkg-deb.
     with subprocess.Popen(["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             with tarfile.open(fileobj=process.stdout, mode="r|") as tar:

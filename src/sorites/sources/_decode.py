@@ -1,7 +1,7 @@
-"""Files to pictures: upright, sRGB, 8 bits, whatever the file holds.
+"""Decode files to pictures: upright, sRGB, 8 bits, whatever the file holds.
 
-Numbers are read as sRGB, as the loaders do that models are trained with: ICC profiles are not applied, and CMYK becomes
-RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the low byte. Of an animation, the first frame counts.
+Numbers are read as sRGB, as the loaders that models are trained with do: ICC profiles are not applied, and CMYK becomes
+RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the low byte. Only the first frame of an animation is read.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ GROUND = 128
 """The grey (of 255, sRGB) that shows through transparent pixels."""
 
 LIMIT = 178_956_970
-"""Most pixels a picture may have; a file that claims more is refused before it is decoded."""
+"""The most pixels a picture may have; a file that claims more is refused before it is decoded."""
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
-"""Names that promise a picture; what a file is, its first bytes say."""
+"""The endings of file names that promise a picture; the first bytes of a file decide what it is."""
 
 # The factories are called by signature and not through Image.open: that would reach every parser Pillow has, and would
 # answer a picture of half of LIMIT with a warning, which threads cannot silence one by one.
@@ -63,7 +63,10 @@ _ORIENTATION = 0x0112
 
 
 def decode(source: str | Path | bytes, name: str = "") -> Picture:
-    """H x W x 3: transparent pixels are laid on ``GROUND``. ``name`` is what messages call a picture given as bytes."""
+    """Return a picture of H x W x 3, with transparent pixels laid on ``GROUND``.
+
+    ``name`` is what messages call a picture that is given as bytes.
+    """
     image = _read(source, name)
     if image.has_transparency_data:
         return on_ground(np.array(image.convert("RGBA")))
@@ -71,19 +74,19 @@ def decode(source: str | Path | bytes, name: str = "") -> Picture:
 
 
 def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]:
-    """H x W x 4: the picture and its alpha, 255 where the file has none."""
+    """Return H x W x 4: the picture and its alpha, which is 255 where the file has none."""
     return np.array(_read(source, name).convert("RGBA"))
 
 
 def on_ground(rgba: NDArray[np.uint8]) -> Picture:
-    """Lay a cut-out on ``GROUND``, mixing the 8-bit sRGB values by alpha, rounded."""
+    """Lay a cut-out on ``GROUND``: mix the 8-bit sRGB values by alpha and round."""
     alpha = rgba[..., 3:].astype(np.uint16)
     mixed = rgba[..., :3] * alpha + GROUND * (255 - alpha)
     return ((mixed + 127) // 255).astype(np.uint8)
 
 
 def _read(source: str | Path | bytes, name: str) -> Image.Image:
-    """Loaded, upright, and of a mode that ``convert`` brings to RGB or RGBA rightly."""
+    """Load a picture, upright and in a mode that ``convert`` turns into RGB or RGBA correctly."""
     called = name or ("bytes" if isinstance(source, bytes) else str(source))
     try:
         with _stream(source) as stream:
@@ -121,7 +124,7 @@ def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
 
 
 def _upright(image: ImageFile.ImageFile) -> Image.Image:
-    """Turned as its EXIF says; a TIFF was turned while it loaded. EXIF that cannot be read does not spoil the picture."""
+    """Turn a picture as its EXIF says; a TIFF was turned while it loaded. EXIF that cannot be read is ignored."""
     if isinstance(image, TiffImagePlugin.TiffImageFile):
         return image
     try:
@@ -132,16 +135,16 @@ def _upright(image: ImageFile.ImageFile) -> Image.Image:
 
 
 def _eight_bits(image: Image.Image, opened: ImageFile.ImageFile) -> Image.Image:
-    """Wide grey to 8 bits, and CMYK to RGB."""
+    """Bring 16-bit grey to 8 bits, and CMYK to RGB."""
     if image.mode == "CMYK":
-        # Pillow takes every CMYK JPEG for Adobe's, which stores ink upside down; without Adobe's mark it is not.
+        # Pillow takes every CMYK JPEG for Adobe's, which stores ink inverted; without Adobe's mark it is not inverted.
         plain = isinstance(opened, JpegImagePlugin.JpegImageFile) and "adobe" not in opened.info
         return (ImageChops.invert(image) if plain else image).convert("RGB")
     if not image.mode.startswith(("I", "F")):
         return image
     values = np.asarray(image)
     if values.dtype.kind == "f" or values.min() < 0 or values.max() > 65535:
-        raise BadPicture(f"pixels of mode {image.mode} have no stated white; save it with 8 or 16 bits a channel")
+        raise BadPicture(f"pixels of mode {image.mode} have no stated white; save it with 8 or 16 bits per channel")
     grey = Image.fromarray((values >> 8).astype(np.uint8))
     if "transparency" in image.info:
         grey.putalpha(Image.fromarray(np.where(values == image.info["transparency"], 0, 255).astype(np.uint8)))

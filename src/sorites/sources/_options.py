@@ -1,4 +1,4 @@
-"""Options of a source, written behind its path as in an address: ``focus:PATH?uncommon=counts&below=0.1``."""
+"""The options of a source, written after its path as in a web address: ``focus:PATH?uncommon=counts&below=0.1``."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from sorites.errors import SoritesError, UnknownName
 
 
-def split_options(source: str, text: str | None, known: Mapping[str, Collection[str]]) -> tuple[str, dict[str, str]]:
-    """The path and the options given; ``known`` maps each option to the words it takes, empty where it takes any text."""
+def split_options(source: str, text: str | None, allowed: Mapping[str, Collection[str]]) -> tuple[str, dict[str, str]]:
+    """Return the path and the options given; ``allowed`` maps each option to the words it takes, empty if it takes any text."""
     path, _, query = (text or "").partition("?")
     if not path:
         raise SoritesError(f"the {source} source needs a path. Type: --source {source}:PATH")
@@ -17,9 +17,9 @@ def split_options(source: str, text: str | None, known: Mapping[str, Collection[
         key, equals, value = part.partition("=")
         if not equals:
             raise SoritesError(f"{source}: wanted options as PATH?key=value&key=value, got {part!r}")
-        if key not in known:
-            raise UnknownName(f"{source} option", key, known, f"It has {', '.join(known)}.")
-        if known[key] and value not in known[key]:
-            raise SoritesError(f"{source}: {key} is one of {', '.join(known[key])}; got {value!r}")
+        if key not in allowed:
+            raise UnknownName(f"{source} option", key, allowed, f"It has {', '.join(allowed)}.")
+        if allowed[key] and value not in allowed[key]:
+            raise SoritesError(f"{source}: {key} is one of {', '.join(allowed[key])}; got {value!r}")
         found[key] = value
     return path, found

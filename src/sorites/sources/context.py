@@ -1,4 +1,4 @@
-"""Composites made by ``sorites context``: a dataset folder whose sidecar says the settings, and a file with the boxes."""
+"""Read composites made by ``sorites context``: a dataset folder whose sidecar holds the settings, and a file with the boxes."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from sorites.labels import Labels
 from sorites.sources import _sidecar as sidecar
 
 TRUTH = "truth.parquet"
-"""Image id to the boxes of what it shows."""
+"""The file that maps an image id to the boxes of what it shows."""
 
 
 @add_source
 def context(path: str | None, labels: Labels) -> list[Sample]:
-    """Things in common and uncommon settings, from a folder made by ``sorites context``, with their boxes as truth."""
+    """Read things in common and uncommon settings, with their boxes as truth, from a folder made by ``sorites context``."""
     if path is None:
-        raise SoritesError("composites are made first. Type: sorites context --out DIR, and then --source context:DIR")
+        raise SoritesError("composites have to be made first. Type: sorites context --out DIR, and then --source context:DIR")
     root = Path(path).expanduser()
     if not (root / sidecar.NAME).is_file():
         raise SoritesError(f"{root} holds no composites. Make them with: sorites context --out {root}")
     try:
-        held = dict(pl.read_parquet(root / TRUTH).select("image_id", "truth").iter_rows())
+        boxes = dict(pl.read_parquet(root / TRUTH).select("image_id", "truth").iter_rows())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise SoritesError(f"cannot read {root / TRUTH}: {error}. Make the composites again.") from error
-    return [replace(s, truth=tuple(_box(box) for box in held.get(s.image_id, ()))) for s in sidecar.read(root, labels)]
+    return [replace(s, truth=tuple(_box(box) for box in boxes.get(s.image_id, ()))) for s in sidecar.read(root, labels)]
 
 
 def _box(box: dict[str, float]) -> Box:

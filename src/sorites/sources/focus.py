@@ -1,10 +1,10 @@
-"""FOCUS as published, or any table with its columns: things in common and uncommon settings.
+"""Read FOCUS as published, or any table with its columns: things in common and uncommon settings.
 
     ROOT/annotations.db      SQLite: annotations(file_name, category, time, weather, locations, humans)
     ROOT/cat-night/86.jpeg   the pictures; file_name is their path with a leading slash
 
-``locations`` is a set: words with commas between them. Which ImageNet classes a category stands for, and which settings are
-uncommon for it, are the two tables beside this file; both can be replaced.
+``locations`` is a set: words with commas between them. Two tables beside this file say which ImageNet classes a category stands
+for, and which settings are uncommon for it; both can be replaced.
 Kattakinda & Feizi, "FOCUS: Familiar Objects in Common and Uncommon Settings", ICML 2022.
 """
 
@@ -26,7 +26,7 @@ from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.sources._options import split_options
 from sorites.sources._sidecar import load
-from sorites.sources._uncommon import NONE, WORDS, Setting, inferred, is_common, read_uncommon
+from sorites.sources._uncommon import NONE, WORDS, CategorySetting, inferred, is_common, read_uncommon
 
 COLUMNS = ("file_name", "category", "time", "weather", "locations")
 DATABASE, TABLE = "annotations.db", "annotations"
@@ -37,12 +37,12 @@ OPTIONS: Mapping[str, tuple[str, ...]] = {"uncommon": (), "below": (), "bird_roc
 
 @add_source
 def focus(path: str | None, labels: Labels) -> list[Sample]:
-    """FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; pictures lie below the table's folder.
+    """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; pictures lie below the table's folder.
 
-    Right is any ImageNet class of the category. Attributes: ``class`` (the category), ``time``, ``weather`` and one ``location``
-    for each in the set, with ``common`` null where the word is "none". Options: ``?uncommon=FILE`` another table of uncommon
-    settings, ``?uncommon=counts&below=0.1`` those seen in less than a tenth of a category's pictures, ``?bird_rocks=uncommon``
-    as the paper's notebook has it, ``?classes=FILE`` another map to the labels.
+    Any ImageNet class of the category counts as right. The attributes are ``class`` (the category), ``time``, ``weather`` and one
+    ``location`` for each in the set, with ``common`` null where the word is "none". There are four options: ``?uncommon=FILE``
+    names another table of uncommon settings; ``?uncommon=counts&below=0.1`` takes those seen in less than a tenth of a category's
+    pictures; ``?bird_rocks=uncommon`` follows the paper's notebook; ``?classes=FILE`` names another map to the labels.
     """
     where, options = split_options("focus", path, OPTIONS)
     file = _file(Path(where).expanduser())
@@ -50,8 +50,8 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     if not rows:
         raise SoritesError(f"{file} holds no annotations")
     accept = accepted(labels, options.get("classes"))
-    rare = _uncommon(rows, options)
-    return [_sample(file, row, accept, rare) for row in rows]
+    uncommon = _uncommon(rows, options)
+    return [_sample(file, row, accept, uncommon) for row in rows]
 
 
 def _file(path: Path) -> Path:
@@ -62,7 +62,7 @@ def _file(path: Path) -> Path:
 
 
 def read_annotations(file: Path) -> list[dict[str, Any]]:
-    """The rows of an annotation table as they stand; it is only read."""
+    """Return the rows of an annotation table as they stand; the file is opened read-only."""
     readers: dict[str, Callable[[Path], pl.DataFrame]] = {".csv": _csv, ".parquet": pl.read_parquet}
     try:
         frame = readers.get(file.suffix.lower(), _sqlite)(file)
@@ -86,26 +86,26 @@ def _sqlite(file: Path) -> pl.DataFrame:
 
 
 def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
-    """Words checked and set in order: a category, and a set of words for each kind of attribute."""
+    """Return the checked words of a row: its category, and a sorted set of words for each kind of attribute."""
     if any(row[name] is None for name in COLUMNS):
         raise SoritesError(f"{where}: wanted a word in each of {', '.join(COLUMNS)}")
-    made: dict[str, Any] = {"file": row["file_name"].lstrip("/"), "category": row["category"].strip().lower(), "where": where}
+    checked: dict[str, Any] = {"file": row["file_name"].lstrip("/"), "category": row["category"].strip().lower(), "where": where}
     listed = row["locations"] if isinstance(row["locations"], list) else str(row["locations"]).split(",")
     for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", listed)):
-        made[kind] = tuple(sorted({_word(kind, word, where) for word in words}))
-    return made
+        checked[kind] = tuple(sorted({_word(kind, word, where) for word in words}))
+    return checked
 
 
 def _word(kind: str, text: str, where: str) -> str:
     word = text.strip().lower().replace("_", " ").replace("-", " ")
     if word not in WORDS[kind]:
         hint = "; put commas between several" if kind == "location" else ""
-        raise SoritesError(f"{where}: no {kind} {text!r}. It is one of {', '.join(WORDS[kind])}{hint}")
+        raise SoritesError(f"{where}: there is no {kind} {text!r}. It is one of {', '.join(WORDS[kind])}{hint}")
     return word
 
 
 def accepted(labels: Labels, file: str | None = None) -> dict[str, frozenset[int]]:
-    """Category to the labels that count as right: the category itself where it is a label, else its ImageNet classes."""
+    """Map each category to the labels that count as right: the category itself if it is a label, else its ImageNet classes."""
     text = _text(file, "focus_classes.tsv")
     lines = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(line) < 2 for line in lines):
@@ -113,29 +113,29 @@ def accepted(labels: Labels, file: str | None = None) -> dict[str, frozenset[int
     place = {id_: i for i, id_ in enumerate(labels.ids)}
     found: dict[str, set[int]] = {}
     for category, id_, *_ in lines:
-        own = category if category in place else id_
-        found.setdefault(category, set()).update({place[own]} if own in place else ())
+        label = category if category in place else id_
+        found.setdefault(category, set()).update({place[label]} if label in place else ())
     return {category: frozenset(some) for category, some in found.items()}
 
 
-def _text(file: str | None, ours: str) -> str:
-    """A table in words: the user's, or the one beside this file."""
+def _text(file: str | None, default: str) -> str:
+    """Return the text of a table: the user's file, or the default beside this module."""
     if file is None:
-        return files("sorites.sources").joinpath(ours).read_text(encoding="utf-8")
+        return files("sorites.sources").joinpath(default).read_text(encoding="utf-8")
     try:
         return Path(file).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"focus: cannot read {file} as a table in words: {error}") from error
+        raise SoritesError(f"focus: cannot read {file} as a table of text: {error}") from error
 
 
-def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> frozenset[Setting]:
+def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> frozenset[CategorySetting]:
     chosen = options.get("uncommon")
     if chosen == "counts":
         return inferred(((row["category"], row) for row in rows), _share(options.get("below", BELOW)))
-    rare = read_uncommon(_text(chosen, "focus_uncommon.tsv"), chosen or "focus_uncommon.tsv")
+    uncommon = read_uncommon(_text(chosen, "focus_uncommon.tsv"), chosen or "focus_uncommon.tsv")
     if options.get("bird_rocks") == "uncommon":
-        rare |= {("bird", "location", "rocks")}
-    return rare
+        uncommon |= {("bird", "location", "rocks")}
+    return uncommon
 
 
 def _share(text: str) -> float:
@@ -145,13 +145,15 @@ def _share(text: str) -> float:
         raise SoritesError(f"focus: below is a share between 0 and 1, got {text!r}") from None
 
 
-def _sample(file: Path, row: dict[str, Any], accept: Mapping[str, frozenset[int]], rare: frozenset[Setting]) -> Sample:
+def _sample(
+    file: Path, row: dict[str, Any], accept: Mapping[str, frozenset[int]], uncommon: frozenset[CategorySetting]
+) -> Sample:
     category = row["category"]
     if not accept.get(category):
-        known = ", ".join(name for name, some in accept.items() if some)
-        raise SoritesError(f"{row['where']}: no category {category!r} that the labels know. They know {known or 'none'}")
+        covered = ", ".join(name for name, some in accept.items() if some)
+        raise SoritesError(f"{row['where']}: the labels do not cover the category {category!r}. They cover {covered or 'none'}")
     attrs = [Attr("class", category)]
     for kind in WORDS:
-        attrs += [Attr(kind, word, None if word == NONE else is_common(rare, category, kind, word)) for word in row[kind]]
+        attrs += [Attr(kind, word, None if word == NONE else is_common(uncommon, category, kind, word)) for word in row[kind]]
     label = next(iter(accept[category])) if len(accept[category]) == 1 else None
     return Sample(row["file"], functools.partial(load, file.parent, row["file"]), label, accept[category], attrs=tuple(attrs))

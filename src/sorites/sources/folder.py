@@ -1,4 +1,4 @@
-"""A folder of pictures: class folders, or names that carry a WordNet id, or no labels at all."""
+"""Read a folder of pictures: class folders, or names that carry a WordNet id, or no labels at all."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
 
 @add_source
 def folder(path: str | None, labels: Labels) -> list[Sample]:
-    """Pictures in class folders, or flat with WordNet ids in their names, or without labels.
+    """Read pictures in class folders, or flat with WordNet ids in their names, or without labels.
 
     A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class name; what lies deeper
-    belongs to it. A loose picture is labelled by a WordNet id in its name (``n02123045_tabby.JPEG``) and otherwise not at
+    in it belongs to it. A loose picture is labelled by a WordNet id in its name (``n02123045_tabby.JPEG``) and otherwise not at
     all. A dataset made by ``sorites build`` is read by its sidecar. Samples come in the order of their ids, which are their
     paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
@@ -33,13 +33,13 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
         return sidecar.read(root, labels)
     outside: list[Path] = []
     found = sorted((_id(root, file), file) for file in _pictures(root, root.resolve(), outside))
-    aside = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
+    note = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
     if not found:
-        raise SoritesError(f"no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + aside if aside else ''}")
-    if aside:
-        warnings.warn(aside, stacklevel=2)
-    named: dict[str, int | None] = {}
-    return [Sample(id_, functools.partial(decode, file), _label(id_, named, root, labels)) for id_, file in found]
+        raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
+    if note:
+        warnings.warn(note, stacklevel=2)
+    by_name: dict[str, int | None] = {}
+    return [Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels)) for id_, file in found]
 
 
 def _root(path: str | None) -> Path:
@@ -52,14 +52,17 @@ def _root(path: str | None) -> Path:
 
 
 def _pictures(where: Path, root: Path, outside: list[Path], above: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Every picture below, through links that stay inside ``root``; ``above`` keeps them from going round."""
+    """Yield every picture below, through links that stay inside ``root``; ``above`` keeps links from going round in a circle.
+
+    Links that lead out of ``root`` are added to ``outside``.
+    """
     here = os.path.realpath(where)
     if here in above:
         return
     try:
         entries = list(os.scandir(where))
     except OSError as error:
-        raise SoritesError(f"cannot look into {where}: {error.strerror}") from error
+        raise SoritesError(f"cannot read the folder {where}: {error.strerror}") from error
     for entry in entries:
         if entry.name.startswith("."):
             continue
@@ -72,30 +75,30 @@ def _pictures(where: Path, root: Path, outside: list[Path], above: tuple[str, ..
 
 
 def _id(root: Path, file: Path) -> str:
-    """Names that are not UTF-8 keep their bytes as escapes, so that any table can hold them."""
+    """Return the id of a file; names that are not UTF-8 keep their bytes as escapes, so that any table can hold them."""
     return file.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode()
 
 
-def _label(id_: str, named: dict[str, int | None], root: Path, labels: Labels) -> int | None:
+def _label(id_: str, by_name: dict[str, int | None], root: Path, labels: Labels) -> int | None:
     parts = PurePosixPath(id_).parts
     name = parts[0] if len(parts) > 1 else "".join(_WNID.findall(PurePosixPath(id_).stem)[:1])
-    if name not in named:
-        named[name] = _class(name, root, labels) if name else None
-    return named[name]
+    if name not in by_name:
+        by_name[name] = _class(name, root, labels) if name else None
+    return by_name[name]
 
 
 def _class(name: str, root: Path, labels: Labels) -> int:
-    """The label called ``name``, whole or by the number or WordNet id it starts with."""
+    """Return the label called ``name``: by the whole name, or by the number or WordNet id it starts with."""
     try:
         return labels.find(name)
     except SoritesError as error:
         numbered = _NUMBERED.match(name)
-        if numbered and _known(numbered[1], labels):
+        if numbered and _is_label(numbered[1], labels):
             return labels.find(numbered[1])
         raise SoritesError(f"{root / name}: {error} {_advice(root / name, labels)}") from None
 
 
-def _known(name: str, labels: Labels) -> bool:
+def _is_label(name: str, labels: Labels) -> bool:
     try:
         return labels.find(name) >= 0
     except SoritesError:
@@ -103,10 +106,10 @@ def _known(name: str, labels: Labels) -> bool:
 
 
 def _advice(where: Path, labels: Labels) -> str:
-    deeper = where.is_dir() and any(_known(entry.name, labels) for entry in where.iterdir() if entry.is_dir())
+    deeper = where.is_dir() and any(_is_label(entry.name, labels) for entry in where.iterdir() if entry.is_dir())
     if deeper:
         return f"Its class folders lie one deeper. Type: --source folder:{where}"
     return (
-        "Are these your own classes? Write them to a text file, one a line, and give it with --labels FILE "
+        "Are these your own classes? Write them to a text file, one per line, and give it with --labels FILE "
         '(in a suite labels = "FILE").'
     )

@@ -1,11 +1,11 @@
-"""ImageNet-ES as published: pictures of a screen, taken at 27 or 64 settings and five times automatically, lamp on and off.
+"""Read ImageNet-ES as published: pictures of a screen, taken at 27 or 64 settings and five times automatically, lamp on and off.
 
     ImageNet-ES/
       es-val/  {sampled_tin_no_resize, param_control, auto_exposure}      the 1000 references of partition S1
-      es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}     those of S2
+      es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}     the 1000 references of partition S2
       es-train/tin_no_resize_sample_removed                               the 8000 others of Tiny-ImageNet's validation set, S3
 
-below ``param_control`` and ``auto_exposure``: light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / picture.
+Below ``param_control`` and ``auto_exposure`` lie light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / picture.
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
 """
 
@@ -24,12 +24,12 @@ from sorites.labels import Labels
 from sorites.sources._decode import SUFFIXES, decode
 
 NAMED = 6
-"""Missing folders or pictures that an error names before it counts the rest."""
+"""The most missing folders or pictures that an error names before it counts the rest."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """A folder of the dataset: which split and partition it is, and where its references lie."""
+    """A folder of the dataset, with its split, its partition and the folder of its reference pictures."""
 
     folder: str
     split: str
@@ -38,6 +38,7 @@ class Part:
 
     @property
     def captured(self) -> bool:
+        """Return whether the part holds photographs of the screen, and not only references."""
         return self.split != "train"
 
 
@@ -50,10 +51,10 @@ PARTS = (
 
 @add_source
 def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
-    """ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
+    """Read ImageNet-ES from its folder (val and test), or one of es-val, es-test, es-train in it.
 
-    Shift ``camera``, its params as the settings are published. A sample is the reference picture: its id is
-    WordNet id / file name, its clean picture the original, and the attribute ``partition`` says S1, S2 or S3.
+    The shift is ``camera``, and its params are the published settings. A sample is the reference picture: its id is
+    WordNet id / file name, its clean picture is the original, and the attribute ``partition`` says S1, S2 or S3.
     """
     found = _parts(path)
     lost = [folder for part, root in found for folder in missing(part, root)]
@@ -81,7 +82,7 @@ def _parts(path: str | None) -> list[tuple[Part, Path]]:
 
 
 def missing(part: Part, root: Path) -> list[str]:
-    """Folders that the layout has and ``root`` has not, by their paths from above ``root``."""
+    """Return the folders of the published layout that ``root`` lacks, each as a path that starts with the name of ``root``."""
     wanted = [part.references]
     if part.captured:
         wanted += [place for _, place in _places(part)]
@@ -89,7 +90,7 @@ def missing(part: Part, root: Path) -> list[str]:
 
 
 def _places(part: Part) -> Iterator[tuple[es_grid.Params, str]]:
-    """Every setting of a split and its folder."""
+    """Yield every setting of a split with its folder."""
     for light, lamp in es_grid.LIGHTS.items():
         for kind, settings in (("param_control", es_grid.manual(part.split, light)), ("auto_exposure", es_grid.auto(light))):
             for number, params in enumerate(settings, 1):
@@ -100,24 +101,26 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
     attrs = (Attr("partition", part.partition),)
     references = _pictures(root / part.references)
     if not references:
-        raise SoritesError(f"no pictures in {root / part.references}; wanted WordNet id / picture")
-    known = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
+        raise SoritesError(f"there are no pictures in {root / part.references}; wanted WordNet id / picture")
+    label_of = {wnid: labels.find(wnid) for wnid in sorted({id_.split("/")[0] for id_ in references})}
 
     def sample(id_: str, file: Path) -> Sample:
-        return Sample(id_, functools.partial(decode, file), known[id_.split("/")[0]], attrs=attrs, split=part.split)
+        return Sample(id_, functools.partial(decode, file), label_of[id_.split("/")[0]], attrs=attrs, split=part.split)
 
     yield from (sample(id_, file) for id_, file in references.items())
     for params, place in _places(part) if part.captured else ():
         shots = _pictures(root / place)
         lost = [f"{place}/{id_}" for id_ in references if id_ not in shots]
         if lost:
-            raise SoritesError(f"{root} lacks {_listed(lost)}: each of the {len(references)} references stands at every setting")
+            raise SoritesError(
+                f"{root} lacks {_listed(lost)}: each of the {len(references)} references must be there at every setting"
+            )
         setting = Setting(None, params)
         yield from (replace(sample(id_, shots[id_]), shift="camera", setting=setting) for id_ in references)
 
 
 def _pictures(folder: Path) -> dict[str, Path]:
-    """WordNet id / file name to file, in order."""
+    """Map WordNet id / file name to the file, in order."""
     classes = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
     files = (entry for path in classes for entry in sorted(os.scandir(path), key=lambda entry: entry.name))
     kept = (Path(entry.path) for entry in files if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith("."))

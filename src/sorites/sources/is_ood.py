@@ -1,6 +1,6 @@
-"""IS-OOD (Long et al., NeurIPS 2024): its lists over pictures that the user holds.
+"""Read IS-OOD (Long et al., NeurIPS 2024): its published lists, over pictures that the user has.
 
-``is_ood:ROOT`` wants, as the published repository has them below ``data``::
+``is_ood:ROOT`` wants these folders, as the published repository has them below ``data``::
 
     ROOT/imglist/imagenet1k/test_imagenet.txt            the familiar: 45 000 of ImageNet's validation pictures
     ROOT/imglist/imagenet21k/{train,val}/cov_C_sem_S.txt pictures of ImageNet-21K-P by covariate and semantic level, 0 to 7
@@ -32,13 +32,13 @@ from sorites.sources._decode import decode
 LEVELS = 8
 CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")
 SETS = {"imagenet21k": ("imagenet21k/train", "imagenet21k/val"), "syn_is": ("SynIS",)}
-"""Shift to the folders of its lists; the first part of each is the folder of its pictures."""
+"""The folders of the lists, per shift; the first part of each is also the folder of its pictures."""
 FAMILIAR = "imagenet1k/test_imagenet.txt"
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What stands after the colon: the root, which sets, how many of each list, and whether to go without what is missing."""
+class Request:
+    """The words after the colon: the root, which sets to read, how many pictures per list, and whether some may be missing."""
 
     root: Path
     sets: tuple[str, ...]
@@ -48,23 +48,24 @@ class Asked:
 
 @add_source
 def is_ood(path: str | None, labels: Labels) -> list[Sample]:
-    """IS-OOD's lists over your pictures: is_ood:ROOT; further words: imagenet21k or syn_is alone, each=N a cell, present.
+    """Read IS-OOD's lists over your pictures: is_ood:ROOT[,imagenet21k][,syn_is][,each=N][,present].
 
-    Every listed file is looked for first; what is missing is an error that names it, unless ``present`` says to go without.
-    ``each=N`` takes N of every list in a fair order: all of ImageNet-21K-P are 11.6 million.
+    ``imagenet21k`` or ``syn_is`` reads that set alone. Every listed file is looked for first; files that are missing are an error
+    that names them, unless ``present`` says to go without them. ``each=N`` takes N pictures per list in a fair order, because
+    ImageNet-21K-P has 11.6 million in all; there is one list per cell of levels.
     """
-    asked = _asked(path)
-    lists = asked.root / "imglist"
-    found = [*_familiar(asked, lists, labels)]
-    for name in asked.sets:
+    request = _parse(path)
+    lists = request.root / "imglist"
+    found = [*_familiar(request, lists, labels)]
+    for name in request.sets:
         cells = sorted((place, cell) for place in SETS[name] for cell in _cells(lists / place))
         for place, cell in cells:
-            pictures = asked.root / place.split("/")[0]
-            found += [_graded(name, pictures, line, cell, labels) for line in _lines(cell, asked.each)]
-    return _present([(sample, Path(sample.id)) for sample in found], asked)
+            pictures = request.root / place.split("/")[0]
+            found += [_graded(name, pictures, line, cell, labels) for line in _lines(cell, request.each)]
+    return _present([(sample, Path(sample.id)) for sample in found], request)
 
 
-def _asked(path: str | None) -> Asked:
+def _parse(path: str | None) -> Request:
     root, *words = (path or "").split(",")
     if not root:
         raise SoritesError("the is_ood source needs the folder with imglist and the pictures. Type: --source is_ood:ROOT")
@@ -78,8 +79,8 @@ def _asked(path: str | None) -> Asked:
             each = int(match[1])
         elif word not in (*SETS, "present"):
             raise SoritesError(f"is_ood: wanted {', '.join(SETS)}, each=N or present after the folder, got {word!r}")
-    held = sets or tuple(name for name, places in SETS.items() if any((where / "imglist" / place).is_dir() for place in places))
-    return Asked(where, held, each, "present" in words)
+    chosen = sets or tuple(name for name, places in SETS.items() if any((where / "imglist" / place).is_dir() for place in places))
+    return Request(where, chosen, each, "present" in words)
 
 
 def _cells(folder: Path) -> list[Path]:
@@ -89,13 +90,13 @@ def _cells(folder: Path) -> list[Path]:
 
 
 def _lines(file: Path, each: int | None) -> list[str]:
-    """Paths of a list without the leading ``./``; ``each`` of them in a fair order."""
+    """Return the paths of a list without the leading ``./``, or ``each`` of them in a fair order."""
     try:
         lines = [line.strip().removeprefix("./") for line in file.read_text(encoding="utf-8").splitlines()]
     except (OSError, UnicodeDecodeError) as error:
         raise SoritesError(f"cannot read the list {file}: {error}") from error
-    held = [line for line in lines if line]
-    return held if each is None else fair_order(held, lambda line: [line])[:each]
+    paths = [line for line in lines if line]
+    return paths if each is None else fair_order(paths, lambda line: [line])[:each]
 
 
 def _graded(name: str, pictures: Path, line: str, cell: Path, labels: Labels) -> Sample:
@@ -114,7 +115,7 @@ def _graded(name: str, pictures: Path, line: str, cell: Path, labels: Labels) ->
 
 
 def _generated(name: str, line: str) -> tuple[Attr, ...]:
-    """Syn-IS names a file by a running number, a word and a style, both by their number."""
+    """Return the word and the style of a picture of Syn-IS, which its file name holds as numbers after a running number."""
     parts = Path(line).stem.split("_")
     return (Attr("word", parts[1]), Attr("style", parts[2])) if name == "syn_is" and len(parts) == 3 else ()
 
@@ -123,24 +124,24 @@ def _place(names: list[str], labels: Labels) -> int | None:
     return labels.ids.index(names[0]) if names and names[0] in labels.ids else None
 
 
-def _familiar(asked: Asked, lists: Path, labels: Labels) -> Iterator[Sample]:
-    pictures = asked.root / "imagenet1k"
+def _familiar(request: Request, lists: Path, labels: Labels) -> Iterator[Sample]:
+    pictures = request.root / "imagenet1k"
     solution, folders = _solution(pictures), _class_folders(pictures / "val")
-    for line in _lines(lists / FAMILIAR, asked.each):
+    for line in _lines(lists / FAMILIAR, request.each):
         name = Path(line).stem
         where = folders.get(Path(line).name)
         path = pictures / line if where is None else pictures / "val" / where / Path(line).name
         label = _place([where or solution.get(name, "")], labels)
-        if label is None and not asked.present and path.exists():
+        if label is None and not request.present and path.exists():
             raise SoritesError(
-                f"{path}: no label. Wanted class folders (val/n01440764/...) or {pictures / 'LOC_val_solution.csv'}, "
+                f"{path} has no label. Wanted class folders (val/n01440764/...) or {pictures / 'LOC_val_solution.csv'}, "
                 "and their WordNet ids among the labels"
             )
         yield Sample(id=str(path), load=functools.partial(decode, path), label=label, split="test")
 
 
 def _solution(pictures: Path) -> dict[str, str]:
-    """Picture to WordNet id, from the table that comes with ImageNet's validation set."""
+    """Map each picture to its WordNet id, from the table that comes with ImageNet's validation set."""
     path = pictures / "LOC_val_solution.csv"
     if not path.is_file():
         return {}
@@ -149,30 +150,30 @@ def _solution(pictures: Path) -> dict[str, str]:
 
 
 def _class_folders(val: Path) -> dict[str, str]:
-    """Picture to the class folder it lies in."""
+    """Map each picture to the class folder it lies in."""
     if not val.is_dir():
         return {}
     wnids = [entry.name for entry in os.scandir(val) if entry.is_dir() and re.fullmatch(r"n\d{8}", entry.name)]
     return {name: wnid for wnid in wnids for name in os.listdir(val / wnid)}
 
 
-def _present(found: Iterable[tuple[Sample, Path]], asked: Asked) -> list[Sample]:
-    """Those whose file is there, each folder being read once; the others are named."""
+def _present(found: Iterable[tuple[Sample, Path]], request: Request) -> list[Sample]:
+    """Return the samples whose file is there; the others are named in an error or a warning. Each folder is read once."""
     listed = functools.cache(lambda folder: frozenset(os.listdir(folder)) if os.path.isdir(folder) else frozenset())
-    held: list[Sample] = []
+    there: list[Sample] = []
     missing: list[Sample] = []
     for sample, path in found:
-        (held if path.name in listed(path.parent) else missing).append(sample)
+        (there if path.name in listed(path.parent) else missing).append(sample)
     if missing:
-        said = _missing([Path(sample.id) for sample in missing], asked.root, len(held) + len(missing))
-        if not asked.present:
-            raise SoritesError(f"{said}\nTo go without them: is_ood:{asked.root},present")
-        warnings.warn(said, stacklevel=3)
-    return [replace(sample, id=Path(sample.id).relative_to(asked.root).as_posix()) for sample in held]
+        message = _missing([Path(sample.id) for sample in missing], request.root, len(there) + len(missing))
+        if not request.present:
+            raise SoritesError(f"{message}\nTo go without them: is_ood:{request.root},present")
+        warnings.warn(message, stacklevel=3)
+    return [replace(sample, id=Path(sample.id).relative_to(request.root).as_posix()) for sample in there]
 
 
 def _missing(paths: list[Path], root: Path, wanted: int) -> str:
-    """How many of each set are missing, and the first of them by name."""
+    """Return a message that counts the missing pictures per set and names the first of them."""
     by_set: dict[str, list[Path]] = {}
     for path in paths:
         by_set.setdefault(path.relative_to(root).parts[0], []).append(path)

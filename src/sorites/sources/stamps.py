@@ -1,7 +1,7 @@
 """The default pictures: photographs cut out along their outlines, from Debian's ``tuxpaint-stamps-default`` (GPL-2+).
 
-The table beside this file says what each of them shows. It is ours: real photographs only (no drawings, no renderings),
-labelled by eye, those left out that a fair judge could argue about. ``accept`` are the classes such a judge would take.
+The table ``stamps.tsv`` says what each of them shows. We made it: real photographs only (no drawings, no renderings),
+labelled by eye, without those that a fair judge could argue about. ``accept`` are the classes that such a judge would take.
 The package is fetched once; only the pictures that the table names are kept, in the user's cache.
 """
 
@@ -29,7 +29,7 @@ NOTE = f"Fetching photo cut-outs: Debian's {PACKAGE}, 161 MB, under the GPL, ver
 
 @dataclass(frozen=True)
 class Stamp:
-    """One row of the table; ``label`` and ``accept`` are WordNet ids, empty where ImageNet has no class for it."""
+    """One row of the table; ``label`` and ``accept`` are WordNet ids, both are empty if ImageNet has no class for it."""
 
     file: str
     label: str
@@ -40,6 +40,7 @@ class Stamp:
 
 @functools.cache
 def table() -> tuple[Stamp, ...]:
+    """Return the rows of ``stamps.tsv``."""
     lines = files("sorites.sources").joinpath("stamps.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines[1:])
     return tuple(Stamp(file, label, tuple(filter(None, accept.split(","))), *rest) for file, label, accept, *rest in rows)
@@ -47,12 +48,12 @@ def table() -> tuple[Stamp, ...]:
 
 @add_source
 def stamps(path: str | None, labels: Labels) -> list[Sample]:
-    """Photo cut-outs on grey, the default; ``stamps:unknown`` are those that show none of ImageNet's classes."""
+    """Read photo cut-outs on grey, the default source; ``stamps:unknown`` are those that show none of ImageNet's classes."""
     split = {None: "test", "unknown": "unknown"}.get(path)
     if split is None:
         raise SoritesError(f'wanted "stamps" or "stamps:unknown", got "stamps:{path}"')
-    of = {id_: i for i, id_ in enumerate(labels.ids)}
-    chosen = [stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in of)]
+    place = {id_: i for i, id_ in enumerate(labels.ids)}
+    chosen = [stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in place)]
     if not chosen:
         raise SoritesError(
             "stamps are labelled by WordNet id (n02129165), and none of these is in the labels. "
@@ -60,28 +61,28 @@ def stamps(path: str | None, labels: Labels) -> list[Sample]:
         )
     root = cache("stamps")
     debian.fetch(PACKAGE, INSIDE, {stamp.file: stamp.sha256 for stamp in table()}, root, NOTE)
-    return [_sample(stamp, root, of) for stamp in chosen]
+    return [_sample(stamp, root, place) for stamp in chosen]
 
 
-def _sample(stamp: Stamp, root: Path, of: dict[str, int]) -> Sample:
+def _sample(stamp: Stamp, root: Path, place: dict[str, int]) -> Sample:
     path = root / stamp.file
     return Sample(
         id=stamp.file,
         load=functools.partial(picture, path),
-        label=of.get(stamp.label),
-        accept=frozenset(of[id_] for id_ in stamp.accept if id_ in of),
+        label=place.get(stamp.label),
+        accept=frozenset(place[id_] for id_ in stamp.accept if id_ in place),
         split=stamp.split,
         alpha=functools.partial(alpha, path),
     )
 
 
 def picture(path: Path) -> Picture:
-    """The cut-out on the neutral ground of ``decode``."""
+    """Return the cut-out on the neutral ground of ``decode``."""
     return on_ground(compose(decode_rgba(path)))
 
 
 def alpha(path: Path) -> NDArray[np.uint8]:
-    """The cut-out's mask, pixel for pixel that of ``picture``."""
+    """Return the mask of the cut-out; its pixels match those of ``picture``."""
     return compose(decode_rgba(path))[..., 3]
 
 

@@ -1,7 +1,7 @@
 """A second, small test of strangeness for ImageNet classifiers: cut-outs that show one of its classes, and others that show none.
 
-Near and far go by name: a strange picture is near when its folder, two deep at most, also holds one of an ImageNet class (another
-bird among birds), else far (planets, graves, flowers).
+Near and far follow from the folder names: a strange picture is near if its folder, at most two deep, also holds a picture of an
+ImageNet class (another bird among birds), and far otherwise (planets, graves, flowers).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sorites.sources.stamps import stamps, table
 
 @add_source
 def stamps_ood(path: str | None, labels: Labels) -> list[Sample]:
-    """Photo cut-outs of ImageNet's classes and of none, each in the group familiar, near or far."""
+    """Read photo cut-outs of ImageNet's classes and of none of them, each in the group familiar, near or far."""
     if path is not None:
         raise SoritesError(f'wanted "stamps_ood", got "stamps_ood:{path}"')
     return [_grouped(sample) for part in (None, "unknown") for sample in stamps(part, labels)]
@@ -28,6 +28,7 @@ def _grouped(sample: Sample) -> Sample:
 
 
 def group(file: str, split: str) -> str:
+    """Return the group of a picture: familiar, near or far."""
     if split != "unknown":
         return "familiar"
     return "near" if _folder(file) in {_folder(stamp.file) for stamp in table() if stamp.label} else "far"

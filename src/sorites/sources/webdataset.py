@@ -1,4 +1,4 @@
-"""WebDataset tars: files that share a name up to its first dot are one sample."""
+"""Read WebDataset tars: files that share a name up to its first dot are one sample."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ PICTURES = ("jpg", "jpeg", "png", "webp")
 LABELS = ("cls", "json", "txt")
 JSON_KEYS = ("label", "cls", "class")
 UNLABELLED = "-1"
-"""The position that some tars give for want of a label."""
+"""The position that some tars give where there is no label."""
 
 _LONGEST = 1 << 20
 
 
 @add_source
 def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
-    """Pictures in uncompressed tars, with labels in .cls, .json or .txt beside them.
+    """Read pictures in uncompressed tars, with labels in .cls, .json or .txt beside them.
 
     ``path`` is a tar, a folder of tars, or a pattern (``a-{000..012}.tar``). The label is the text of ``.cls``, else
     "label", "cls" or "class" of ``.json``, else the text of ``.txt``: a position, an id or a name; a sample with none of
@@ -34,24 +34,25 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
     if path is None:
         raise SoritesError("the webdataset source needs a path. Type: --source webdataset:PATH")
     found = tars.find(path)
-    some = False
+    any_picture = False
     for tar in found:
         for key, files in _samples(tar):
             picture = next((files[kind] for kind in PICTURES if kind in files), None)
             if picture is not None:
-                some = True
+                any_picture = True
                 id_ = f"{tar.name}/{key}"
                 yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
-    if not some:
-        raise SoritesError(f"no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
+    if not any_picture:
+        raise SoritesError(f"there are no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
 
 
 def load(picture: tars.Member, id_: str) -> Picture:
+    """Decode a picture of a tar; ``id_`` is what messages call it."""
     return decode(picture.read(), id_)
 
 
 def _samples(tar: Path) -> Iterator[tuple[str, dict[str, tars.Member]]]:
-    """Keys and their files by extension, in the order in which keys first appear."""
+    """Yield each key with its files by extension, in the order in which the keys first appear."""
     grouped: dict[str, dict[str, tars.Member]] = {}
     for member in tars.members(tar):
         folder, slash, name = member.name.removeprefix("./").rpartition("/")
@@ -60,7 +61,7 @@ def _samples(tar: Path) -> Iterator[tuple[str, dict[str, tars.Member]]]:
             continue
         files = grouped.setdefault(_printable(folder + slash + stem), {})
         if extension.lower() in files:
-            raise SoritesError(f"{tar}: {member.name} stands twice")
+            raise SoritesError(f"{tar}: wanted each file once; {member.name} is there twice")
         files[extension.lower()] = member
     yield from grouped.items()
 
@@ -81,7 +82,7 @@ def _label(files: dict[str, tars.Member], id_: str, labels: Labels) -> int | Non
 
 
 def _name(kind: str, file: tars.Member, id_: str) -> str | None:
-    """What a file calls the class; None when it does not say."""
+    """Return what a file calls the class, or None if it does not say."""
     if file.size > _LONGEST:
         raise SoritesError(f"{id_}.{kind}: wanted a class name or position, got {file.size:,} bytes")
     try:
@@ -91,7 +92,7 @@ def _name(kind: str, file: tars.Member, id_: str) -> str | None:
         record = json.loads(text)
     except ValueError as error:
         raise SoritesError(f"{id_}.{kind}: not {'JSON' if kind == 'json' else 'text'}: {error}") from None
-    said = next((record[key] for key in JSON_KEYS if record.get(key) is not None), None) if isinstance(record, dict) else None
-    if isinstance(said, bool) or not isinstance(said, int | str | None):
-        raise SoritesError(f"{id_}.json: wanted a class name or position, got {json.dumps(said)}")
-    return None if said is None else str(said)
+    name = next((record[key] for key in JSON_KEYS if record.get(key) is not None), None) if isinstance(record, dict) else None
+    if isinstance(name, bool) or not isinstance(name, int | str | None):
+        raise SoritesError(f"{id_}.json: wanted a class name or position, got {json.dumps(name)}")
+    return None if name is None else str(name)

@@ -1,4 +1,4 @@
-"""Importing the package registers what is in it; the entry point names the package and nothing else is needed."""
+"""Importing this package registers its plug-ins. The entry point names the package, and nothing else is needed."""
 
 from sorites_example import metric, model, shift, source
 

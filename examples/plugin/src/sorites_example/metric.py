@@ -11,7 +11,7 @@ from sorites.table import Table
 
 @add_metric
 def top5_accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
-    """Share of judged rows with an accepted label among the five best guesses; Wilson interval."""
+    """Return the share of judged rows with an accepted label among the five best guesses, with its Wilson interval."""
     rows, keys = select_rows(table, by)
     hit = pl.col("top5").list.set_intersection("accept").list.len() > 0
     shares = judged_rows(rows).group_by(keys).agg(value=hit.mean(), n=pl.len().cast(pl.Int64))

@@ -1,4 +1,4 @@
-"""A model of your own: how a picture becomes its input, and what it gives for some of them."""
+"""A model of your own: a function that gives logits and features for a list of pictures."""
 
 import numpy as np
 from PIL import Image
@@ -9,7 +9,7 @@ from sorites.labels import imagenet
 
 @add_model
 def thumbnail(argument: str | None = None) -> Model:
-    """A blind guess from an 8 x 8 thumbnail: the floor that a real model has to beat."""
+    """Guess blindly from an 8 x 8 thumbnail: the floor that a real model has to beat."""
     weights = np.random.default_rng(0).normal(size=(1000, 192)).astype(np.float32)
 
     def forward(pictures: list[np.ndarray]) -> Outputs:

@@ -1,4 +1,4 @@
-"""A dial of your own: what severity means, its unit, and the levels you publish."""
+"""A dial of your own: you say what severity means, its unit, and the levels that you publish."""
 
 import numpy as np
 
@@ -9,6 +9,6 @@ TONE = np.array([[0.393, 0.769, 0.189], [0.349, 0.686, 0.168], [0.272, 0.534, 0.
 
 @add_shift(family="colour", unit="share of sepia", levels=(0.2, 0.4, 0.6, 0.8, 1.0))
 def sepia(image: Image, severity: float, rng: np.random.Generator) -> Image:
-    """The picture drawn towards brown, as an old print: 1 leaves no other colour."""
+    """Draw the colours towards brown, as in an old print; at severity 1 no other colour is left."""
     brown = np.clip(image @ TONE.T, 0, 1)
     return np.clip(image + np.float32(severity) * (brown - image), 0, 1)

@@ -1,4 +1,4 @@
-"""A source of your own: samples with ids that stay the same, labels, and pictures that are made when asked for."""
+"""A source of your own: samples with ids that stay the same, labels, and pictures that are made when they are asked for."""
 
 import functools
 from collections.abc import Iterator
@@ -11,12 +11,13 @@ from sorites.labels import Labels
 
 @add_source
 def stripes(path: str | None, labels: Labels) -> Iterator[Sample]:
-    """Twelve drawings of stripes, which may pass for zebras."""
+    """Draw stripes twelve times, which may pass for zebras."""
     for turn in range(12):
         yield Sample(f"stripes-{turn:02d}", functools.partial(draw, turn), label=labels.find("zebra"))
 
 
 def draw(turn: int) -> Picture:
+    """Draw black and grey stripes, turned a little further for each ``turn``."""
     y, x = np.mgrid[:96, :128]
     bright = np.sin((x * np.cos(turn / 4) + y * np.sin(turn / 4)) / 3) > 0
     return np.repeat(bright[..., None] * np.uint8(200), 3, axis=2)
