@@ -7,7 +7,7 @@ import pytest
 from skimage.color import rgb2xyz
 
 from sorites.optics.bodies import EOS_RP
-from sorites.optics.develop import curves, develop, encoded, jpeg, linear, shown, tone
+from sorites.optics.develop import curves, develop, encoded, jpeg, linear, to_display, tone
 from sorites.optics.sensor import Draw, raw
 
 
@@ -21,8 +21,8 @@ def test_srgb_is_undone_as_scikit_image_does() -> None:
 def test_encoding_undoes_linear_and_clips() -> None:
     values = np.linspace(0, 1, 256, dtype=np.float32)
     np.testing.assert_allclose(encoded(linear(values).astype(np.float64)), values, atol=1e-6)
-    np.testing.assert_allclose(shown(linear(values)), values, atol=1e-6)
-    np.testing.assert_allclose(shown(np.array([-1, 2], np.float32)), [0, 1], atol=1e-6)
+    np.testing.assert_allclose(to_display(linear(values)), values, atol=1e-6)
+    np.testing.assert_allclose(to_display(np.array([-1, 2], np.float32)), [0, 1], atol=1e-6)
 
 
 def test_the_curve_rises_from_black_to_white() -> None:
