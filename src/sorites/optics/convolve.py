@@ -51,9 +51,7 @@ class Kernel:
 
     def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
         if len(self.taps) not in (1, channels):
-            raise SoritesError(
-                f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give a kernel of 1 or {channels} channels"
-            )
+            raise SoritesError(f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give 1 or {channels}")
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
         spectrum = fft.rfft2(np.roll(grid, (-(self.size[0] // 2), -(self.size[1] // 2)), (0, 1)), axes=(0, 1))

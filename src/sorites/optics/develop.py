@@ -43,7 +43,7 @@ def curves(body: Body, iso: float, area: float) -> Light:
     """Return, flat and channel by channel, the display value of every raw number in steps of 1 / ``FINE`` DN.
 
     A camera develops its full-size picture and scales it down afterwards. The display value at a raw mean is therefore the mean
-    of the curve over the noise of single pixels (there is no noise left to average when ``area`` is 1).
+    of the curve over the noise of single pixels (when ``area`` is 1, no noise is left to average).
     """
     numbers = np.arange(body.white_dn * FINE + 1) / FINE
     knots = np.unique(np.concatenate([body.black_dn + np.linspace(-1, 1, 129) * 32, np.linspace(0, body.white_dn, 513)]))

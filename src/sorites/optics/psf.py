@@ -88,7 +88,7 @@ class Pupil:
         needed = 2 * math.ceil(max(128, 4 * slope, reach / self.spread) / 2)
         if needed > MAX_SAMPLES:
             raise SoritesError(
-                f"this wavefront needs {needed} samples across its pupil, over {MAX_SAMPLES}; give smaller pixels or coefficients"
+                f"this wavefront needs {needed} pupil samples across, over {MAX_SAMPLES}; give smaller pixels or coefficients"
             )
         return needed
 
