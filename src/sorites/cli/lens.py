@@ -82,7 +82,7 @@ def _copy(chosen: Sequence[str], held: Path, out: Path) -> None:
 
     from sorites.errors import SoritesError
     from sorites.lenses.store import SUFFIX
-    from sorites.lenses.store import held as lenses_in
+    from sorites.lenses.store import existing_names as lenses_in
 
     others = set(lenses_in(out)) - set(chosen) if out.resolve() != held.resolve() else ()
     if others:

@@ -16,7 +16,7 @@ from PIL import PngImagePlugin
 from sorites.core import Picture, to_picture
 from sorites.errors import SoritesError
 from sorites.lenses.store import Entry
-from sorites.optics.tracing.field import Scene, transfer
+from sorites.optics.tracing.field import TiledPicture, transfer
 from sorites.progress import Bar
 from sorites.sources._decode import decode
 from sorites.table import write_bytes
@@ -29,9 +29,9 @@ NOTE = "sorites"
 
 def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
     """An 8-bit picture as the lens shows it; memory beyond the two pictures does not grow with their height."""
-    scene = Scene(picture, entry.arrays["kernels"].shape[-1], corner)
+    tiled = TiledPicture(picture, entry.arrays["kernels"].shape[-1], corner)
     made = np.empty(picture.shape, np.uint8)
-    for top, strip in scene.through(transfer(entry.arrays["kernels"], scene.cut)):
+    for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
         made[top : top + len(strip)] = to_picture(strip)
     return made
 

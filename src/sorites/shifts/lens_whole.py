@@ -17,7 +17,7 @@ import numpy as np
 from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
 from sorites.lenses import store
-from sorites.optics.tracing.field import Cut, Scene, Spectrum, transfer
+from sorites.optics.tracing.field import Spectrum, TiledPicture, Tiling, transfer
 from sorites.shifts.lens import Set
 
 ABOUT = "Lens blur over the whole picture: a real lens, sharp in the middle and less so toward the corners."
@@ -28,16 +28,16 @@ def made(held: Set, corner: float, version: str) -> Shift:
     """The shift over a set of lenses."""
 
     @functools.lru_cache(maxsize=16)
-    def taps(name: str, how: Cut) -> Spectrum:
+    def taps(name: str, how: Tiling) -> Spectrum:
         return transfer(_kernels(held, name), how)
 
     def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Image]:
-        scenes: dict[int, Scene] = {}
+        scenes: dict[int, TiledPicture] = {}
         for params in stops:
             side = _kernels(held, params.get("lens")).shape[-1]
-            first = Scene(image, side, corner)
-            scene = scenes.setdefault(first.cut.reach, first)
-            yield _whole(scene, taps(params["lens"], scene.cut))
+            first = TiledPicture(image, side, corner)
+            scene = scenes.setdefault(first.tiling.reach, first)
+            yield _whole(scene, taps(params["lens"], scene.tiling))
 
     def apply(image: Image, params: Any, rng: np.random.Generator) -> Image:
         return next(together(image, [params], rng))
@@ -57,7 +57,7 @@ def _kernels(held: Set, name: Any) -> Any:
     return held.entry(name).arrays["kernels"]
 
 
-def _whole(scene: Scene, taps: Spectrum) -> Image:
+def _whole(scene: TiledPicture, taps: Spectrum) -> Image:
     image = np.empty(scene.picture.shape, np.float32)
     for top, strip in scene.through(taps):
         image[top : top + len(strip)] = strip

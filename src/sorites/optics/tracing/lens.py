@@ -1,8 +1,9 @@
-"""A lens that light can be traced through: made from a prescription, or one of optiland's photographic objectives.
+"""A lens that light can be traced through, built from a prescription or taken from optiland's photographic objectives.
 
-The ray tracer and its glass catalogues are optiland's (the extra ``lens``); what is launched, where it is stopped and what is
-made of it is decided here. A distant point sends a plane wave: rays on an even grid across it, those kept that pass the
-real stop, so that wide angles need no aiming at a paraxial pupil. Millimetres, degrees; wavelengths in micrometres.
+The ray tracer and its glass catalogues are optiland's (the extra ``lens``). This room decides which rays are launched, where they
+are stopped and what is computed from them. A distant point sends a plane wave: rays start on an even grid across it, and those
+that pass the real aperture stop are kept, so that wide angles need no aiming at a paraxial pupil. Lengths are in millimetres,
+angles in degrees, wavelengths in micrometres.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from scipy.optimize import brentq
 from sorites.errors import MissingExtra
 from sorites.optics.aberrated import LINES_UM
 from sorites.optics.tracing.paraxial import FirstOrder, first_order
-from sorites.optics.tracing.prescription import WIDEST_DEG, Cut, Glass, Prescription, Refused
+from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused, Vignetting
 
 Array = NDArray[np.float64]
 D_LINE_UM = LINES_UM[1]
@@ -54,12 +55,14 @@ IN_INCHES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-"""Those that optiland has in inches, as their book does (Laikin 2007), where it takes lengths as millimetres."""
+"""The objectives whose lengths optiland gives in inches, as their book does (Laikin 2007), although it reads them as
+millimetres."""
 INCH_MM = 25.4
 
 
 def tracer() -> Any:
-    """The optiland package, without its advice on ambiguous glass names: the names here are exact."""
+    """Import and return the optiland package. Its warnings about ambiguous glass names are silenced because the names here are
+    exact."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -74,7 +77,9 @@ def tracer() -> Any:
 
 @dataclass
 class Lens:
-    """``stop`` and ``rims`` count optiland's surfaces (0 is the object); ``field_deg`` is the half field of view."""
+    """A lens as an optiland system. ``stop`` (the aperture stop) and the keys of ``rims`` are surface numbers of optiland (0 is
+    the object); ``stop_mm`` is the stop's radius, ``epd_mm`` the entrance pupil's diameter, ``field_deg`` the half field of
+    view."""
 
     name: str
     optic: Any
@@ -85,27 +90,30 @@ class Lens:
     rims: dict[int, float]
     paraxial: FirstOrder
     nominal: tuple[str, float] = ("", 0.0)
-    """What the file says of its aperture."""
+    """The aperture as the file states it: its kind and its value."""
     focus_mm: float = 0.0
-    """How far behind the stated image plane the sensor stands."""
-    cuts: tuple[Cut, ...] = ()
-    """What its file cuts off the pupil away from the axis."""
+    """The distance of the sensor behind the stated image plane."""
+    vignetting: tuple[Vignetting, ...] = ()
+    """The vignetting that its file states away from the axis, by rising field."""
 
     @property
     def f_number(self) -> float:
+        """Focal length divided by the diameter of the entrance pupil."""
         return self.paraxial.efl_mm / self.epd_mm
 
     @property
     def surfaces(self) -> list[Any]:
+        """All surfaces of the optiland system, from the object to the image."""
         return list(self.optic.surfaces)
 
     @functools.cached_property
     def length_mm(self) -> float:
+        """The summed distances from the first surface to the image plane."""
         return float(sum(abs(float(one.thickness)) for one in self.surfaces[1:-1]))
 
 
 def objective(name: str) -> Lens:
-    """One of optiland's own objectives by the name of its class, in millimetres."""
+    """Return one of optiland's objectives by the name of its class, in millimetres."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optic = getattr(tracer().samples.objectives, name)()
@@ -117,35 +125,39 @@ def objective(name: str) -> Lens:
     return _finished(name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {})
 
 
-def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
-    """A prescription as a lens; a glass that is neither in its catalogues nor among ``glasses`` is refused by its name."""
+def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
+    """Build a lens from a prescription. A glass that is neither in its catalogues nor among ``glasses`` raises ``Refused``, which
+    names the glass."""
     library = tracer()
     optic = library.optic.Optic()
-    for i, one in enumerate(made.surfaces):
+    for i, one in enumerate(prescription.surfaces):
         bent: dict[str, Any] = {"radius": 1 / one.curvature if one.curvature else math.inf, "conic": one.conic}
         if one.shape == "EVENASPH":
             highest = max((term for term, value in one.even.items() if value), default=1)
             terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
             bent |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
-        last = i == len(made.surfaces) - 1
+        last = i == len(prescription.surfaces) - 1
         named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
-        glass = "air" if named is None else material(named, made.catalogues)
+        glass = "air" if named is None else material(named, prescription.catalogues)
         bent |= {} if last else {"thickness": one.thickness, "material": glass}
-        optic.surfaces.add(index=i, is_stop=i == made.stop, **bent)
-    rims = {i: one.rim_mm for i, one in enumerate(made.surfaces) if one.rim_mm}
-    lens = _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
-    return replace(lens, cuts=tuple(replace(cut, part=_part(lens, made, cut.part)) for cut in made.cuts))
+        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
+    rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
+    stated = prescription.aperture, prescription.field, prescription.field_kind
+    lens = _finished(prescription.name, optic, prescription.stop, *stated, rims)
+    vignetting = (replace(one, part=_part(lens, prescription, one.part)) for one in prescription.vignetting)
+    return replace(lens, vignetting=tuple(vignetting))
 
 
-def _part(lens: Lens, made: Prescription, part: float) -> float:
-    """A part of the largest field as a part of the largest angle."""
-    if made.field_kind == "angle" or part in (0, 1):
+def _part(lens: Lens, prescription: Prescription, part: float) -> float:
+    """Convert a fraction of the largest field to a fraction of the largest angle."""
+    if prescription.field_kind == "angle" or part in (0, 1):
         return part
-    return _angle(lens, part * made.field, made.field_kind) / lens.field_deg
+    return _angle(lens, part * prescription.field, prescription.field_kind) / lens.field_deg
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
-    """The glass of a name in the first stated catalogue that has exactly that name, or of (nd, vd) by Buchdahl's model."""
+    """Return the glass from the first stated catalogue that has exactly its name; a glass without a name follows from (nd, vd) by
+    Buchdahl's model."""
     library = tracer()
     if not glass.name:
         if glass.nd is None or glass.vd is None:
@@ -157,13 +169,13 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             return library.materials.MaterialFile(path)
     stated = ", ".join(catalogues) or "none"
     raise Refused(
-        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass {glass.name}=ND,VD gives it"
+        f"its glass {glass.name} is in none of the catalogues it states ({stated}); give it with --glass {glass.name}=ND,VD"
     )
 
 
 @functools.cache
 def _glasses() -> dict[tuple[str, str], str]:
-    """The data file of a glass by catalogue and name, both in small letters: names are exact, so none is guessed."""
+    """Return the data files of all glasses by catalogue and name in lower case. Names must match exactly; none is guessed."""
     root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
     return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
@@ -171,9 +183,10 @@ def _glasses() -> dict[tuple[str, str], str]:
 def _finished(
     name: str, optic: Any, stop: int, aperture: tuple[str, float], angle: float, kind: str, rims: dict[int, float]
 ) -> Lens:
+    """Complete a lens: compute its pupil, the radius of its stop and its field angle, or refuse it if it forms no real image."""
     order = paraxial(optic, stop)
     if order.efl_mm <= 0 or order.bfl_mm < 0:
-        raise Refused(f"it forms no real image (focal length {order.efl_mm:.4g} mm): an extender or a viewer")
+        raise Refused(f"it forms no real image (focal length {order.efl_mm:.4g} mm); it may be an extender or a viewer")
     what, value = aperture
     epd = {"entrance pupil": value, "F-number": order.efl_mm / (value or 1), "stop": 2 * value / abs(order.at_stop)}[what]
     lens = Lens(name, optic, stop, 1.0, epd, angle, rims, order, aperture)
@@ -186,7 +199,7 @@ def _finished(
 
 
 def paraxial(optic: Any, stop: int, line_um: float = D_LINE_UM) -> FirstOrder:
-    """First-order data from the surfaces' own numbers, by our matrices."""
+    """Compute first-order data from the surfaces' numbers with our own matrices (``first_order``), not with the ray tracer."""
     inner = list(optic.surfaces)[1:-1]
     curved = [_curvature(one.geometry) for one in inner]
     behind = [float(np.squeeze(one.material_post.n(line_um))) for one in inner]
@@ -197,7 +210,7 @@ def paraxial(optic: Any, stop: int, line_um: float = D_LINE_UM) -> FirstOrder:
 
 
 def _curvature(geometry: Any) -> float:
-    """At the vertex: an even asphere's r^2 term bends it too."""
+    """Return the curvature at the vertex; the r^2 term of an even asphere adds to it."""
     radius = float(geometry.radius)
     square = getattr(geometry, "coefficients", None)
     return (0.0 if math.isinf(radius) or radius == 0 else 1 / radius) + 2 * (
@@ -206,7 +219,7 @@ def _curvature(geometry: Any) -> float:
 
 
 def _stop(lens: Lens) -> float:
-    """The stop's real radius: where the rim of the stated pupil lands on it."""
+    """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated pupil crosses it."""
     from sorites.optics.tracing.rays import at_stop
 
     _, rim = at_stop(replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM)
@@ -217,7 +230,7 @@ def _stop(lens: Lens) -> float:
 
 
 def _angle(lens: Lens, height: float, kind: str) -> float:
-    """The angle whose chief ray (real, or paraxial) lands at an image height in mm."""
+    """Return the angle (degrees) whose chief ray, real or paraxial, lands at an image height in mm."""
     if kind == "paraxial image height":
         return math.degrees(math.atan(height / lens.paraxial.efl_mm))
     from sorites.optics.tracing.rays import chief
