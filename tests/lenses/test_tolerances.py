@@ -95,7 +95,7 @@ def test_the_file_of_a_kind_is_found_or_named_missing(tmp_path: Path) -> None:
         tolerances.find(tmp_path, "tilt")
     shutil.copy(own("tilt"), tmp_path / "a.tilt.safetensors")
     assert tolerances.find(tmp_path, "tilt") == tmp_path / "a.tilt.safetensors"
-    with pytest.raises(SoritesError, match="holds tilt, wanted decentre: .* --shift tilt"):
+    with pytest.raises(SoritesError, match="holds tilt, wanted decentre; .* --shift tilt"):
         tolerances.find(tmp_path / "a.tilt.safetensors", "decentre")
     shutil.copy(own("tilt"), tmp_path / "b.tilt.safetensors")
     with pytest.raises(SoritesError, match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\); give one of these files"):
