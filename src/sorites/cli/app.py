@@ -110,7 +110,7 @@ def run(
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
     from sorites.pipeline.fit import judged_too
-    from sorites.progress import bars, noted
+    from sorites.progress import bars, recording
 
     plain = {
         "source": source,
@@ -136,7 +136,7 @@ def run(
     done: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, done)
+            plan, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, done)
         )
     said(folder, worked=bool(done))
 

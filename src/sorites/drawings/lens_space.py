@@ -151,12 +151,12 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
         pen.text((left - 8, y), f"{fov}", 12, "rm", SOFT)
     for entry, efl in zip(entries, lengths, strict=True):
         place = at(efl, float(entry.about["fov_deg"]))
-        pen.dot(place, aperture(float(entry.about["f_number"])), ORANGE if entry.name in chosen else BLUE)
+        pen.dot(place, aperture_radius(float(entry.about["f_number"])), ORANGE if entry.name in chosen else BLUE)
     pen.text((box[0] + 6, box[1] + 16), "field of view (degrees) over focal length (mm)", 15)
     pen.text(((left + right) / 2, bottom + 30), "larger dots: wider apertures", 12, "mm", SOFT)
 
 
-def aperture(f_number: float) -> float:
+def aperture_radius(f_number: float) -> float:
     """Return the radius of a dot in px; it is proportional to the aperture's diameter at equal focal length, F/1.4 being the
     largest."""
     return min(11.0, max(2.0, 15.4 / f_number))
@@ -173,5 +173,5 @@ def _sizes(pen: Pen, at: Point) -> None:
     pen.text((x + 860, y), "aperture:", 13, "lm", SOFT)
     for i, number in enumerate(APERTURES):
         place = x + 945 + 78 * i
-        pen.dot((place, y), aperture(number), SOFT)
+        pen.dot((place, y), aperture_radius(number), SOFT)
         pen.text((place + 15, y), f"F/{number:g}", 13, "lm", SOFT)
