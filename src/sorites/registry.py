@@ -78,7 +78,6 @@ class Registry(Generic[T]):
 
 
 def import_all(room: str, path: Iterable[str]) -> None:
-    """Import every module of a room so that their decorators run; the room's ``__init__`` calls ``import_all(__name__,
-    __path__)``."""
+    """Import every module of a room so that their decorators run; a room's ``__init__`` passes ``__name__, __path__``."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{room}.{module.name}")

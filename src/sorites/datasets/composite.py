@@ -1,5 +1,4 @@
-"""Compose a cut-out into a place: scale, position, light and shadow it, and return the exact box around it; then add weather and
-night."""
+"""Compose a cut-out into a place (scale, position, light, shadow) with the exact box around it; add weather and night."""
 
 from __future__ import annotations
 
@@ -115,8 +114,7 @@ def _shadow(mask: Field, side: int, top: int, left: int) -> Field:
 
 
 def _lit(light: Image, mask: Field, behind: Image) -> Image:
-    """Return the thing in the light of the place: moved a third of the way to its brightness and a fifth of the way to its
-    colour."""
+    """Return the thing in the place's light: a third of the way to its brightness and a fifth to its colour."""
     weight = mask.sum() + 1e-6
     mine = np.einsum("hwc,hw->c", light, mask) / weight
     theirs = behind.reshape(-1, 3).mean(axis=0)

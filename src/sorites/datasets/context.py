@@ -43,7 +43,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Habits:
-    """What is common for a class, in words: times of day, common locations, and uncommon locations."""
+    """The habits of a class, in words: common times of day, common locations, and uncommon locations."""
 
     name: str
     times: tuple[str, ...]

@@ -39,8 +39,7 @@ def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
 def photograph(
     entry: Entry, pictures: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
 ) -> list[tuple[Path, str]]:
-    """Write each picture to ``out`` as a PNG with the same stem. Return those that failed, with the reason; all others are
-    written."""
+    """Write each picture to ``out`` as a PNG under its stem. Return those that failed, with the reason; the rest is written."""
     if not 0 < corner <= 1:
         raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
     tick = bar("lens", len(pictures)) if bar else lambda n: None

@@ -20,8 +20,7 @@ Place = Callable[[int, np.random.Generator], Image]
 
 
 def place(location: str, size: int, rng: np.random.Generator, photographs: Sequence[Background] = ()) -> Image:
-    """Return a square of ``size`` px that shows a location and nothing else: a photograph of it if there are any, or a
-    drawing."""
+    """Return a square of ``size`` px that shows a location and nothing else: one of its photographs, or else a drawing."""
     fitting = [one for one in photographs if one.location == location]
     if fitting:
         chosen = fitting[int(rng.integers(len(fitting)))]
@@ -57,8 +56,7 @@ def _ground(size: int) -> tuple[Field, Field, int]:
 
 
 def _laid(texture: Field, across: Field, away: Field, grain: float) -> Field:
-    """Return the texture laid on the ground with ``grain`` repeats per unit; it fades with distance, where it is finer than a
-    pixel."""
+    """Return the texture on the ground, ``grain`` repeats per unit; it fades in the distance, where it is finer than a pixel."""
     side = len(texture)
     rows, cols = ((np.mod(v * (grain * side), side)).astype(np.intp) % side for v in (away, across))
     laid: Field = texture[rows, cols] * np.clip(1.6 / (1 + away * grain), 0, 1)

@@ -51,8 +51,7 @@ def _fields(pen: Pen, at: Point) -> None:
 
 
 def right_edge(nyquist: float) -> float:
-    """Return the cycles per mm at the right edge: twice the Nyquist frequency of the pixels, or less if no curve reaches that
-    far."""
+    """Return the cycles per mm at the right edge: twice the pixels' Nyquist frequency, or less if no curve reaches that far."""
     return min(2 * nyquist, max(REACH, 1.1 * nyquist))
 
 

@@ -18,8 +18,7 @@ RAYS = {"on the axis": (40, 70, 200), "at 70 % of the field": (20, 140, 60)}
 
 
 def sheet(entry: Entry) -> Pillow.Image:
-    """Draw the layout at the top, the kernels in the middle (fields across, azimuths down), MTF and Zernike coefficients
-    below."""
+    """Draw the layout above, kernels in the middle (fields across, azimuths down), MTF and Zernike coefficients below."""
     page = Pillow.new("RGB", (WIDTH, 716 + HEIGHT), (255, 255, 255))
     draw = ImageDraw.Draw(page)
     about = entry.about

@@ -26,8 +26,7 @@ WAVES = (0.1, 1.0, 10.0)
 DEFOCUS, ASTIGMATISM, COMA = (1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (0.0, 0.0, 1.0)
 APERTURES = (1.4, 2.8, 5.6)
 PAD = 13
-"""The margin between the ends of an axis and the edge of its chart, in px: the largest dot stays inside and clear of the
-numbers."""
+"""The margin between an axis's ends and the edge of its chart, in px; the largest dot stays inside and clear of the numbers."""
 Point = tuple[float, float]
 Box = tuple[float, float, float, float]
 
@@ -64,8 +63,7 @@ class Pen:
 
 
 def space(entries: Sequence[Entry], chosen: Collection[str] = ()) -> Pillow.Image:
-    """Draw five panels of the coefficient space, one per field, and one of focal length and field of view; ``chosen`` lenses are
-    orange."""
+    """Draw the coefficient space, one panel per field, and focal length against field of view; ``chosen`` are orange."""
     pen = Pen(2 * LEFT + 3 * PANEL, TOP + 2 * HIGH + 40)
     pen.text((LEFT, 14), f"{len(entries)} lenses among three kinds of aberration", 20)
     pen.text((LEFT, 44), _subtitle(entries, chosen), 14, fill=SOFT)
@@ -157,8 +155,7 @@ def _kinds(pen: Pen, box: Box, entries: Sequence[Entry], chosen: Collection[str]
 
 
 def aperture_radius(f_number: float) -> float:
-    """Return the radius of a dot in px; it is proportional to the aperture's diameter at equal focal length, F/1.4 being the
-    largest."""
+    """Return a dot's radius in px, in proportion to the aperture's diameter at one focal length; F/1.4 is the largest."""
     return min(11.0, max(2.0, 15.4 / f_number))
 
 

@@ -1,5 +1,4 @@
-"""Trace a batch of prescriptions into a folder of lenses in parallel. Refused prescriptions do not end the batch; their reasons
-are kept."""
+"""Trace a batch of prescriptions into a folder of lenses in parallel; refused ones do not end it, and reasons are kept."""
 
 from __future__ import annotations
 
@@ -117,8 +116,7 @@ def _one_thread_each() -> Iterator[None]:
 
 
 def _remove_duplicates(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
-    """Remove duplicates: of lenses that are the same, keep the one that the folder had ``before``, or else the first of the
-    batch."""
+    """Remove duplicates: of equal lenses the one that the folder had ``before`` stays, or else the first of the batch."""
     batch = {row["lens"]: row for row in rows if row["accepted"]}
     first = _known(folder, sorted(set(existing_names(folder)) - {row["lens"] for row in rows}))
     for name in [*(name for name in before if name in batch), *batch]:

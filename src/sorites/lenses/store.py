@@ -31,8 +31,7 @@ VERSION = 3
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about it (``about``, keys in
-    ``ABOUT``)."""
+    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about it (``about``)."""
 
     name: str
     arrays: Mapping[str, NDArray[np.float32]]
@@ -150,8 +149,7 @@ def selected(qualities: Mapping[str, float], n: int) -> list[str]:
 
 def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:
     """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma (a unit vector), and the
-    vector's length in waves, at one of the five fields. Coefficients are averaged over the colours, and the larger of each pair
-    counts."""
+    vector's length in waves, at one of the five fields. Colours are averaged, and the larger coefficient of each pair counts."""
     mean = np.abs(zernike[field].mean(0))
     pairs = np.array([max(mean[i - 1], mean[j - 1]) for i, j in ((4, 9), (5, 6), (7, 8))])
     size = float(np.linalg.norm(pairs))

@@ -31,8 +31,7 @@ SUFFIX = ".safetensors"
 VERSION = 2
 """Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a picture."""
 REQUIRED = ("lens", "element", "kind", "unit", "stops", "field", "azimuths")
-"""The keys that every file's ``about`` must have; azimuths are the traced ones, in degrees from x, and the element moves toward
-90."""
+"""The keys that every ``about`` must have; azimuths are the traced ones, in degrees from x, and the element moves toward 90."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,8 +50,7 @@ class Tolerance:
         return tuple(map(float, self.about["stops"]))
 
     def taps(self, severity: float, azimuth: int | None) -> NDArray[np.float64]:
-        """Return the kernel at a severity and an azimuth (None for the axis), interpolated linearly between the neighbouring
-        steps."""
+        """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly between neighbouring steps."""
         (low, share), (place, mirrored) = self._between(severity), self._place(azimuth)
         pair = self.kernels[low : low + 2, place].astype(np.float64)
         mixed = (1 - share) * pair[0] + share * pair[1]
@@ -145,8 +143,7 @@ def version(path: Path) -> str:
 
 
 def save(tolerance: Tolerance, folder: Path) -> Path:
-    """Write ``LENS.KIND.safetensors`` and return its path; kernels are in half precision (they are normalised again on
-    loading)."""
+    """Write ``LENS.KIND.safetensors``; kernels are in half precision (they are normalised again on loading)."""
     from safetensors.numpy import save as packed
 
     path = folder / f"{tolerance.about['lens']}.{tolerance.about['kind']}{SUFFIX}"
@@ -235,8 +232,7 @@ def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
 
 
 def table(tolerance: Tolerance) -> pl.DataFrame:
-    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean over azimuths) and at its worst
-    azimuth."""
+    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean of azimuths), and its worst azimuth."""
     import polars as pl
 
     azimuths = around(tolerance.about)

@@ -54,8 +54,7 @@ def _lay(chart: Array, x: float, y: float, radius: float, gray: float) -> int:
 
 
 def _power(chart: Array) -> Array:
-    """Return the power spectrum averaged over all directions, at whole cycles per chart up to Nyquist; a Hann window tapers the
-    border."""
+    """Return the power spectrum, Hann-tapered and averaged over all directions, at whole cycles per chart up to Nyquist."""
     size = len(chart)
     taper = np.hanning(size)
     spectrum = np.abs(np.fft.fft2((chart - chart.mean()) * np.outer(taper, taper))) ** 2

@@ -41,8 +41,7 @@ class Kernel:
         return self.taps.shape[1], self.taps.shape[2]
 
     def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
-        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``, with its origin at sample
-        0."""
+        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``; its origin is sample 0."""
         key = (*size, channels, flip)
         last = self._last
         if last is None or last[0] != key:

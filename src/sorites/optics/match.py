@@ -30,8 +30,7 @@ MAX_WAVES = 8.0
 
 @dataclass(frozen=True)
 class Match:
-    """A coefficient in waves, its kernel (colour, y, x), and the smallest share of the light that the kernel's frame caught in
-    any colour."""
+    """A coefficient in waves, its kernel (colour, y, x), and the smallest share of light that its frame caught in any colour."""
 
     waves: float
     taps: Array
@@ -94,8 +93,7 @@ def _blurred(chart: Array, taps: Array) -> Array:
 
 
 def charts(taps: Array, reference: Array) -> dict[str, float]:
-    """Compare two kernels on the charts: SSIM and PSNR on both, and the differences in texture MTF50 and acutance on the
-    coins."""
+    """Compare two kernels: SSIM and PSNR on both charts, differences in texture MTF50 and acutance on the coins."""
     colours = max(x.shape[0] if x.ndim == 3 else 1 for x in (taps, reference))
     taps, reference = (np.broadcast_to(x, (colours, *x.shape[-2:])) for x in (taps, reference))
     values: dict[str, float] = {}

@@ -20,7 +20,7 @@ from sorites.optics.zernike import checked, fringe, steepest, wavefront
 
 Array = NDArray[np.float64]
 CENTRED_PX = 0.01
-"""How far, in pixels, the centre of mass of a centred kernel may lie from the middle of its array."""
+"""The largest distance, in pixels, of a centred kernel's centre of mass from the middle of its array."""
 
 MAX_SAMPLES = 4096
 """The most samples across the pupil; more would take longer than about a second."""
@@ -81,8 +81,7 @@ class Pupil:
 
     @functools.cached_property
     def samples(self) -> int:
-        """The number of samples across the pupil: enough to resolve the wavefront and to keep light from wrapping around the
-        frame."""
+        """The number of pupil samples across: enough to resolve the wavefront and to keep light from wrapping around."""
         slope = steepest(dict(self.waves))
         reach = 2.5 * self.spread * slope + self.size + 16
         needed = 2 * math.ceil(max(128, 4 * slope, reach / self.spread) / 2)
@@ -108,8 +107,7 @@ class Pupil:
 
     @property
     def steps(self) -> int:
-        """The number of points per pixel and axis: more than twice the cut-off frequency 1 / spread, and at least five for the
-        pixel's area."""
+        """Points per pixel and axis: more than twice the cut-off frequency 1 / spread, at least five for the pixel's area."""
         return max(5, math.ceil(2.5 / self.spread))
 
     def intensity(self, x: Array, y: Array) -> Array:
@@ -159,8 +157,7 @@ def centroid(taps: Array) -> tuple[float, float]:
 
 
 def strehl(waves: Mapping[int, float]) -> float:
-    """Return the Strehl ratio: the light at the ideal image point divided by that of a perfect lens, |mean of exp(2 pi i
-    W)|^2."""
+    """Return the Strehl ratio, the light at the ideal image point over that of a perfect lens: |mean of exp(2 pi i W)|^2."""
     slope = math.ceil(steepest(waves))
     nodes, weights = np.polynomial.legendre.leggauss(32 + 2 * slope)
     rho = np.sqrt((nodes + 1) / 2)[:, None]

@@ -30,8 +30,7 @@ FRINGE |= {
 
 
 def radial(n: int, m: int, rho: Array) -> Array:
-    """Return the radial polynomial R_n^|m| (Born and Wolf 9.2.1), computed as a Jacobi polynomial, which is stable at any
-    order."""
+    """Return the radial polynomial R_n^|m| (Born and Wolf 9.2.1), as a Jacobi polynomial, which is stable at any order."""
     m = abs(m)
     if n < m or (n - m) % 2:
         raise SoritesError(f"no Zernike polynomial (n={n}, m={m}): wanted n >= |m| and n - |m| even")
@@ -85,6 +84,5 @@ def steepest(waves: Mapping[int, float]) -> float:
 
 
 def _slope(n: int, m: int) -> float:
-    """Return the bound for one polynomial: the steeper of R_n^m's slope at the rim, (n (n + 2) - m^2) / 2, and its angular slope
-    |m|."""
+    """Return the bound for one polynomial: the steeper of its rim slope, (n (n + 2) - m^2) / 2, and its angular slope, |m|."""
     return max((n * (n + 2) - m * m) / 2, float(abs(m)))

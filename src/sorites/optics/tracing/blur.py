@@ -62,8 +62,7 @@ class Blur:
 
 
 def blur(lens: Lens, focus: str = "best") -> Blur:
-    """Trace the blurs of a lens. ``focus="best"`` moves its sensor to the least blur (``lens.focus_mm`` changes); ``"file"``
-    leaves it."""
+    """Trace the blurs of a lens. ``focus``: ``best`` moves its sensor (``focus_mm``) to the least blur, ``file`` does not."""
     if focus not in ("best", "file"):
         raise SoritesError(f"focus: wanted best or file, got {focus!r}")
     angles = [field * lens.field_deg for field in FIELDS]

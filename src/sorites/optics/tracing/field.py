@@ -83,8 +83,7 @@ def _hat(eighth: Image, k: int) -> Image:
 
 @dataclass(frozen=True)
 class Tiling:
-    """How a picture of one size is cut into tiles: the tiles' edges, including the mirrored margin, and the size of their
-    transforms.
+    """The tiles of all pictures of one size: their edges, including the mirrored margin, and the size of their transforms.
 
     The number of tiles along each side is even (except for a single pixel), so that the axis falls on an edge between tiles and
     few kernels reach each tile.
@@ -100,8 +99,7 @@ class Tiling:
 
 
 def tiling(height: int, width: int, side: int) -> Tiling:
-    """Return the tiling for kernels of ``side`` px; the reach is rounded up to a multiple of five so that many lenses share
-    it."""
+    """Return the tiling for kernels of ``side`` px; the reach is rounded up to fives so that many lenses share a tiling."""
     reach = 5 * math.ceil((side // 2) / 5)
     tile = FINE if height * width <= SMALL else TILE
     rows, columns = (_edges(length, reach, tile) for length in (height, width))
@@ -139,8 +137,7 @@ class TiledPicture:
         self._kept: dict[tuple[int, int], Mapping[int, Spectrum]] = {}
 
     def through(self, taps: Spectrum) -> Iterator[tuple[int, Image]]:
-        """Yield the blurred picture from top to bottom, as strips with the row where each begins; ``taps`` come from
-        ``transfer``."""
+        """Yield the blurred picture from top to bottom, as strips with their first rows; ``taps`` come from ``transfer``."""
         tiles, done = self.tiling, 0
         carry = np.zeros((3, 2 * tiles.reach, tiles.width + 4 * tiles.reach), np.float32)
         for row, (top, bottom) in enumerate(itertools.pairwise(tiles.rows)):
@@ -203,8 +200,7 @@ def _mirrored(places: NDArray[np.int64], length: int) -> NDArray[np.int64]:
 
 
 def field_blur(image: Image, kernels: Array, corner: float = 1.0) -> Image:
-    """Return ``image`` (H x W x 3) as seen through the lens, its middle on the axis and its corners at ``corner`` of the half
-    field."""
+    """Return ``image`` (H x W x 3) as seen through the lens, with its corners at ``corner`` of the half field."""
     tiled = TiledPicture(image, kernels.shape[-1], corner)
     blurred = np.empty(image.shape, np.float32)
     for top, strip in tiled.through(transfer(kernels, tiled.tiling)):

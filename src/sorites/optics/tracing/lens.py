@@ -55,14 +55,12 @@ IN_INCHES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-"""The objectives whose lengths optiland gives in inches, as their book does (Laikin 2007), although it reads them as
-millimetres."""
+"""The objectives that optiland has in inches, as in their book (Laikin 2007), although it reads lengths as millimetres."""
 INCH_MM = 25.4
 
 
 def tracer() -> Any:
-    """Import and return the optiland package. Its warnings about ambiguous glass names are silenced because the names here are
-    exact."""
+    """Return the optiland package, without its warnings about ambiguous glass names: the names here are exact."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -77,9 +75,8 @@ def tracer() -> Any:
 
 @dataclass
 class Lens:
-    """A lens as an optiland system. ``stop`` (the aperture stop) and the keys of ``rims`` are surface numbers of optiland (0 is
-    the object); ``stop_mm`` is the stop's radius, ``epd_mm`` the entrance pupil's diameter, ``field_deg`` the half field of
-    view."""
+    """A lens as an optiland system. ``stop`` (the aperture stop) and the keys of ``rims`` count its surfaces, 0 being the object;
+    ``stop_mm`` is the stop's radius, ``epd_mm`` the entrance pupil's diameter, ``field_deg`` the half field of view."""
 
     name: str
     optic: Any
@@ -126,8 +123,7 @@ def objective(name: str) -> Lens:
 
 
 def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
-    """Build a lens from a prescription. A glass that is neither in its catalogues nor among ``glasses`` raises ``Refused``, which
-    names the glass."""
+    """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is refused by its name."""
     library = tracer()
     optic = library.optic.Optic()
     for i, one in enumerate(prescription.surfaces):

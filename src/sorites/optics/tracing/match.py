@@ -50,14 +50,12 @@ def mtf20(curve: Array) -> float:
 
 
 def pitch_um(curves: Sequence[Array]) -> float:
-    """Return the pixel pitch whose Nyquist frequency is the mean MTF20 of the curves, limited to what sensors have (1 to 20
-    um)."""
+    """Return the pixel pitch whose Nyquist frequency is the curves' mean MTF20, within what sensors have (1 to 20 um)."""
     return float(np.clip(500 / np.mean([mtf20(curve) for curve in curves]), *PITCH_UM))
 
 
 def mtf50(kernel: Array) -> float:
-    """Return the cycles per pixel at 50 % contrast of a kernel, averaged over its colours; a colour that stays above counts as
-    0.5 (Nyquist)."""
+    """Return a kernel's MTF50 in cycles per pixel, averaged over its colours; one that stays above 50 % counts as 0.5."""
     found = [crossing(radial_mtf(plane), 0.5) for plane in kernel]
     return float(np.mean([0.5 if np.isnan(one) else one for one in found]))
 

@@ -54,9 +54,8 @@ class Surface:
 
 @dataclass(frozen=True)
 class Vignetting:
-    """The ellipse of the pupil that a file leaves open at ``part`` of the largest field. Its middle is moved ``along`` the field,
-    and its half axes across and along the field are ``narrower`` and ``shorter``, all in pupil radii (the file's vignetting
-    factors)."""
+    """The ellipse that a file leaves open of the pupil at ``part`` of the largest field. Its middle is moved ``along`` the field,
+    its half axes across and along it are ``narrower`` and ``shorter``, all in pupil radii (the file's vignetting factors)."""
 
     part: float
     along: float = 0.0

@@ -24,9 +24,8 @@ MOST_RAYS = 1700
 
 
 def rays_across(rays: Rays, line_um: float, window: int = WINDOW) -> int:
-    """Return the number of rays needed across the beam, from a coarse trace of it. The sum of waves repeats after wavelength /
-    (largest step in direction); that must be further than from one end of the light (99 % of it) to the other end of the
-    window."""
+    """Return the number of rays needed across a beam, from a coarse trace of it. The sum of waves repeats after wavelength /
+    (largest step in direction), which must reach from one end of the light (99 % of it) beyond the other end of the window."""
     step = float(np.quantile(rays.step, 0.98))
     reach = max(float(np.quantile(np.abs(v - v.mean()), 0.99)) for v in (rays.x, rays.y)) * 1000
     needed = 2 * math.ceil(1.15 * COARSE * step * (window / 2 + max(reach, window / 2)) / line_um / 2) + 8

@@ -117,8 +117,7 @@ def _unvignetted(lens: Lens, direction: Array, x: Array, y: Array) -> NDArray[np
 
 
 def _replace_lost(rays: Any, lost: NDArray[np.bool_]) -> None:
-    """Overwrite lost rays with a sound one, so that the tracer's iterations do not wait for them; their results are never
-    read."""
+    """Overwrite lost rays with a sound one, so that no iteration waits for them; their results are never read."""
     if lost.any() and not lost.all():
         sound = int(np.flatnonzero(~lost)[0])
         for name in ("x", "y", "z", "L", "M", "N", "opd", "i"):
@@ -162,8 +161,7 @@ class Beam:
 
 
 def beams(lens: Lens, angles: Sequence[float], azimuth: float, line_um: float) -> list[Beam]:
-    """Return the beams at rising angles: follow the ray through the middle of the aperture stop outward, then search around
-    it."""
+    """Return the beams at rising angles: follow the ray through the stop's middle outward, then search around it."""
     found, at, here, slope = [], 0.0, np.zeros(2), np.zeros(2)
     for angle in angles:
         here, slope, jacobian = _followed(lens, (at, angle), azimuth, here, slope, line_um)
@@ -195,8 +193,7 @@ def _followed(
 
 
 def _centred(lens: Lens, angle: float, azimuth: float, start: Array, line_um: float) -> tuple[Array, Array]:
-    """Find the entry point of the ray through the stop's middle by Newton's method, with three rays per step; return it and the
-    Jacobian."""
+    """Return the entry point of the ray through the stop's middle, and the Jacobian: Newton's method, three rays per step."""
     reach, here = 0.02 * lens.epd_mm, start
     for _ in range(20):
         x, y = at_stop(lens, angle, azimuth, here[0] + np.array([0, reach, 0]), here[1] + np.array([0, 0, reach]), line_um)
@@ -258,8 +255,7 @@ def trace(lens: Lens, angle: float, line_um: float, across: int, box: Beam, azim
 
 
 def _steps(rays: Rays, shape: tuple[int, ...]) -> Array:
-    """Return the largest difference of each ray's direction to that of a neighbour on the grid; it is 0 for a ray without
-    neighbours."""
+    """Return the largest difference of each ray's direction to a neighbour's on the grid; 0 if it has no neighbour."""
     found = np.zeros(shape)
     for part in (rays.L.reshape(shape), rays.M.reshape(shape)):
         for axis in (0, 1):

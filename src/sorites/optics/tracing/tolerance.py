@@ -27,15 +27,13 @@ from sorites.optics.tracing.rays import COARSE, Beam, Rays, beams, trace
 Array = NDArray[np.float64]
 UNITS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
 AZIMUTHS = (270, 315, 0, 45, 90)
-"""The traced azimuths of the field, in degrees from x; the element moves toward 90. Those at 135, 180 and 225 degrees are mirror
-images."""
+"""The traced azimuths in degrees from x; the element moves toward 90. At 135, 180 and 225 degrees there are mirror images."""
 
 
 @dataclass(frozen=True)
 class BuiltBlurs:
-    """The blurs of a lens as designed (step 0) and as built. ``kernels`` is step x place x colour (C, d, F as R, G, B) x y x x,
-    and each kernel sums to 1; the places are the axis and the azimuths of one field. ``mtf50`` is step x place, in cycles per
-    pixel."""
+    """The blurs of a lens as designed (step 0) and as built. ``kernels``: step x place x colour (C, d, F as R, G, B) x y x x,
+    each of sum 1; the places are the axis and the azimuths of one field. ``mtf50``: step x place, in cycles per pixel."""
 
     kernels: Array
     mtf50: Array
@@ -120,8 +118,7 @@ def _coarse_trace(lens: Lens, angle: float, azimuth: float, lines: Sequence[floa
 
 
 def spread_mm(nominal: Lens, element: int, kind: str, by: float, field: float, refocus: bool) -> float:
-    """Return the mean distance (mm) of rays of the d line from their mean point, averaged over the places, with an element
-    moved."""
+    """Return the mean distance (mm) of d-line rays from their mean point, over the places, with an element moved."""
     seen = coarse_traces(moved(nominal, element, kind, by), field, (D_LINE_UM,))
     rays = [[gathered(some, WINDOWS[-1]) for some in one.rays] for one in seen]
     back = best_focus(rays, nominal.f_number) if refocus else 0.0
