@@ -38,13 +38,13 @@ def _psfs() -> tuple[float, float]:
 
 def _lenses() -> list[float]:
     """CPU seconds of whole lenses: 13 positions x 3 colours, focus, MTF, matching and fits."""
-    from sorites.lenses.trace import made
+    from sorites.lenses.trace import trace_lens
     from sorites.optics.tracing.assembly import objective
 
     taken = []
     for name in ("DoubleGauss", "TessarLens", "ReverseTelephoto"):
         start = time.process_time()
-        made(objective(name))
+        trace_lens(objective(name))
         taken.append(time.process_time() - start)
     return taken
 

@@ -1,4 +1,4 @@
-"""Errors a user can act on: what was wanted, what came, what to type."""
+"""Errors that a user can act on. The message says what was wanted, what came, and what to type."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 
 class SoritesError(Exception):
-    """Any failure that is the input's and not the program's; shown without a traceback."""
+    """A failure caused by the input and not by the program; the command line shows it without a traceback."""
 
 
 class UnknownName(SoritesError):
-    """A name that nobody owns, with the nearest ones that somebody does."""
+    """An unknown name; the message suggests the nearest known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
         near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
@@ -20,11 +20,11 @@ class UnknownName(SoritesError):
 
 
 class BadPicture(SoritesError):
-    """A picture that cannot be read; becomes an error row, never a crash."""
+    """A picture that cannot be read. It becomes a row with the error in the table and does not end the run."""
 
 
 class MissingExtra(SoritesError):
-    """A library this needs is not installed; the message names the install command."""
+    """A library that is needed is not installed; the message has the command that installs it."""
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more than the core install. Type: pip install 'sorites[{extra}]'")

@@ -1,4 +1,4 @@
-"""A label space: class ids in order, and the ways people name them."""
+"""A label space: class ids in order, and the names that people use for them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from sorites.errors import SoritesError, UnknownName
 
 
 def _plain(name: str) -> str:
-    """Case, spaces, underscores and hyphens do not make another class."""
+    """Normalise a name: case, spaces, underscores and hyphens do not distinguish classes."""
     return re.sub(r"[\s_\-]+", " ", name).strip().lower()
 
 
 @dataclass(frozen=True)
 class Labels:
-    """``ids[i]`` names label ``i`` for the machine, ``names[i]`` for the reader; ``aliases`` are further names."""
+    """A label space. ``ids[i]`` identifies label ``i`` in files and tables, ``names[i]`` is its name for readers, and ``aliases``
+    are further names."""
 
     ids: tuple[str, ...]
     names: tuple[str, ...]
@@ -30,12 +31,13 @@ class Labels:
 
     @functools.cached_property
     def _index(self) -> dict[str, int]:
+        """All normalised ids, names and aliases with their labels; ids win over names, names over aliases."""
         found = dict(self.aliases)
         found |= {_plain(name): i for i, name in reversed(list(enumerate(self.names)))}
         return found | {_plain(id_): i for i, id_ in enumerate(self.ids)}
 
     def find(self, name: str) -> int:
-        """The label called ``name``: an id, a position (``"281"``), or any of its names."""
+        """Return the label called ``name``, which may be an id, a position (``"281"``), or any of its names."""
         plain = _plain(name)
         if plain in self._index:
             return self._index[plain]
@@ -47,9 +49,10 @@ class Labels:
 
 @dataclass(frozen=True)
 class OpenLabels(Labels):
-    """A label space for those who look at pictures alone: a class that it does not hold is taken in under the next number."""
+    """A label space for code that needs pictures but no model: an unknown class is added under the next number."""
 
     def find(self, name: str) -> int:
+        """Return the label called ``name``; an unknown name gets the next free number."""
         plain = _plain(name)
         if plain in self.aliases:
             return self.aliases[plain]
@@ -60,13 +63,14 @@ class OpenLabels(Labels):
 
 
 def open_labels(more: Iterable[str] = ()) -> OpenLabels:
-    """ImageNet's thousand and some more by name, and any other class that is met."""
+    """Return a label space of ImageNet's thousand classes and ``more`` class names, which accepts any other class as well."""
     known = imagenet()
     extra = tuple(name for name in more if name not in known.ids)
     return OpenLabels((*known.ids, *extra), (*known.names, *extra))
 
 
 def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
+    """Return the label of each normalised synonym that belongs to only one class."""
     owners: dict[str, set[int]] = {}
     for i, name in synonyms:
         owners.setdefault(_plain(name), set()).add(i)
@@ -75,7 +79,7 @@ def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
 
 @functools.cache
 def imagenet() -> Labels:
-    """The thousand classes of ILSVRC-2012, by WordNet id in the usual order, with WordNet's names."""
+    """Return the thousand classes of ILSVRC-2012 by WordNet id in the usual order, with WordNet's names."""
     lines = files("sorites").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
     ids, lemmas = zip(*(line.split("\t") for line in lines), strict=True)
     synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
@@ -94,23 +98,23 @@ TWINS = {
     "n03710637": "maillot (suit)",
     "n03710721": "maillot (tank suit)",
 }
-"""WordNet calls three pairs of classes by the same first name."""
+"""Names for the three pairs of classes to which WordNet gives the same first name, by id."""
 
 
 def labels(spec: str | Iterable[str]) -> Labels:
-    """``"imagenet"``, a text file with one class a line, or the class names themselves."""
+    """Return a label space from ``"imagenet"``, a text file with one class per line, or the class names themselves."""
     if spec == "imagenet":
         return imagenet()
     if isinstance(spec, str):
         path = Path(spec)
         if not path.is_file():
-            raise SoritesError(f'labels: wanted "imagenet" or a text file with one class name a line, got {spec!r}')
+            raise SoritesError(f'labels: wanted "imagenet" or a text file with one class name per line, got {spec!r}')
         try:
             spec = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:
-            raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name a line: {error}") from error
+            raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name per line: {error}") from error
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:
-        raise SoritesError("labels: wanted one or more different class names, one a line")
+        raise SoritesError("labels: wanted one or more different class names, one per line")
     known = dict(zip(imagenet().ids, imagenet().names, strict=True))
     return Labels(ids, tuple(known.get(id_, id_) for id_ in ids))

@@ -1,4 +1,4 @@
-"""Progress bars on stderr: for people, and out of the way of what is piped."""
+"""Progress bars for people. They are drawn on stderr, so that output on stdout can be piped."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from contextlib import contextmanager
 
 Tick = Callable[[int], None]
 Bar = Callable[[str, int], Tick]
-"""Opens a bar of so many steps and gives the function that advances it."""
+"""A function that opens a bar by name and number of steps, and returns the function that advances it."""
 
 
-def noted(bar: Bar, opened: list[str]) -> Bar:
-    """The same bars; what each was opened for is kept in ``opened``, which stays empty where there was nothing to do."""
+def recording(bar: Bar, opened: list[str]) -> Bar:
+    """Return ``bar`` so that it also appends the name of each bar to ``opened``, which stays empty if there was nothing to do."""
 
     def open_(what: str, steps: int) -> Tick:
         opened.append(what)
@@ -22,6 +22,7 @@ def noted(bar: Bar, opened: list[str]) -> Bar:
 
 @contextmanager
 def bars() -> Iterator[Bar]:
+    """Yield a function that opens progress bars; they are drawn until the context ends."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 

@@ -1,7 +1,7 @@
-"""Who owns which name: one registry a kind of plug-in, filled by decorators and by entry points.
+"""One registry of names per kind of plug-in, filled by decorators and by entry points.
 
 Another package adds plug-ins by naming its module under the entry-point group ``sorites.plugins``;
-the module is imported once, the first time any registry is asked, and its decorators do the rest.
+the module is imported once, the first time any registry is read, and its decorators register the plug-ins.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from sorites.errors import SoritesError, UnknownName
 
 T = TypeVar("T")
 GROUP = "sorites.plugins"
+"""The entry-point group in which other packages name their modules."""
 
 _loading = threading.RLock()
 _loaded: set[str] = set()
@@ -25,6 +26,7 @@ _rooms: list[str] = []
 
 
 def _load_once(name: str) -> None:
+    """Import a room, or the plug-ins of other packages if ``name`` is ``GROUP``, unless that was done before."""
     with _loading:
         if name in _loaded:
             return
@@ -33,17 +35,17 @@ def _load_once(name: str) -> None:
             importlib.import_module(name)
             return
         points = entry_points(group=GROUP)
-        for room in _rooms if points else ():  # first, so that no plug-in takes a name that is built in
+        for room in _rooms if points else ():  # built-in rooms come first, so that no plug-in can take a built-in name
             _load_once(room)
         for point in points:
             try:
                 point.load()
-            except Exception as error:  # a broken plug-in must not take the tool down with it
+            except Exception as error:  # a broken plug-in must not stop the tool
                 warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {error}", stacklevel=2)
 
 
 class Registry(Generic[T]):
-    """Names to things of one kind. ``room`` is the package whose import registers the built-in ones."""
+    """The plug-ins of one kind by name. ``room`` is the package whose import registers the built-in ones."""
 
     def __init__(self, kind: str, room: str) -> None:
         self.kind, self.room = kind, room
@@ -51,28 +53,31 @@ class Registry(Generic[T]):
         _rooms.append(room)
 
     def add(self, name: str, thing: T) -> T:
-        """Give ``name`` to ``thing``, and give it back; a taken name is an error."""
+        """Register ``thing`` under ``name`` and return it; a name that is already taken raises an error."""
         if name in self._things:
             raise SoritesError(f"the {self.kind} name {name!r} is taken; choose another")
         self._things[name] = thing
         return thing
 
     def get(self, name: str) -> T:
+        """Return the plug-in of that name; an unknown name raises an error with the nearest known names."""
         self._fill()
         if name not in self._things:
             raise UnknownName(self.kind, name, self._things, f'See "sorites list {self.kind}s".')
         return self._things[name]
 
     def names(self) -> list[str]:
+        """Return all names in alphabetical order."""
         self._fill()
         return sorted(self._things)
 
     def _fill(self) -> None:
+        """Import the room and the plug-ins of other packages, once."""
         _load_once(self.room)
         _load_once(GROUP)
 
 
 def import_all(room: str, path: Iterable[str]) -> None:
-    """Import every module of a room, so that their decorators run: ``import_all(__name__, __path__)`` in its ``__init__``."""
+    """Import every module of a room so that their decorators run; a room's ``__init__`` passes ``__name__, __path__``."""
     for module in pkgutil.iter_modules(path):
         importlib.import_module(f"{room}.{module.name}")

@@ -1,4 +1,4 @@
-"""Randomness belongs to the sample: one stream for each (seed, sample, shift), whatever runs around it."""
+"""Randomness belongs to the sample: each (seed, sample, shift) has its own stream, independent of batches, order and workers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Thing = TypeVar("Thing")
 
 
 def digest(*parts: object, size: int = 16) -> bytes:
-    """A stable hash of the parts' text; parts cannot run into each other."""
+    """Return a stable hash of the parts' text; lengths are hashed too, so ("ab", "c") and ("a", "bc") differ."""
     hasher = hashlib.blake2b(digest_size=size)
     for part in parts:
         text = str(part).encode()
@@ -26,5 +26,5 @@ def fair_order(things: Iterable[Thing], parts: Callable[[Thing], Iterable[object
 
 
 def rng_for(seed: int, sample_id: str, shift: str) -> np.random.Generator:
-    """The generator of one trajectory. Severity is not in it: turning the dial keeps the draw."""
+    """Return the generator of one trajectory. It does not depend on severity, so all severities of a sample share one draw."""
     return np.random.Generator(np.random.SFC64(int.from_bytes(digest(seed, sample_id, shift), "little")))

@@ -38,7 +38,7 @@ def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
     assert "element 2 of 3, which hurts most" in done.stderr
     held = tolerances.load(tmp_path / "CookeTriplet.decentre.safetensors")
     assert held.about["field"] == 0.5
-    assert held.stops == (0.0, 5.0, 40.0)
+    assert held.steps == (0.0, 5.0, 40.0)
     when = (tmp_path / "CookeTriplet.decentre.safetensors").stat().st_mtime_ns
     again = runner.invoke(app, ["lens", "tolerance", *words])
     assert again.stdout == done.stdout

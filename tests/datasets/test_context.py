@@ -14,7 +14,7 @@ import sorites
 from sorites import core
 from sorites.cli import app
 from sorites.core import CLEAN, Sample
-from sorites.datasets.context import SIZE, Habits, build_context, compose, habits, read_habits, settings
+from sorites.datasets.context import SIZE, Habits, build_context, compose, habits, read_habits, surroundings
 from sorites.datasets.scenery import DRAWN
 from sorites.errors import SoritesError
 from sorites.labels import imagenet
@@ -45,7 +45,7 @@ def test_the_table_of_habits_is_in_the_words_of_the_attributes() -> None:
 
 
 def test_eight_settings_one_for_each_choice_of_common_and_uncommon() -> None:
-    found = settings(OX, np.random.default_rng(0))
+    found = surroundings(OX, np.random.default_rng(0))
     assert [s.level for s in found] == [0, 1, 1, 1, 2, 2, 2, 3]
     assert found[0].words == ("day", "sunny", "grass")
     assert len({s.rare for s in found}) == 8
@@ -55,11 +55,11 @@ def test_eight_settings_one_for_each_choice_of_common_and_uncommon() -> None:
 
 
 def test_weather_stays_outdoors_and_night_is_common_for_some() -> None:
-    mug = settings(Habits("mug", ("day",), ("indoors",), ("snow",)), np.random.default_rng(0))
+    mug = surroundings(Habits("mug", ("day",), ("indoors",), ("snow",)), np.random.default_rng(0))
     assert [s.level for s in mug] == [0, 1, 1, 2, 2, 3]
     assert {s.words[1] for s in mug if s.words[2] == "indoors"} == {"none"}
     assert mug[0].attrs("mug")[2].common is None
-    frog = settings(Habits("frog", ("day", "night"), ("water",), ("street",)), np.random.default_rng(0))
+    frog = surroundings(Habits("frog", ("day", "night"), ("water",), ("street",)), np.random.default_rng(0))
     assert {s.words[0] for s in frog} == {"day"}
 
 

@@ -57,11 +57,11 @@ def test_no_picture_is_written_over(lens: Entry, tmp_path: Path) -> None:
         Pillow.fromarray(picture()).save(tmp_path / place)
     before = (tmp_path / "a.png").read_bytes()
     ((_, reason),) = photograph(lens, [tmp_path / "a.png", tmp_path / "b.jpg"], tmp_path)
-    assert "would be written over" in reason
+    assert "it would overwrite" in reason
     assert (tmp_path / "a.png").read_bytes() == before
     ((path, reason),) = photograph(lens, [tmp_path / "a.png", tmp_path / "more/a.png"], tmp_path / "out")
     assert path == tmp_path / "more/a.png"
-    assert "already holds" in reason
+    assert "is already the result for" in reason
 
 
 def test_typed_again_only_what_differs_is_made(lens: Entry, tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_file_that_was_not_written_here_is_never_replaced(lens: Entry, tmp_pat
     before = target.is_symlink() or target.read_bytes()
     ((path, reason),) = photograph(lens, [tmp_path / "a.jpg", tmp_path / "b.jpg"], tmp_path)
     assert path == tmp_path / "a.jpg"
-    assert reason.startswith(f"{path}: {target} is there and was not written by sorites")
+    assert reason.startswith(f"{path}: {target} exists and was not written by sorites")
     assert reason.endswith("choose another --out DIR")
     assert (target.is_symlink() or target.read_bytes()) == before
     assert (tmp_path / "b.png").is_file()

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 
-from sorites.drawings.lens_panels import COLOURS, HEIGHT, REACH, curve, panels, shown, ticks
+from sorites.drawings.lens_panels import COLOURS, HEIGHT, REACH, curve, panels, right_edge, ticks
 from sorites.lenses import store as lenses
 
 
@@ -14,7 +14,7 @@ from sorites.lenses import store as lenses
     [(20.0, 50.0), (5.0, 200.0), (1.5625, 500.0), (0.5, 1100.0)],
 )
 def test_curves_are_shown_to_twice_the_nyquist_frequency_or_as_far_as_they_reach(pitch_um: float, end: float) -> None:
-    assert shown(500 / pitch_um) == pytest.approx(end)
+    assert right_edge(500 / pitch_um) == pytest.approx(end)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.drawings.lens_space import HIGH, LEFT, PANEL, TOP, aperture, projected, radius, space
+from sorites.drawings.lens_space import HIGH, LEFT, PANEL, TOP, aperture_radius, projected, radius, space
 from sorites.lenses import store as lenses
 
 
@@ -22,7 +22,7 @@ def test_the_three_base_vectors_stand_a_third_of_a_turn_apart() -> None:
 def test_a_dot_grows_by_the_logarithm_and_with_the_aperture() -> None:
     assert radius(10) - radius(1) == pytest.approx(radius(1) - radius(0.1))
     assert radius(0) == radius(0.01) > 0
-    assert aperture(1.4) > aperture(2.8) > aperture(8) >= 2
+    assert aperture_radius(1.4) > aperture_radius(2.8) > aperture_radius(8) >= 2
 
 
 def test_chosen_lenses_are_orange_and_the_others_blue() -> None:

@@ -100,5 +100,5 @@ def test_another_file_is_no_lens(tmp_path: Path) -> None:
     from safetensors.numpy import save_file
 
     save_file({"kernels": np.ones((13, 3, 5, 5), np.float32)}, tmp_path / "x.safetensors", {"about": "{}"})
-    with pytest.raises(SoritesError, match="is no traced lens: it has no mtf"):
+    with pytest.raises(SoritesError, match="is not a traced lens: it has no mtf"):
         lenses.load(tmp_path, "x")

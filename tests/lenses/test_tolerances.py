@@ -22,12 +22,12 @@ def own(kind: str = "decentre") -> Path:
 def test_the_built_in_tolerances_are_whole(kind: str) -> None:
     held = tolerances.load(own(kind))
     stops, places, colours, height, width = held.kernels.shape
-    assert (stops, places, colours) == (len(held.stops), 6, 3)
+    assert (stops, places, colours) == (len(held.steps), 6, 3)
     assert height == width
     assert height % 2 == 1
     assert held.kernels.min() >= 0
     np.testing.assert_allclose(held.kernels.sum((-2, -1)), 1, atol=1e-5)
-    assert held.stops[0] == 0
+    assert held.steps[0] == 0
     assert (held.about["kind"], held.about["unit"]) == (kind, KINDS[kind])
     assert held.about["kept"] > 0.9
     np.testing.assert_allclose(held.mtf50, held.about["mtf50"], atol=1e-5)
@@ -57,12 +57,12 @@ def test_as_designed_the_lens_is_symmetric(kind: str) -> None:
 
 def test_between_stops_kernels_are_mixed() -> None:
     held = tolerances.load(own())
-    low, high = held.stops[2:4]
+    low, high = held.steps[2:4]
     for share in (0.0, 0.25, 1.0):
         wanted = (1 - share) * held.kernels[2, 5] + share * held.kernels[3, 5]
         np.testing.assert_allclose(held.taps(low + share * (high - low), 90), wanted, atol=1e-7)
     np.testing.assert_allclose(held.taps(0.0, None), held.kernels[0, 0])
-    np.testing.assert_allclose(held.taps(held.stops[-1], 315), held.kernels[-1, 2])
+    np.testing.assert_allclose(held.taps(held.steps[-1], 315), held.kernels[-1, 2])
     assert held.sharpness((low + high) / 2, 90) == pytest.approx(held.mtf50[2:4, 5].mean())
 
 
@@ -76,7 +76,7 @@ def test_the_other_half_of_the_field_is_a_mirror_image() -> None:
 
 def test_beyond_the_last_stop_is_refused_by_name() -> None:
     held = tolerances.load(own())
-    with pytest.raises(SoritesError, match=f"decentre: {held.about['lens']} was traced up to {held.stops[-1]:g} um, got 1000.0"):
+    with pytest.raises(SoritesError, match=f"decentre: {held.about['lens']} was traced up to {held.steps[-1]:g} um, got 1000.0"):
         held.taps(1000.0, None)
 
 
@@ -95,10 +95,10 @@ def test_the_file_of_a_kind_is_found_or_named_missing(tmp_path: Path) -> None:
         tolerances.find(tmp_path, "tilt")
     shutil.copy(own("tilt"), tmp_path / "a.tilt.safetensors")
     assert tolerances.find(tmp_path, "tilt") == tmp_path / "a.tilt.safetensors"
-    with pytest.raises(SoritesError, match="holds tilt, wanted decentre: .* --shift tilt"):
+    with pytest.raises(SoritesError, match="holds tilt, wanted decentre; .* --shift tilt"):
         tolerances.find(tmp_path / "a.tilt.safetensors", "decentre")
     shutil.copy(own("tilt"), tmp_path / "b.tilt.safetensors")
-    with pytest.raises(SoritesError, match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\): name the file"):
+    with pytest.raises(SoritesError, match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\); give one of these files"):
         tolerances.find(tmp_path, "tilt")
 
 
@@ -108,7 +108,7 @@ def test_what_is_no_tolerance_is_named(tmp_path: Path) -> None:
         tolerances.about(tmp_path / "x.tilt.safetensors")
     held = tolerances.load(own())
     short = {key: value for key, value in held.about.items() if key != "field"}
-    with pytest.raises(SoritesError, match="does not say its field"):
+    with pytest.raises(SoritesError, match="its description has no field"):
         tolerances.about(tolerances.save(replace(held, about=short), tmp_path))
     with pytest.raises(SoritesError, match="wanted kernels of"):
         tolerances.load(tolerances.save(replace(held, kernels=held.kernels[:, :3]), tmp_path / "few"))
@@ -128,7 +128,7 @@ def test_the_sheet_has_a_row_a_stop() -> None:
     held = tolerances.load(own("tilt"))
     sheet = tolerances.table(held)
     assert sheet.columns == ["tilt_arcmin", "mtf50_axis", "mtf50_field", "mtf50_worst", "worst_at"]
-    assert sheet["tilt_arcmin"].to_list() == list(held.stops)
+    assert sheet["tilt_arcmin"].to_list() == list(held.steps)
     assert (sheet["mtf50_worst"] <= sheet["mtf50_field"]).all()
 
 
@@ -138,7 +138,7 @@ def test_the_sheet_has_a_row_a_stop() -> None:
 @pytest.mark.usefixtures("tracer")
 def test_the_tolerances_that_come_with_us_are_what_tracing_gives(kind: str) -> None:
     held = tolerances.load(own(kind))
-    fresh = tolerances.trace(held.about["lens"], kind, held.stops[1:], held.about["field"])
+    fresh = tolerances.trace(held.about["lens"], kind, held.steps[1:], held.about["field"])
     assert fresh.about["element"] == held.about["element"]
     assert fresh.kernels.shape == held.kernels.shape
     assert np.abs(fresh.kernels - held.kernels).sum((-2, -1)).max() < 0.02

@@ -83,7 +83,7 @@ def test_the_picture_is_left_alone_and_no_kernels_give_no_pictures():
         (picture(), np.full((3, 3), np.nan), "zeros", "finite"),
         (picture(), np.zeros((2, 2, 3, 3)), "zeros", "taps"),
         (picture(), np.zeros((0, 3)), "zeros", "taps"),
-        (picture(), taps(2, 3, 3), "zeros", "2 channels, the picture 3"),
+        (picture(), taps(2, 3, 3), "zeros", "2 channels and the picture has 3"),
     ],
 )
 def test_bad_input_is_a_clear_error(image, kernel, padding, says):

@@ -9,7 +9,7 @@ import pytest
 
 from sorites.errors import SoritesError
 from sorites.optics.bodies import EOS_RP
-from sorites.optics.metering import HAND_S, K, program
+from sorites.optics.metering import HANDHELD_S, K, program
 
 
 @pytest.mark.parametrize("luminance", np.geomspace(0.02, 20_000, 25))
@@ -20,17 +20,17 @@ def test_exposes_as_the_meter_wants_within_a_third_of_a_stop(luminance: float) -
 
 def test_dim_light_raises_iso_wide_open_and_then_slows_the_shutter() -> None:
     dim, dark = program(1, EOS_RP, widest=5.0), program(0.01, EOS_RP, widest=5.0)
-    assert (dim.aperture, dim.shutter) == (5.0, HAND_S)
+    assert (dim.aperture, dim.shutter) == (5.0, HANDHELD_S)
     assert dim.iso > 1000
     assert dark.iso == pytest.approx(EOS_RP.iso[1], rel=0.15)
-    assert dark.shutter > HAND_S
+    assert dark.shutter > HANDHELD_S
 
 
 def test_bright_light_closes_the_aperture_at_the_base_iso() -> None:
     bright = program(4000, EOS_RP)
     assert bright.iso == EOS_RP.iso[0]
     assert bright.aperture > 8
-    assert bright.shutter < HAND_S
+    assert bright.shutter < HANDHELD_S
 
 
 @pytest.mark.parametrize("wrong", [0.0, -1.0, math.nan, math.inf])

@@ -4,7 +4,7 @@ from scipy import special
 
 from sorites.errors import SoritesError
 from sorites.optics.aberrated import Imager
-from sorites.optics.psf import Lens, centroid, psf, spread_px, strehl
+from sorites.optics.psf import Pupil, centroid, psf, spread_px, strehl
 from sorites.optics.zernike import wavefront_rms
 
 CAMERA = {"wavelength_um": 0.5876, "f_number": 5.0, "pixel_um": 4.0}
@@ -13,7 +13,7 @@ CAMERA = {"wavelength_um": 0.5876, "f_number": 5.0, "pixel_um": 4.0}
 @pytest.mark.parametrize("spread", [0.6, 2.0])
 def test_a_perfect_pupil_gives_the_airy_pattern(spread):
     x = np.linspace(-12, 12, 193)
-    light = Lens((), spread).intensity(x, np.zeros(1))[0] * 4 * spread**2 / np.pi
+    light = Pupil((), spread).intensity(x, np.zeros(1))[0] * 4 * spread**2 / np.pi
     v = np.pi * np.hypot(x, 1e-12) / spread
     assert np.abs(light - (2 * special.j1(v) / v) ** 2).max() < 1e-3
 
@@ -29,7 +29,7 @@ def test_strehl_is_the_peak_of_the_psf_and_has_the_closed_form_of_defocus():
     for waves in (0.1, 0.4, 1.2):
         exact = np.sinc(2 * waves) ** 2
         assert strehl({4: waves}) == pytest.approx(exact, abs=1e-12)
-        peak = Lens(((4, waves),), 1.5).intensity(np.zeros(1), np.zeros(1)).item() * 4 * 1.5**2 / np.pi
+        peak = Pupil(((4, waves),), 1.5).intensity(np.zeros(1), np.zeros(1)).item() * 4 * 1.5**2 / np.pi
         assert peak == pytest.approx(exact, abs=1e-3)
 
 
@@ -37,7 +37,7 @@ def test_encircled_light_of_the_airy_pattern():
     """Rayleigh: 1 - J0^2 - J1^2; here over a square frame, so between the circle inside and the one around."""
     spread, size = 1.3, 21
     inside, around = (1 - special.j0(v) ** 2 - special.j1(v) ** 2 for v in np.pi * size / 2 / spread * np.array([1, 2**0.5]))
-    caught = Lens((), spread, size).frame(0, 0).sum()
+    caught = Pupil((), spread, size).frame(0, 0).sum()
     assert inside - 1e-3 < caught < around + 1e-3
 
 

@@ -26,5 +26,5 @@ def test_equal_pictures():
 
 @pytest.mark.parametrize("other", [(20, 21), (8, 8)])
 def test_what_cannot_be_compared(other):
-    with pytest.raises(SoritesError, match="one shape, over 10 px"):
+    with pytest.raises(SoritesError, match="one shape with sides above 10 px"):
         ssim(np.zeros((20, 20)) if other != (8, 8) else np.zeros(other), np.zeros(other))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from skimage.color import rgb2xyz
 
-from sorites.optics.srgb import encoded, light_of_bytes, linear, shown
+from sorites.optics.srgb import encoded, light_of_bytes, linear, to_display
 
 
 def test_srgb_is_undone_as_scikit_image_does() -> None:
@@ -18,8 +18,8 @@ def test_srgb_is_undone_as_scikit_image_does() -> None:
 def test_encoding_undoes_linear_and_clips() -> None:
     values = np.linspace(0, 1, 256, dtype=np.float32)
     np.testing.assert_allclose(encoded(linear(values).astype(np.float64)), values, atol=1e-6)
-    np.testing.assert_allclose(shown(linear(values)), values, atol=1e-6)
-    np.testing.assert_allclose(shown(np.array([-1, 2], np.float32)), [0, 1], atol=1e-6)
+    np.testing.assert_allclose(to_display(linear(values)), values, atol=1e-6)
+    np.testing.assert_allclose(to_display(np.array([-1, 2], np.float32)), [0, 1], atol=1e-6)
 
 
 def test_the_light_of_bytes_is_the_same_curve() -> None:

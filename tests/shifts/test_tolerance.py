@@ -25,9 +25,9 @@ def own(kind: str) -> tolerances.Tolerance:
 def test_a_picture_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: Image, kind: str) -> None:
     """Against SciPy, channel by channel, mirrored at the border."""
     shift, held, draw = core.shift(kind), own(kind), rng_for(0, "a", kind)
-    severity = (held.stops[2] + held.stops[3]) / 2
+    severity = (held.steps[2] + held.steps[3]) / 2
     azimuth = shift.chosen_params(photo, severity, rng_for(0, "a", kind))["azimuth"]
-    taps = (held.taps(held.stops[2], azimuth) + held.taps(held.stops[3], azimuth)) / 2
+    taps = (held.taps(held.steps[2], azimuth) + held.taps(held.steps[3], azimuth)) / 2
     wanted = np.stack([ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
     np.testing.assert_allclose(shift(photo, severity, draw), wanted, atol=2e-5)
 
@@ -36,7 +36,7 @@ def test_a_picture_is_convolved_with_the_mixed_kernel_of_its_azimuth(photo: Imag
 def test_the_least_error_is_the_lens_as_designed(photo: Image, kind: str) -> None:
     """A tenth of the first stop is closer to the lens as designed than to the untouched picture."""
     shift, held = core.shift(kind), own(kind)
-    made = shift(photo, held.stops[1] / 10, rng_for(0, "a", kind))
+    made = shift(photo, held.steps[1] / 10, rng_for(0, "a", kind))
     taps = held.taps(0.0, shift.chosen_params(photo, 1.0, rng_for(0, "a", kind))["azimuth"])
     as_designed = np.stack([ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
     assert np.abs(made - as_designed).mean() < 0.1 * np.abs(made - photo).mean()
@@ -44,7 +44,7 @@ def test_the_least_error_is_the_lens_as_designed(photo: Image, kind: str) -> Non
 
 def test_levels_and_unit_are_those_of_the_file() -> None:
     for kind in KINDS:
-        assert core.shift(kind).levels == own(kind).stops[1:]
+        assert core.shift(kind).levels == own(kind).steps[1:]
         assert core.shift(kind).unit == own(kind).about["unit"]
         assert "as designed" in core.shift(kind).about
 
@@ -58,7 +58,7 @@ def test_the_azimuth_is_the_samples_and_none_on_the_axis(photo: Image) -> None:
 
 def test_the_chosen_params_say_how_sharp_the_lens_is(photo: Image) -> None:
     shift, held = core.shift("decentre", field=0), own("decentre")
-    chosen = shift.chosen_params(photo, held.stops[3], rng_for(0, "a", "decentre"))
+    chosen = shift.chosen_params(photo, held.steps[3], rng_for(0, "a", "decentre"))
     assert chosen["mtf50"] == pytest.approx(held.mtf50[3, 0], abs=1e-5)
     assert (chosen["lens"], chosen["element"]) == (held.about["lens"], held.about["element"])
 

@@ -89,7 +89,7 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
 
     from sorites.errors import SoritesError
     from sorites.lenses.store import SUFFIX
-    from sorites.lenses.store import held as lenses_in
+    from sorites.lenses.store import existing_names as lenses_in
 
     others = set(lenses_in(out)) - set(chosen) if out.resolve() != store.resolve() else ()
     if others:

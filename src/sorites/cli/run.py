@@ -64,7 +64,7 @@ def run(
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
     from sorites.pipeline.fit import note_overlap
-    from sorites.progress import bars, noted
+    from sorites.progress import bars, recording
 
     recipe = options.load_suite(
         suite,
@@ -92,6 +92,6 @@ def run(
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=noted(bar, steps)
+            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, steps)
         )
     print_run_summary(folder, worked=bool(steps))

@@ -1,4 +1,4 @@
-"""Pictures and datasets made from pictures: built suites, context composites, photographs through a lens.
+"""Pictures and datasets made from pictures: datasets built from suites, context composites, photographs through a lens.
 
-What is written here can be read back as a source. Nothing here evaluates a model.
+Datasets written here can be read back as a source. This room does not evaluate models.
 """

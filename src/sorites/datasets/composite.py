@@ -1,4 +1,4 @@
-"""A cut-out stood into a place: scaled, placed, lit and shadowed, with the exact box around it; then weather, then night."""
+"""Compose a cut-out into a place (scale, position, light, shadow) with the exact box around it; add weather and night."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from sorites.shifts._air import GREY, to_light, to_shown
 from sorites.shifts._fields import Field, smooth
 
 TALL, WIDE = 0.66, 0.80
-"""The most of the place's side that a thing takes; a little less is drawn."""
+"""The largest height and width of a thing, as shares of the place's side; the pose draws a size slightly below."""
 
 FOOT = (0.84, 0.90)
-"""Where it stands, as a share of the height."""
+"""The range of the height at which a thing stands on the ground, as shares of the place's side from the top."""
 
 WEATHER = {"foggy": ("haze", 1.0), "raining": ("rain", 1.5), "snowing": ("snowfall", 1.2)}
-"""The dial and the severity behind each word for weather."""
+"""The shift and the severity for each word for weather."""
 
 NIGHT = (0.115, 0.13, 0.20)
-"""What is left of daylight, by channel."""
+"""The share of daylight that is left at night, by channel."""
 
 LAMP, GRAIN = 1.6, 0.012
-"""How much brighter a lamp makes the middle, and the deviation of the noise that darkness brings, in linear light."""
+"""The gain of a lamp in the middle at night, and the standard deviation of the noise in the dark, in linear light."""
 
 
 @dataclass(frozen=True)
-class Cut:
-    """A thing without its surroundings: colours in linear light, and its mask 0..1, both trimmed to what is visible."""
+class CutOut:
+    """A thing without its surroundings: its colours in linear light and its mask 0..1, both trimmed to the visible part."""
 
     light: Image
     mask: Field
@@ -41,31 +41,33 @@ class Cut:
 
 @dataclass(frozen=True)
 class Pose:
-    """Where and how large a thing stands: shares of the place's side."""
+    """The size and position of a thing in a place: a scale, and its middle and its foot as shares of the place's side."""
 
     scale: float
     middle: float
     foot: float
 
 
-def cut_out(picture: Picture, alpha: NDArray[np.uint8], ground: int = 128) -> Cut:
-    """The thing alone; half transparent pixels lose the share of the ``ground`` that they were laid on."""
+def cut_out(picture: Picture, alpha: NDArray[np.uint8], ground: int = 128) -> CutOut:
+    """Return the thing alone. The gray ``ground`` that partly transparent pixels were mixed with is removed from them."""
     mask = alpha.astype(np.float32) * np.float32(1 / 255)
     rows, cols = (np.flatnonzero((mask > 0.02).any(axis)) for axis in (1, 0))
     if not len(rows):
         raise SoritesError("wanted a cut-out, got a picture whose mask is empty")
     box = (slice(rows[0], rows[-1] + 1), slice(cols[0], cols[-1] + 1))
     shown, cover = to_image(picture[box]), mask[box][..., None]
-    own = (shown - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
-    return Cut(to_light(np.clip(own, 0, 1).astype(np.float32)), mask[box])
+    colours = (shown - (1 - cover) * np.float32(ground / 255)) / np.maximum(cover, np.float32(0.05))
+    return CutOut(to_light(np.clip(colours, 0, 1).astype(np.float32)), mask[box])
 
 
-def pose(rng: np.random.Generator) -> Pose:
+def draw_pose(rng: np.random.Generator) -> Pose:
+    """Draw a pose."""
     return Pose(rng.uniform(0.88, 1.0), rng.uniform(0.44, 0.56), rng.uniform(*FOOT))
 
 
-def stand(thing: Cut, place: Image, at: Pose, shadow: float = 0.55) -> tuple[Image, tuple[float, float, float, float]]:
-    """The thing in the place, in sRGB, and the box of what is at least half visible: x0, y0, x1, y1 in px."""
+def insert(thing: CutOut, place: Image, at: Pose, shadow: float = 0.55) -> tuple[Image, tuple[float, float, float, float]]:
+    """Return the picture of the thing in the place (sRGB) and the box around its pixels that are at least half opaque: x0, y0,
+    x1, y1 in px."""
     side = place.shape[0]
     light, mask = _sized(thing, side, at.scale)
     height, width = mask.shape
@@ -80,17 +82,17 @@ def stand(thing: Cut, place: Image, at: Pose, shadow: float = 0.55) -> tuple[Ima
     return to_shown(ground), tuple(map(float, box))  # type: ignore[return-value]
 
 
-def _sized(thing: Cut, side: int, scale: float) -> tuple[Image, Field]:
-    """Scaled with its mask, colours weighed by it so that no border shows."""
+def _sized(thing: CutOut, side: int, scale: float) -> tuple[Image, Field]:
+    """Return the thing scaled, with its mask; colours are weighted by the mask so that no border shows."""
     height, width = thing.mask.shape
     factor = scale * min(TALL * side / height, WIDE * side / width)
     size = (max(2, round(width * factor)), max(2, round(height * factor)))
 
     def scaled(plane: Field) -> Field:
-        made = Pillow.fromarray(np.ascontiguousarray(plane)).resize(
+        resized = Pillow.fromarray(np.ascontiguousarray(plane)).resize(
             size, Pillow.Resampling.BOX if factor < 1 else Pillow.Resampling.BILINEAR
         )
-        return np.asarray(made)
+        return np.asarray(resized)
 
     mask = np.clip(scaled(thing.mask), 0, 1)
     planes = [scaled(thing.light[..., c] * thing.mask) / np.maximum(mask, np.float32(1e-3)) for c in range(3)]
@@ -98,7 +100,8 @@ def _sized(thing: Cut, side: int, scale: float) -> tuple[Image, Field]:
 
 
 def _shadow(mask: Field, side: int, top: int, left: int) -> Field:
-    """Darkness around the foot: the thing's lowest part flattened onto the ground and blurred, darkest where it touches."""
+    """Return the darkness of the shadow at the foot: the lowest part of the thing flattened onto the ground and blurred, darkest
+    where it touches."""
     height, width = mask.shape
     flat = max(3, height // 9)
     low = mask[-max(1, height // 3) :].max(axis=0)
@@ -111,18 +114,18 @@ def _shadow(mask: Field, side: int, top: int, left: int) -> Field:
 
 
 def _lit(light: Image, mask: Field, behind: Image) -> Image:
-    """The thing in the place's light: a third of the way to its brightness, a fifth to its colour."""
+    """Return the thing in the place's light: a third of the way to its brightness and a fifth to its colour."""
     weight = mask.sum() + 1e-6
     mine = np.einsum("hwc,hw->c", light, mask) / weight
     theirs = behind.reshape(-1, 3).mean(axis=0)
     gain = np.clip((theirs @ GREY + 0.02) / (mine @ GREY + 0.02), 0.4, 2.5) ** 0.33
     tint = np.clip((theirs / (theirs @ GREY + 1e-4)) ** 0.2, 0.8, 1.25)
-    made: Image = np.clip(light * (gain * tint).astype(np.float32), 0, 1)
-    return made
+    lit: Image = np.clip(light * (gain * tint).astype(np.float32), 0, 1)
+    return lit
 
 
 def weathered(image: Image, weather: str, rng: np.random.Generator) -> Image:
-    """Through fog, rain or snow; other words leave it as it is."""
+    """Return the image through fog, rain or snow; other words for weather leave it unchanged."""
     if weather not in WEATHER:
         return image
     name, severity = WEATHER[weather]
@@ -130,7 +133,7 @@ def weathered(image: Image, weather: str, rng: np.random.Generator) -> Image:
 
 
 def at_night(image: Image, rng: np.random.Generator) -> Image:
-    """The same by night: little light and that bluish, a lamp towards the middle, and the noise of a long exposure."""
+    """Return the image at night: little, bluish light, a lamp near the middle, and the noise of a long exposure."""
     side = image.shape[0]
     y, x = np.mgrid[-1 : 1 : side * 1j, -1 : 1 : side * 1j].astype(np.float32)
     lamp = 1 + np.float32(LAMP) * np.exp(-(x**2 + (y - 0.2) ** 2) / np.float32(0.35))

@@ -1,9 +1,10 @@
-"""Context composites: photo cut-outs in settings that are common or uncommon for them, with 0 to 3 uncommon at once.
+"""Context composites: photo cut-outs in surroundings that are common or uncommon for them, with 0 to 3 uncommon at once.
 
-Every thing is stood eight times, once for each choice of common or uncommon time, weather and location, in one pose; what is
-common for its class is a small table in words (``context.tsv``). Weather stays outdoors and a setting that has nothing uncommon
-for a class is left out, so that some things stand fewer times. The clean picture is the one with nothing uncommon; the others
-are the shift ``context``, whose severity is how many are. After FOCUS (Kattakinda & Feizi, ICML 2022).
+Every thing is shown up to eight times in the same pose, once for each choice of common or uncommon time, weather and location. A
+small table in words (``context.tsv``) says what is common for its class. There is no weather indoors, and a class for which night
+is common has no uncommon time, so some things are shown fewer times. The clean picture is the one with nothing uncommon; the
+others belong to the shift ``context``, whose severity counts what is uncommon. The idea is from FOCUS (Kattakinda & Feizi, ICML
+2022).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
-from sorites.datasets.composite import WEATHER, at_night, cut_out, pose, stand, weathered
+from sorites.datasets.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
 from sorites.datasets.scenery import place
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
@@ -35,7 +36,7 @@ from sorites.sources.context import TRUTH
 from sorites.table import BOX, write
 
 SIZE = 256
-"""Pixels of a side; the middle 7/8, which models look at, holds the whole thing."""
+"""The side of the pictures in pixels; the central 7/8, which models see, holds the whole thing."""
 
 KINDS = ("time", "weather", "location")
 VERSION = 1
@@ -43,7 +44,7 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class Habits:
-    """What is usual for a class, in words: times, places, and places where it is not met."""
+    """The habits of a class, in words: common times of day, common locations, and uncommon locations."""
 
     name: str
     times: tuple[str, ...]
@@ -52,7 +53,7 @@ class Habits:
 
 
 @dataclass(frozen=True)
-class Setting:
+class Surroundings:
     """A time, a weather and a location, and which of the three are uncommon for the thing."""
 
     words: tuple[str, str, str]
@@ -60,15 +61,17 @@ class Setting:
 
     @property
     def level(self) -> int:
+        """The number of uncommon attributes, 0 to 3."""
         return sum(self.rare)
 
     def attrs(self, name: str) -> tuple[Attr, ...]:
-        told = zip(KINDS, self.words, self.rare, strict=True)
-        return (Attr("class", name), *(Attr(k, w, None if w == "none" else not rare) for k, w, rare in told))
+        """Return the attributes for the table: the class, and each word with whether it is common."""
+        parts = zip(KINDS, self.words, self.rare, strict=True)
+        return (Attr("class", name), *(Attr(k, w, None if w == "none" else not rare) for k, w, rare in parts))
 
 
 def read_habits(text: str) -> dict[str, Habits]:
-    """Class id to its habits."""
+    """Parse the table of habits: class ids to what is common for the class."""
     rows = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(row) != 5 for row in rows):
         raise SoritesError("context: wanted lines of id, class, time, common and uncommon places with tabs between them")
@@ -77,41 +80,43 @@ def read_habits(text: str) -> dict[str, Habits]:
 
 @functools.cache
 def habits() -> dict[str, Habits]:
+    """Return the habits of all classes of the built-in table, by class id."""
     return read_habits(files("sorites.datasets").joinpath("context.tsv").read_text(encoding="utf-8"))
 
 
-def settings(own: Habits, rng: np.random.Generator) -> list[Setting]:
-    """The settings a thing is stood in, the one with nothing uncommon first; the rng chooses among equals."""
-    usual, odd = (str(rng.choice(places)) for places in (own.common, own.uncommon))
+def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
+    """Return the surroundings that a thing is shown in, by rising number of uncommon attributes; ``rng`` chooses between words
+    that are equally common."""
+    usual, odd = (str(rng.choice(places)) for places in (known.common, known.uncommon))
     fall = str(rng.choice(list(WEATHER)))
     found = []
     for dark, wet, away in product((False, True), repeat=3):
         where = odd if away else usual
         inside = where == "indoors"
-        if (dark and "night" in own.times) or (wet and inside):
+        if (dark and "night" in known.times) or (wet and inside):
             continue
         words = ("night" if dark else "day", fall if wet else "none" if inside else "sunny", where)
-        found.append(Setting(words, (dark, wet, away)))
-    return sorted(found, key=lambda setting: (setting.level, setting.rare))
+        found.append(Surroundings(words, (dark, wet, away)))
+    return sorted(found, key=lambda one: (one.level, one.rare))
 
 
 def compose(
-    sample: Sample, own: Habits, seed: int, photographs: Sequence[Background]
-) -> Iterator[tuple[Setting, Picture, tuple[float, float, float, float]]]:
-    """The pictures of one thing, with its box in each. The pose, the places and the weather are the sample's own draw."""
+    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background]
+) -> Iterator[tuple[Surroundings, Picture, tuple[float, float, float, float]]]:
+    """Yield the pictures of one thing with its box in each. Pose, places and weather depend only on the seed and the sample."""
     if sample.alpha is None:
         raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
     thing = cut_out(sample.load(), sample.alpha())
     rng = rng_for(seed, sample.id, "context")
-    chosen, at = settings(own, rng), pose(rng)
-    for setting in chosen:
-        time, weather, location = setting.words
+    shown_in, at = surroundings(known, rng), draw_pose(rng)
+    for around in shown_in:
+        time, weather, location = around.words
         ground = place(location, SIZE, rng_for(seed, sample.id, f"context {location}"), photographs)
-        image, box = stand(thing, ground, at, 0.2 if location == "water" else 0.55)
+        image, box = insert(thing, ground, at, 0.2 if location == "water" else 0.55)
         image = weathered(image, weather, rng_for(seed, sample.id, weather))
         if time == "night":
             image = at_night(image, rng_for(seed, sample.id, "night"))
-        yield setting, to_picture(image), box
+        yield around, to_picture(image), box
 
 
 def build_context(
@@ -124,9 +129,9 @@ def build_context(
     labels: Labels | None = None,
     tick: Callable[[int], None] = lambda n: None,
 ) -> tuple[int, int]:
-    """Write the composites as a dataset folder; gives how many things and pictures it has.
+    """Write the composites as a dataset folder and return how many things and pictures it has.
 
-    ``drawn`` uses drawn places alone, so that no photograph is fetched. Samples whose class has no line in the table of habits
+    ``drawn`` uses only drawn places, so that no photograph is fetched. Samples whose class has no line in the table of habits
     are left out.
     """
     folder, space = Path(out), labels or imagenet()
@@ -134,14 +139,14 @@ def build_context(
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
     if not known:
-        raise SoritesError(f"no sample of {source} has a class with a line in the table of habits")
+        raise SoritesError(f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps")
     chosen = fair_order(known, lambda sample: [sample.id])[:limit]
     photographs = () if drawn else fetch()
     records: list[dict[str, object]] = []
     truth: list[dict[str, object]] = []
     for sample in chosen:
-        for setting, picture, box in compose(sample, habits()[space.ids[sample.label or 0]], seed, photographs):
-            record = _record(sample, setting, space, source, seed)
+        for around, picture, box in compose(sample, habits()[space.ids[sample.label or 0]], seed, photographs):
+            record = _record(sample, around, space, source, seed)
             write_bytes(_png(picture), folder / str(record["path"]))
             records.append(record)
             truth.append({"image_id": record["image_id"], "truth": [_box(box, sample.label)]})
@@ -151,23 +156,24 @@ def build_context(
     return len(chosen), len(records)
 
 
-def _record(sample: Sample, setting: Setting, space: Labels, source: str, seed: int) -> dict[str, object]:
-    words = dict(zip(KINDS, setting.words, strict=True))
+def _record(sample: Sample, around: Surroundings, space: Labels, source: str, seed: int) -> dict[str, object]:
+    """Return the sidecar's row of a picture."""
+    words = dict(zip(KINDS, around.words, strict=True))
     spelled = json.dumps(words, sort_keys=True)
     image_id = digest("context", VERSION, source, sample.id, spelled, seed).hex()
     name = habits()[space.ids[sample.label or 0]].name
     return {
-        "path": f"{setting.level}/{space.ids[sample.label or 0]}/{image_id}.png",
+        "path": f"{around.level}/{space.ids[sample.label or 0]}/{image_id}.png",
         "sample_id": sample.id,
         "image_id": image_id,
         "label": space.ids[sample.label or 0],
         "accept": [space.ids[i] for i in sorted(sample.right)],
         "split": sample.split,
-        "attrs": [vars(attr) for attr in setting.attrs(name)],
-        "family": "context" if setting.level else CLEAN,
-        "shift": "context" if setting.level else CLEAN,
-        "severity": float(setting.level),
-        "level": setting.level or None,
+        "attrs": [vars(attr) for attr in around.attrs(name)],
+        "family": "context" if around.level else CLEAN,
+        "shift": "context" if around.level else CLEAN,
+        "severity": float(around.level),
+        "level": around.level or None,
         "params": spelled,
         "framed": False,
         "seed": seed,
@@ -175,10 +181,12 @@ def _record(sample: Sample, setting: Setting, space: Labels, source: str, seed: 
 
 
 def _box(box: tuple[float, float, float, float], label: int | None) -> dict[str, object]:
+    """Return a box as the table stores it."""
     return {**dict(zip(("x0", "y0", "x1", "y1"), box, strict=True)), "label": label, "conf": None}
 
 
 def _png(picture: Picture) -> bytes:
+    """Return a picture as the bytes of a PNG file."""
     buffer = io.BytesIO()
     Pillow.fromarray(picture).save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()

@@ -1,4 +1,4 @@
-"""Whole photographs through one lens, written as lossless PNG files that say how they were made."""
+"""Photograph whole pictures through one lens; the results are lossless PNG files that record how they were made."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from sorites.core import Picture, to_picture
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.lenses.store import Entry
-from sorites.optics.tracing.field import Scene, transfer
+from sorites.optics.tracing.field import TiledPicture, transfer
 from sorites.progress import Bar
 from sorites.sources._decode import decode
 
 VERSION = 1
-"""Changes whenever a pixel does."""
+"""Changes whenever a pixel changes."""
 NOTE = "sorites"
-"""The PNG's text that tells how it was made; a file that tells the same is not made again."""
+"""The key of the PNG's text that records how it was made; a file with the same record is not made again."""
 
 
 def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
-    """An 8-bit picture as the lens shows it; memory beyond the two pictures does not grow with their height."""
-    scene = Scene(picture, entry.arrays["kernels"].shape[-1], corner)
-    made = np.empty(picture.shape, np.uint8)
-    for top, strip in scene.through(transfer(entry.arrays["kernels"], scene.cut)):
-        made[top : top + len(strip)] = to_picture(strip)
-    return made
+    """Return an 8-bit picture as seen through the lens; memory beyond the two pictures does not grow with their height."""
+    tiled = TiledPicture(picture, entry.arrays["kernels"].shape[-1], corner)
+    result = np.empty(picture.shape, np.uint8)
+    for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
+        result[top : top + len(strip)] = to_picture(strip)
+    return result
 
 
 def photograph(
     entry: Entry, pictures: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
 ) -> list[tuple[Path, str]]:
-    """Write each picture to ``out`` under its own stem. Gives those that failed with the reason; the rest is written."""
+    """Write each picture to ``out`` as a PNG under its stem. Return those that failed, with the reason; the rest is written."""
     if not 0 < corner <= 1:
         raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
     tick = bar("lens", len(pictures)) if bar else lambda n: None
@@ -56,28 +56,30 @@ def photograph(
 
 
 def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Where each picture goes, or why it cannot: no file stands for two pictures, or replaces one that was not written here."""
+    """Yield where each picture is written, or why it cannot be: no file may stand for two pictures, or replace one that was not
+    written here."""
     given = {path.resolve() for path in pictures}
     taken: dict[Path, Path] = {}
     for path in pictures:
         target = out / f"{path.stem}.png"
         if target.resolve() in given:
-            yield path, f"{path}: would be written over {target}; choose another --out DIR"
-        elif os.path.lexists(target) and _told(target) is None:
-            yield path, f"{path}: {target} is there and was not written by sorites lens photo; choose another --out DIR"
+            yield path, f"{path}: it would overwrite {target}; choose another --out DIR"
+        elif os.path.lexists(target) and _read_note(target) is None:
+            yield path, f"{path}: {target} exists and was not written by sorites lens photo; choose another --out DIR"
         elif taken.setdefault(target, path) != path:
-            yield path, f"{path}: {target} already holds {taken[target]}; rename one, or choose another --out DIR"
+            yield path, f"{path}: {target} is already the result for {taken[target]}; rename one, or choose another --out DIR"
         else:
             yield path, target
 
 
 def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
+    """Write one picture, unless the target already records the same lens, picture and corner."""
     try:
         raw = path.read_bytes()
     except OSError as error:
         raise SoritesError(f"{path}: {error.strerror or error}") from error
     note = _note(entry, raw, corner)
-    if _told(target) == note:
+    if _read_note(target) == note:
         return
     info = PngImagePlugin.PngInfo()
     info.add_text(NOTE, note)
@@ -87,17 +89,18 @@ def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
 
 
 def _note(entry: Entry, raw: bytes, corner: float) -> str:
+    """Return the record of how a picture is made: hashes of the kernels and of the picture, lens, corner and version."""
     hashes = {"kernels": entry.arrays["kernels"].tobytes(), "picture": raw}
-    told = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
-    return json.dumps({**told, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
+    parts = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
+    return json.dumps({**parts, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)
 
 
-def _told(target: Path) -> str | None:
-    """The note of a file; none where it is missing, or not one that was written here."""
+def _read_note(target: Path) -> str | None:
+    """Return the record of a file, or None if the file is missing or was not written here."""
     if not target.is_file():
         return None
     try:
-        with PngImagePlugin.PngImageFile(target) as held:
-            return held.info.get(NOTE)
-    except Exception:  # whatever Pillow makes of a damaged file, it was not written here
+        with PngImagePlugin.PngImageFile(target) as file:
+            return file.info.get(NOTE)
+    except Exception:  # whatever Pillow raises for a damaged file, the file was not written here
         return None

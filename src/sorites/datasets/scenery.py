@@ -1,4 +1,4 @@
-"""Places to stand a thing in: a photograph cut to a square where there is one, else ground and sky drawn in perspective."""
+"""Places to put a thing in: a square crop of a photograph if there is one, else ground and sky drawn in perspective."""
 
 from __future__ import annotations
 
@@ -13,40 +13,41 @@ from sorites.shifts._fields import Field, plasma, plasma_noise, smooth
 from sorites.sources._backgrounds import Background
 
 HORIZON = 0.45
-"""The share of a drawn place that lies above its ground."""
+"""The share of a drawn place that lies above the horizon."""
 
 Colour = tuple[float, float, float]
 Place = Callable[[int, np.random.Generator], Image]
 
 
 def place(location: str, size: int, rng: np.random.Generator, photographs: Sequence[Background] = ()) -> Image:
-    """A square of ``size`` px that shows a location and nothing else; one of the photographs of it, where there are any."""
-    own = [one for one in photographs if one.location == location]
-    if own:
-        chosen = own[int(rng.integers(len(own)))]
-        return cut(chosen.load(), chosen.horizon, size, rng)
+    """Return a square of ``size`` px that shows a location and nothing else: one of its photographs, or else a drawing."""
+    fitting = [one for one in photographs if one.location == location]
+    if fitting:
+        chosen = fitting[int(rng.integers(len(fitting)))]
+        return crop(chosen.load(), chosen.horizon, size, rng)
     return DRAWN[location](size, rng)
 
 
-def cut(picture: Picture, horizon: float, size: int, rng: np.random.Generator) -> Image:
-    """A square of the picture, most of it ground, somewhere along its width; mirrored half of the time."""
+def crop(picture: Picture, horizon: float, size: int, rng: np.random.Generator) -> Image:
+    """Return a square of the picture, mostly ground, from a random place along its width; half of the time it is mirrored."""
     height, width = picture.shape[:2]
     side = min(width, height, round(height * min(1.0, 1.7 * (1 - horizon) + 0.15)))
     left = int(rng.integers(width - side + 1))
     part = Pillow.fromarray(picture[height - side :, left : left + side]).resize((size, size), Pillow.Resampling.LANCZOS)
-    made = to_image(np.asarray(part))
-    return np.ascontiguousarray(made[:, ::-1]) if rng.random() < 0.5 else made
+    image = to_image(np.asarray(part))
+    return np.ascontiguousarray(image[:, ::-1]) if rng.random() < 0.5 else image
 
 
 def _texture(rng: np.random.Generator, decay: float = 1.5) -> Field:
-    """A fractal on a torus, 256 x 256, mean 0, deviation 1."""
-    made = plasma(plasma_noise(256, rng), decay)
-    centred: Field = (made - made.mean()) / np.float32(max(float(made.std()), 1e-6))
+    """Return a fractal texture that tiles, 256 x 256, with mean 0 and standard deviation 1."""
+    raw = plasma(plasma_noise(256, rng), decay)
+    centred: Field = (raw - raw.mean()) / np.float32(max(float(raw.std()), 1e-6))
     return centred
 
 
 def _ground(size: int) -> tuple[Field, Field, int]:
-    """For each pixel below the horizon how far across and away the ground is that it shows, in heights of the camera."""
+    """Return, for each pixel below the horizon, how far across and how far away its ground is, in heights of the camera; and the
+    row of the horizon."""
     top = round(size * HORIZON)
     down = (np.arange(size - top, dtype=np.float32) + 0.7) / size
     away: Field = np.repeat(np.float32(0.55) / down[:, None], size, axis=1).astype(np.float32)
@@ -54,8 +55,8 @@ def _ground(size: int) -> tuple[Field, Field, int]:
     return across, away, top
 
 
-def _seen(texture: Field, across: Field, away: Field, grain: float) -> Field:
-    """The texture laid on the ground, ``grain`` repeats a unit; far off it fades, as finer than a pixel."""
+def _laid(texture: Field, across: Field, away: Field, grain: float) -> Field:
+    """Return the texture on the ground, ``grain`` repeats per unit; it fades in the distance, where it is finer than a pixel."""
     side = len(texture)
     rows, cols = ((np.mod(v * (grain * side), side)).astype(np.intp) % side for v in (away, across))
     laid: Field = texture[rows, cols] * np.clip(1.6 / (1 + away * grain), 0, 1)
@@ -63,70 +64,71 @@ def _seen(texture: Field, across: Field, away: Field, grain: float) -> Field:
 
 
 def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> Image:
+    """Return a sky that fades from the colour ``low`` at the bottom to ``high`` at the top, with clouds."""
     part = np.linspace(1, 0, size, dtype=np.float32)[:, None, None]
-    made = np.array(low, np.float32) * (1 - part) + np.array(high, np.float32) * part
+    image = np.array(low, np.float32) * (1 - part) + np.array(high, np.float32) * part
     clouds = np.asarray(Pillow.fromarray(_texture(rng, 1.9)).resize((size, size), Pillow.Resampling.BICUBIC))
-    made = made + np.clip(clouds - 0.6, 0, 2)[..., None] * np.float32(0.08)
-    filled: Image = np.clip(np.broadcast_to(made, (size, size, 3)), 0, 1).astype(np.float32)
+    image = image + np.clip(clouds - 0.6, 0, 2)[..., None] * np.float32(0.08)
+    filled: Image = np.clip(np.broadcast_to(image, (size, size, 3)), 0, 1).astype(np.float32)
     return filled
 
 
 def _open(size: int, rng: np.random.Generator, colour: Colour, rough: float, grain: float, low: Colour, high: Colour) -> Image:
-    """Open ground under a sky, with a dim strip of distance between."""
-    made = _sky(size, low, high, rng)
+    """Return open ground under a sky, with a dim strip of distant hills between them."""
+    image = _sky(size, low, high, rng)
     across, away, top = _ground(size)
-    relief = _seen(_texture(rng), across, away, grain) + 0.6 * _seen(_texture(rng, 1.25), across, away, 4 * grain)
+    relief = _laid(_texture(rng), across, away, grain) + 0.6 * _laid(_texture(rng, 1.25), across, away, 4 * grain)
     tone = 1 + np.float32(rough) * relief[..., None]
-    made[top:] = np.clip(np.array(colour, np.float32) * tone, 0, 1)
+    image[top:] = np.clip(np.array(colour, np.float32) * tone, 0, 1)
     strip = max(2, size // 40)
     hills = smooth(np.abs(_texture(rng)[:1, :]).repeat(2, 0), 6.0)[0]
     for x in range(size):
         rise = strip + int(strip * hills[x % 256])
-        made[top - rise : top, x] *= np.float32(0.72)
-    return made
+        image[top - rise : top, x] *= np.float32(0.72)
+    return image
 
 
 def _street(size: int, rng: np.random.Generator) -> Image:
-    """Asphalt with a broken line, kerbs, and fronts of houses with windows."""
-    made = _open(size, rng, (0.36, 0.36, 0.38), 0.10, 1.5, (0.80, 0.84, 0.90), (0.45, 0.62, 0.85))
+    """Return a street: asphalt with a broken line, kerbs, and fronts of houses with windows."""
+    image = _open(size, rng, (0.36, 0.36, 0.38), 0.10, 1.5, (0.80, 0.84, 0.90), (0.45, 0.62, 0.85))
     across, away, top = _ground(size)
     lane = (np.abs(across - 0.9) < 0.05) & (np.mod(away, 2.0) < 1.1)
-    made[top:][lane] = (0.85, 0.85, 0.80)
-    made[top:][np.abs(across) > 2.2] *= np.float32(1.35)
+    image[top:][lane] = (0.85, 0.85, 0.80)
+    image[top:][np.abs(across) > 2.2] *= np.float32(1.35)
     left = 0
     while left < size:
         wide, tall = int(rng.integers(size // 8, size // 4)), int(rng.integers(size // 5, top))
         wall = rng.uniform(0.35, 0.75) * np.array([1.0, rng.uniform(0.8, 1.0), rng.uniform(0.65, 0.95)])
-        made[top - tall : top, left : left + wide] = wall
+        image[top - tall : top, left : left + wide] = wall
         for y in range(top - tall + 4, top - 8, max(8, size // 16)):
             for x in range(left + 4, min(left + wide, size) - 4, max(7, size // 20)):
-                made[y : y + size // 28, x : x + size // 40] = wall * 0.35 + 0.08
+                image[y : y + size // 28, x : x + size // 40] = wall * 0.35 + 0.08
         left += wide
-    return np.clip(made, 0, 1)
+    return np.clip(image, 0, 1)
 
 
 def _indoors(size: int, rng: np.random.Generator) -> Image:
-    """A plain wall with a skirting board over a floor of planks."""
+    """Return a room: a plain wall with a skirting board above a floor of planks."""
     across, away, top = _ground(size)
     wall = np.array([0.82, 0.78, 0.70]) * rng.uniform(0.85, 1.05)
-    made = np.empty((size, size, 3), np.float32)
+    image = np.empty((size, size, 3), np.float32)
     fall = 1 - 0.18 * np.abs(np.linspace(-0.4, 1, size, dtype=np.float32))
-    made[:] = np.clip(wall, 0, 1) * fall[None, :, None]
+    image[:] = np.clip(wall, 0, 1) * fall[None, :, None]
     planks = np.floor(across / 0.28)
-    shade = 1 + 0.10 * np.sin(planks * 12.9898) + 0.05 * _seen(_texture(rng), across * 6, away, 1.0)
+    shade = 1 + 0.10 * np.sin(planks * 12.9898) + 0.05 * _laid(_texture(rng), across * 6, away, 1.0)
     gap = np.mod(across / 0.28, 1) < 0.03
-    made[top:] = np.clip(np.array([0.55, 0.38, 0.24]) * (shade * np.where(gap, 0.6, 1.0))[..., None], 0, 1)
-    made[top - size // 32 : top] = np.clip(wall * 1.12, 0, 1)
-    return made
+    image[top:] = np.clip(np.array([0.55, 0.38, 0.24]) * (shade * np.where(gap, 0.6, 1.0))[..., None], 0, 1)
+    image[top - size // 32 : top] = np.clip(wall * 1.12, 0, 1)
+    return image
 
 
 def _water(size: int, rng: np.random.Generator) -> Image:
-    """Open water with waves that shorten with distance."""
-    made = _open(size, rng, (0.16, 0.33, 0.42), 0.16, 1.2, (0.82, 0.88, 0.94), (0.42, 0.62, 0.86))
+    """Return open water whose waves get shorter with distance."""
+    image = _open(size, rng, (0.16, 0.33, 0.42), 0.16, 1.2, (0.82, 0.88, 0.94), (0.42, 0.62, 0.86))
     across, away, top = _ground(size)
     waves = np.sin(away * 9 + 0.8 * np.sin(across * 3 + rng.uniform(0, 6)) + rng.uniform(0, 6)) * np.clip(1.5 / away, 0, 1)
-    made[top:] += (np.maximum(waves, 0) ** 3 * 0.22)[..., None].astype(np.float32)
-    return np.clip(made, 0, 1)
+    image[top:] += (np.maximum(waves, 0) ** 3 * 0.22)[..., None].astype(np.float32)
+    return np.clip(image, 0, 1)
 
 
 _BLUE: tuple[Colour, Colour] = ((0.80, 0.87, 0.93), (0.38, 0.60, 0.88))
@@ -140,4 +142,4 @@ DRAWN: dict[str, Place] = {
     "street": _street,
     "indoors": _indoors,
 }
-"""How each location is drawn."""
+"""The function that draws each location."""

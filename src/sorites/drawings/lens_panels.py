@@ -1,4 +1,4 @@
-"""The two charts of a lens's sheet: contrast over spatial frequency, and what the wavefront is made of, at five fields."""
+"""The two charts of a lens's sheet: contrast over spatial frequency, and the terms of the wavefront, at five fields."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from sorites.lenses.store import Entry
 from sorites.optics.tracing.positions import PERCENT
 
 HEIGHT = 284
-"""Of the charts with their words, px."""
+"""The height of the charts with their labels, in px."""
 REACH = 500.0
-"""Cycles/mm at which a stored curve ends."""
+"""The cycles per mm at which a stored curve ends."""
 COLOURS = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (240, 170, 20))
-"""Fields, from the middle outward."""
+"""The colours of the fields, from the middle outward."""
 TERMS = {
     4: "defocus",
     5: "astigmatism",
@@ -28,11 +28,12 @@ TERMS = {
     10: "trefoil",
     11: "trefoil 30",
 }
+"""The names of the terms that are drawn, by Fringe number."""
 Array = NDArray[np.float32]
 
 
 def panels(entry: Entry, width: int) -> Pillow.Image:
-    """MTF on the left, Zernike coefficients on the right, one colour a field."""
+    """Draw the MTF on the left and the Zernike coefficients on the right, with one colour per field."""
     pen = Pen(width, HEIGHT)
     _fields(pen, (16, 12))
     _curves(pen, entry.arrays["mtf"], 500 / float(entry.about["pitch_um"]), (56, 68, width * 0.48, HEIGHT - 44))
@@ -41,7 +42,7 @@ def panels(entry: Entry, width: int) -> Pillow.Image:
 
 
 def _fields(pen: Pen, at: Point) -> None:
-    """Which colour is which field, for both charts."""
+    """Draw the legend of both charts: the colour of each field."""
     pen.text(at, "below, by distance from the middle:", 13, "lm")
     for i, (field, colour) in enumerate(zip(PERCENT, COLOURS, strict=True)):
         x = at[0] + 236 + 128 * i
@@ -49,13 +50,13 @@ def _fields(pen: Pen, at: Point) -> None:
         pen.text((x + 26, at[1]), f"{field} % of the field", 12, "lm")
 
 
-def shown(nyquist: float) -> float:
-    """Cycles/mm at the right edge: twice the Nyquist frequency of the pixels, less where no curve reaches so far."""
+def right_edge(nyquist: float) -> float:
+    """Return the cycles per mm at the right edge: twice the pixels' Nyquist frequency, or less if no curve reaches that far."""
     return min(2 * nyquist, max(REACH, 1.1 * nyquist))
 
 
 def ticks(low: float, high: float, most: int = 8) -> list[float]:
-    """Round numbers (steps of 1, 2 or 5) from ``low`` to ``high``, ``most`` steps or fewer."""
+    """Return round numbers (in steps of 1, 2 or 5 times a power of ten) from ``low`` to ``high``, at most ``most`` steps."""
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * (1 - 1e-9))
@@ -63,16 +64,16 @@ def ticks(low: float, high: float, most: int = 8) -> list[float]:
 
 
 def curve(values: Array, end: float) -> tuple[Array, Array]:
-    """The part of a stored curve up to ``end`` cycles/mm, its last point there: frequencies and contrasts."""
+    """Return frequencies and contrasts of a stored curve up to ``end`` cycles per mm, with the last point exactly there."""
     stored = np.linspace(0, REACH, len(values))
     x = np.append(stored[stored < end], min(end, REACH))
     return x.astype(np.float32), np.interp(x, stored, values).astype(np.float32)
 
 
 def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
-    """The colours' mean at each field: contrast in percent over cycles/mm."""
+    """Draw the contrast in percent over cycles per mm at each field, averaged over the colours."""
     left, top, right, bottom = box
-    end = shown(nyquist)
+    end = right_edge(nyquist)
 
     def at(x: float, y: float) -> tuple[float, float]:
         return left + x / end * (right - left), bottom - y * (bottom - top)
@@ -92,7 +93,7 @@ def _curves(pen: Pen, mtf: Array, nyquist: float, box: Box) -> None:
 
 
 def _wavefront(pen: Pen, zernike: Array, box: Box) -> None:
-    """Fringe coefficients of a twelve-term fit in waves, the colours' mean: a bar a field."""
+    """Draw the Fringe coefficients of a twelve-term fit in waves, averaged over the colours, as one bar per field."""
     left, top, right, bottom = box
     mean = zernike.mean(1)[:, [term - 1 for term in TERMS]]
     most = 1.06 * max(float(np.abs(mean).max()), 1e-9)

@@ -1,4 +1,4 @@
-"""One picture along one dial, side by side: what the numbers look like."""
+"""Draw one picture at several settings of one shift, side by side, to show what the numbers look like."""
 
 from __future__ import annotations
 
@@ -20,33 +20,34 @@ from sorites.frame import Frame
 from sorites.rng import rng_for
 
 GAP, CAPTION, LINE = 8, 26, 17
-"""Sizes in px: between pictures, of a caption of one line with its margins, of each further line."""
+"""Sizes in px: the gap between pictures, the height of a one-line caption with its margins, the height of each further line."""
 PAPER, INK, EDGE = (255, 255, 255), (40, 40, 40), (225, 225, 225)
 ACROSS, DOWN, MOST = 7, 3, 13
-"""Pictures in a row; rows of a grid of two params; settings shown of any other grid."""
+"""The most pictures per row, the most rows of a grid of two params, and the most settings shown of any other grid."""
 GOLDEN = (5**0.5 - 1) / 2
 SIGN = re.compile(r"[a-z]{1,6}(/[a-z])?")
-"""A unit that stands behind a number (um, px, cm/h), and not a formula or a name of several words."""
+"""A unit that can follow a number (um, px, cm/h), as opposed to a formula or a name of several words."""
 T = TypeVar("T")
 
 
 def strip(picture: Picture, shift: Shift, severities: Sequence[float] = (), seed: int = 0, side: int = 224) -> Pillow.Image:
-    """The untouched picture, then one for each severity (default: the published levels), each with its caption.
+    """Draw the untouched picture, then one per severity (default: the published levels), each with its caption.
 
-    Of a grid some settings are shown, evenly spread: where it has two params, a row for each value of the first.
+    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first.
     """
     if severities and shift.settings:
         raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
     rows = [[0.0, *(severities or shift.levels)]] if not shift.settings else chosen(shift.settings)
     base = Frame(resize=side)(picture)
-    moved = shift.sweep(core.to_image(base), [stop for row in rows for stop in row], rng_for(seed, "strip", shift.name))
+    moved = shift.sweep(core.to_image(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name))
     named = captions(shift, rows)
-    shown = sum(isinstance(stop, Mapping) for row in rows for stop in row)
+    shown = sum(isinstance(setting, Mapping) for row in rows for setting in row)
     return sheet([[(core.to_picture(next(moved)), caption) for caption in row] for row in named], _title(shift, shown))
 
 
 def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
-    """Rows of stops: of a full grid of two params, the untouched picture and the second param along the first; else a spread."""
+    """Choose the settings to show, in rows. A full grid of two params has one row per value of the first, with the untouched
+    picture and the second param along it; any other grid has a spread of its settings."""
     keys = differing(settings)
     if len(keys) == 2:
         first, second = ({repr(setting.get(key)): None for setting in settings} for key in keys)
@@ -59,66 +60,68 @@ def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
 
 
 def differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """The params that are not the same in all settings."""
+    """Return the params that are not the same in all settings."""
     keys = list(dict.fromkeys(key for setting in settings for key in setting))
     return [key for key in keys if len({repr(setting.get(key)) for setting in settings}) > 1]
 
 
 def spread(items: Sequence[T], most: int) -> list[T]:
-    """So many of them, evenly from the first to the last."""
+    """Return at most ``most`` of the items, evenly from the first to the last."""
     count = min(len(items), most)
     return [items[round(i * (len(items) - 1) / max(count - 1, 1))] for i in range(count)]
 
 
 def scattered(items: Sequence[T], most: int) -> list[T]:
-    """So many of them, one from each of as many equal parts, at changing places, and the last: a param that turns at a steady
-    pace is not always met at the same value."""
+    """Return at most ``most`` of the items: one from each of equal parts, at changing positions, and the last. A param that
+    repeats at a steady pace is therefore not always caught at the same value."""
     if len(items) <= most:
         return list(items)
     return [*(items[int((i + i * GOLDEN % 1) * len(items) / most)] for i in range(most - 1)), items[-1]]
 
 
 def captions(shift: Shift, rows: Sequence[Sequence[Stop]]) -> list[list[str]]:
-    """What differs between the stops; parts between which a line may end have two spaces between them."""
-    keys = differing([stop for row in rows for stop in row if isinstance(stop, Mapping)])
+    """Return a caption per setting, with the params that differ; two spaces mark the places where a line may end."""
+    keys = differing([setting for row in rows for setting in row if isinstance(setting, Mapping)])
 
-    def said(stop: Stop) -> str:
-        if isinstance(stop, Mapping):
-            return "  ".join(_param(key, stop[key], len(keys)) for key in keys or stop if key in stop)
-        return "untouched" if stop == 0 else _severity(stop, shift.unit)
+    def caption(setting: Stop) -> str:
+        if isinstance(setting, Mapping):
+            return "  ".join(_param(key, setting[key], len(keys)) for key in keys or setting if key in setting)
+        return "untouched" if setting == 0 else _severity(setting, shift.unit)
 
-    return [[said(stop) for stop in row] for row in rows]
+    return [[caption(setting) for setting in row] for row in rows]
 
 
 def _param(key: str, value: Any, keys: int) -> str:
-    """A long word needs no name beside it."""
+    """Return a param as text; a long word, or the only param, needs no name beside it."""
     if keys <= 1 or (isinstance(value, str) and len(value) > 6):
         return f"{value:.3g}" if isinstance(value, float) else str(value)
     return f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}"
 
 
 def _severity(severity: float, unit: str) -> str:
+    """Return a severity as text, with its unit if that can follow a number."""
     if unit in ("level", "levels"):
         return f"level {severity:.3g}"
     return f"{severity:.3g} {unit}" if SIGN.fullmatch(unit) else f"{severity:.3g}"
 
 
 def _title(shift: Shift, shown: int) -> str:
+    """Return the title: the shift with its unit, or with how many of its settings are shown."""
     some = "" if shown == len(shift.settings) else f"{shown} of "
     return f"{shift.name}  ({some}{len(shift.settings)} settings)" if shift.settings else f"{shift.name}  ({shift.unit})"
 
 
 def sheet(rows: Sequence[Sequence[tuple[Picture, str]]], title: str) -> Pillow.Image:
-    """Rows of pictures on white paper, captions below each, a title above."""
+    """Draw rows of pictures on white, with a caption below each picture and a title at the top."""
     font = ImageFont.load_default(14)
-    told = [[_lines(caption, picture.shape[1], font) for picture, caption in row] for row in rows]
+    wrapped = [[_lines(caption, picture.shape[1], font) for picture, caption in row] for row in rows]
     heights = [max(picture.shape[0] for picture, _ in row) for row in rows]
-    below = [CAPTION + GAP + LINE * (max(map(len, lines)) - 1) for lines in told]
+    below = [CAPTION + GAP + LINE * (max(map(len, lines)) - 1) for lines in wrapped]
     width = max(sum(picture.shape[1] + GAP for picture, _ in row) for row in rows) + GAP
     page = Pillow.new("RGB", (width, CAPTION + GAP + sum(heights) + sum(below)), PAPER)
     draw, top = ImageDraw.Draw(page), CAPTION + GAP
     draw.text((GAP, GAP), title, INK, ImageFont.load_default(16))
-    for row, lines, height, more in zip(rows, told, heights, below, strict=True):
+    for row, lines, height, more in zip(rows, wrapped, heights, below, strict=True):
         left = GAP
         for (picture, _), text in zip(row, lines, strict=True):
             draw.rectangle((left - 1, top - 1, left + picture.shape[1], top + picture.shape[0]), outline=EDGE)
@@ -130,7 +133,7 @@ def sheet(rows: Sequence[Sequence[tuple[Picture, str]]], title: str) -> Pillow.I
 
 
 def _lines(caption: str, width: int, font: Any) -> list[str]:
-    """As many parts in a line as fit."""
+    """Break a caption into lines of at most ``width`` px, between its parts."""
     lines: list[str] = []
     for part in caption.split("  "):
         if lines and font.getlength(f"{lines[-1]}  {part}") <= width:
@@ -141,7 +144,7 @@ def _lines(caption: str, width: int, font: Any) -> list[str]:
 
 
 def save(sheet: Pillow.Image, path: Path) -> None:
-    """Write a picture in the format its name asks for, whole or not at all."""
+    """Write a picture in the format that its file name asks for, completely or not at all."""
     kind = Pillow.registered_extensions().get(path.suffix.lower())
     if kind not in {"PNG", "JPEG", "WEBP"}:
         raise SoritesError(f"--out wants a name ending in .png, .jpg or .webp, got {path.name}")

@@ -1,4 +1,4 @@
-"""A batch of prescriptions into a folder of lenses, side by side: it goes on past what is refused and keeps the reasons."""
+"""Trace a batch of prescriptions into a folder of lenses in parallel; refused ones do not end it, and reasons are kept."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.files import write_bytes
-from sorites.lenses.store import SUFFIX, held, load
+from sorites.lenses.store import SUFFIX, existing_names, load
 from sorites.lenses.trace import Glasses, name_of, trace_file
 from sorites.progress import Bar
 
@@ -30,22 +30,26 @@ def trace_all(
     glasses: Glasses | None = None,
     bar: Bar | None = None,
 ) -> pl.DataFrame:
-    """A batch, ``workers`` lenses at a time; it goes on past what is refused, and a lens that came before is set aside."""
+    """Trace a batch, ``workers`` lenses at a time, and return one row per prescription: lens, accepted, reason.
+
+    A refused prescription does not end the batch. A lens that is the same as an earlier one is removed again and counts as
+    refused.
+    """
     import polars as pl
 
     given = list(dict.fromkeys(found for path in paths for found in _prescriptions(path)))
     twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
     if twice:
-        raise SoritesError(f"two prescriptions would be the lens {twice[0]}: give one of the files another name")
-    _made(folder)
-    before = held(folder)
+        raise SoritesError(f"two prescriptions would both become the lens {twice[0]}; rename one of the files")
+    _make_folder(folder)
+    before = existing_names(folder)
     work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
     tick = bar("tracing", len(given)) if bar else lambda n: None
     rows = []
     for row in _each(work, given, workers):
         rows.append(row)
         tick(1)
-    _set_aside(rows, folder, before)
+    _remove_duplicates(rows, folder, before)
     schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
     table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
     _keep_reasons(table, folder / "refused.csv")
@@ -53,7 +57,7 @@ def trace_all(
 
 
 def _prescriptions(path: str) -> list[str]:
-    """The objective or file of that name, or the .zmx files of a folder; what is none of these is an error before any work."""
+    """Return the objective or file of that name, or the .zmx files of a folder; anything else raises an error before any work."""
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
@@ -62,12 +66,13 @@ def _prescriptions(path: str) -> list[str]:
     if where.is_dir():
         found = sorted(str(one) for one in where.rglob("*") if one.suffix.lower() == ".zmx" and one.is_file())
         if not found:
-            raise SoritesError(f"{path} holds no .zmx files")
+            raise SoritesError(f"no .zmx files in {path}; give .zmx files or folders that have some")
         return found
     raise UnknownName("lens file or objective", path, OBJECTIVES, "Give .zmx files, folders of them, or optiland's objectives.")
 
 
-def _made(folder: Path) -> None:
+def _make_folder(folder: Path) -> None:
+    """Create the folder, or say why it cannot be created."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -75,7 +80,7 @@ def _made(folder: Path) -> None:
 
 
 def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
-    """What this batch refused, and what earlier ones did of other names."""
+    """Write the refusals of this batch to a CSV file, and keep those that earlier batches wrote for other lenses."""
     import polars as pl
 
     refused = table.filter(~pl.col("accepted"))
@@ -86,6 +91,7 @@ def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
 
 
 def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int) -> Iterator[dict[str, Any]]:
+    """Yield the row of each prescription in order, computed in this process or in several."""
     if workers == 1 or len(given) < 2:
         yield from map(work, given)
         return
@@ -95,7 +101,7 @@ def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers
 
 @contextmanager
 def _one_thread_each() -> Iterator[None]:
-    """Processes started meanwhile keep to one thread, so that they do not wait for each other."""
+    """Limit processes that start within this context to one thread each, so that they do not compete for the cores."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ |= dict.fromkeys(names, "1")
@@ -109,10 +115,10 @@ def _one_thread_each() -> Iterator[None]:
                 os.environ[name] = value
 
 
-def _set_aside(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
-    """Of lenses that are the same, the one that the folder had ``before`` stays, or else the first of the batch."""
+def _remove_duplicates(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
+    """Remove duplicates: of equal lenses the one that the folder had ``before`` stays, or else the first of the batch."""
     batch = {row["lens"]: row for row in rows if row["accepted"]}
-    first = _known(folder, sorted(set(held(folder)) - {row["lens"] for row in rows}))
+    first = _known(folder, sorted(set(existing_names(folder)) - {row["lens"] for row in rows}))
     for name in [*(name for name in before if name in batch), *batch]:
         row = batch[name]
         twin = first.setdefault(row["digest"], name)
@@ -122,7 +128,7 @@ def _set_aside(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) 
 
 
 def _known(folder: Path, names: Sequence[str]) -> dict[str, str]:
-    """Digest to name of lenses in the folder, without those that cannot be read."""
+    """Return the names of lenses in the folder by digest, without those that cannot be read."""
     found = {}
     for name in names:
         with suppress(SoritesError):

@@ -1,4 +1,4 @@
-"""The set of lenses: traced once, one safetensors file a lens, ranked by quality, and a subset spread evenly over it."""
+"""The set of traced lenses: one safetensors file per lens, ranked by quality, with subsets spread evenly over the quality."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 SUFFIX = ".safetensors"
 ERRORS = (".decentre", ".tilt", ".spacing")
-"""Ends of names that are no lenses but production errors of one (``sorites lens tolerance``)."""
+"""Endings of names that are not lenses but production errors of a lens (``sorites lens tolerance``)."""
 ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
 ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
 VERSION = 3
-"""Changes whenever a tap of the built-in lenses does, or how kernels are laid on a picture."""
+"""Changes whenever a tap of the built-in lenses changes, or the way kernels are applied to a picture."""
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and what is known of it as ``about``."""
+    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about it (``about``)."""
 
     name: str
     arrays: Mapping[str, NDArray[np.float32]]
@@ -40,30 +40,31 @@ class Entry:
 
     @property
     def quality(self) -> float:
+        """The mean over the fields of the kernels' MTF50, in cycles per pixel."""
         return float(self.about["quality"])
 
 
 def builtin() -> Path:
-    """The folder of the lenses that come with us: optiland's photographic objectives, traced."""
+    """Return the folder of the lenses that come with Sorites: optiland's photographic objectives, traced."""
     return Path(str(files("sorites.lenses").joinpath("traced", "objectives")))
 
 
-def held(folder: Path) -> list[str]:
-    """The lenses in a folder, by name; production errors of a lens may lie beside it."""
+def existing_names(folder: Path) -> list[str]:
+    """Return the names of the lenses in a folder, which may be none; production errors of a lens do not count as lenses."""
     found = (path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
     return sorted(name for name in found if not name.endswith(ERRORS))
 
 
 def names(folder: Path) -> list[str]:
-    """The lenses in a folder, by name; none is an error that says how to get some."""
-    found = held(folder)
+    """Return the names of the lenses in a folder; an empty folder raises an error that says how to get some."""
+    found = existing_names(folder)
     if not found:
         raise SoritesError(f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".')
     return found
 
 
 def load(folder: Path, name: str) -> Entry:
-    """One lens of a folder."""
+    """Load one lens of a folder; every kernel sums to 1."""
     from safetensors import SafetensorError, safe_open
 
     path = folder / f"{name}{SUFFIX}"
@@ -80,21 +81,21 @@ def load(folder: Path, name: str) -> Entry:
         raise SoritesError(f"cannot read the lens {path}: {error}") from error
     missing = [key for key in ARRAYS if key not in arrays] + [key for key in ABOUT if key not in about]
     if missing:
-        raise SoritesError(f"{path} is no traced lens: it has no {missing[0]}")
+        raise SoritesError(f"{path} is not a traced lens: it has no {missing[0]}")
     kernels = arrays["kernels"]
     arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
     return Entry(name, arrays, about)
 
 
 def version(folder: Path) -> str:
-    """A word that changes with any of the folder's lenses."""
+    """Return a version string that changes with any of the folder's lenses."""
     if folder == builtin():
         return f"{VERSION}"
     return digest(VERSION, *(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
 
 
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:
-    """Write an entry; ``small`` keeps its kernels in half precision (they are normalised again on reading)."""
+    """Write an entry and return its path; ``small`` stores arrays in half precision (kernels are normalised again on loading)."""
     from safetensors.numpy import save as packed
 
     kind = np.float16 if small else np.float32
@@ -105,7 +106,7 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
 
 
 def ranked(folder: Path) -> pl.DataFrame:
-    """The lenses of a folder by falling quality, and behind them those that were refused, with the reason."""
+    """Return a table of the lenses of a folder by falling quality, followed by the refused prescriptions with their reasons."""
     import polars as pl
 
     rows = []
@@ -122,7 +123,7 @@ def ranked(folder: Path) -> pl.DataFrame:
 
 
 def reasons(folder: Path) -> dict[str, str]:
-    """The prescriptions that were refused, with why."""
+    """Return the reason of each refused prescription of a folder, by name."""
     import polars as pl
 
     sheet = folder / "refused.csv"
@@ -133,7 +134,8 @@ def reasons(folder: Path) -> dict[str, str]:
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:
-    """``n`` lenses nearest to places spread evenly from the least quality to the greatest, each lens once, by rising quality."""
+    """Select the ``n`` lenses nearest to values spread evenly from the lowest quality to the highest, each lens at most once, and
+    return them by rising quality."""
     if not 1 <= n <= len(qualities):
         raise SoritesError(f"select: wanted 1 to {len(qualities)} lenses, got {n}")
     left = dict(sorted(qualities.items(), key=lambda item: (item[1], item[0])))
@@ -147,8 +149,8 @@ def selected(qualities: Mapping[str, float], n: int) -> list[str]:
 
 
 def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:
-    """Where a lens stands among defocus with spherical aberration, astigmatism and coma (a unit vector), and the vector's length
-    in waves, at one of the five fields: the colours' mean, and of each pair of coefficients the larger."""
+    """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma (a unit vector), and the
+    vector's length in waves, at one of the five fields. Colours are averaged, and the larger coefficient of each pair counts."""
     mean = np.abs(zernike[field].mean(0))
     pairs = np.array([max(mean[i - 1], mean[j - 1]) for i, j in ((4, 9), (5, 6), (7, 8))])
     size = float(np.linalg.norm(pairs))

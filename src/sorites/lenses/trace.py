@@ -1,4 +1,4 @@
-"""Prescriptions into lenses of the set: traced one by one or side by side, what cannot be traced refused by name."""
+"""Trace a prescription into a lens of the set. A prescription that cannot be traced is refused with the reason."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.prescription import Glass
 
 Glasses = Mapping[str, tuple[float, float]]
-"""Index and Abbe number at the d line, for glasses that no catalogue here has."""
+"""Index and Abbe number at the d line by name, for glasses that are not in optiland's catalogues."""
 TRACING = 4
-"""Changes whenever the same prescription gives another entry."""
+"""Changes whenever the same prescription leads to another entry."""
 
 
-def made(lens: Lens, focus: str = "best") -> Entry:
+def trace_lens(lens: Lens, focus: str = "best") -> Entry:
     """Trace a lens into an entry."""
     from sorites.optics.tracing.blur import blur
 
@@ -51,7 +51,7 @@ def made(lens: Lens, focus: str = "best") -> Entry:
 
 
 def image_mm(lens: Lens) -> float:
-    """How wide the image of the whole field is: from where the chief ray of the outermost traced field lands."""
+    """Return the width of the image of the whole field, extrapolated from the chief ray of the outermost traced field."""
     from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.positions import FIELDS
     from sorites.optics.tracing.rays import chief
@@ -60,7 +60,8 @@ def image_mm(lens: Lens) -> float:
 
 
 def layout(lens: Lens) -> dict[str, Any]:
-    """For a drawing, in mm: each surface as (vertex z, radius of curvature or 0, glass behind), and rays at two fields."""
+    """Return what a drawing needs, in mm: each surface as (vertex z, radius of curvature or 0, whether glass follows), rays at
+    two fields, and the number of the aperture stop."""
     from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.rays import beams, paths
 
@@ -75,24 +76,26 @@ def layout(lens: Lens) -> dict[str, Any]:
 
 
 def _rounded(path: list[tuple[float, float]]) -> list[list[float]]:
+    """Return a path rounded to 0.01 um."""
     return [[round(z, 5), round(y, 5)] for z, y in path]
 
 
 def _radius(surface: Any) -> float:
+    """Return the radius of curvature in mm, or 0 for a flat surface."""
     radius = float(surface.geometry.radius)
     return round(radius, 5) if np.isfinite(radius) else 0.0
 
 
 def lens_digest(lens: Lens) -> str:
-    """The same for two files that describe one lens, whatever they are called."""
+    """Return a hash of the lens itself: it is the same for two files that describe one lens, whatever they are called."""
     shapes = [_shape(one) for one in lens.surfaces[1:-1]]
     rims = [(i, round(rim, 6)) for i, rim in sorted(lens.rims.items())]
-    cuts = [tuple(round(value, 6) for value in vars(cut).values()) for cut in lens.cuts]
-    return digest(shapes, rims, cuts, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
+    vignetting = [tuple(round(value, 6) for value in vars(one).values()) for one in lens.vignetting]
+    return digest(shapes, rims, vignetting, lens.stop, round(lens.epd_mm, 6), round(lens.field_deg, 6)).hex()
 
 
 def _shape(surface: Any) -> tuple[Any, ...]:
-    """Radius, conic, even terms, distance to the next surface, and the index behind at the three lines."""
+    """Return radius, conic, even terms, distance to the next surface, and the index behind it at the three wavelengths."""
     from sorites.optics.aberrated import LINES_UM
 
     bent = surface.geometry
@@ -108,9 +111,10 @@ def _shape(surface: Any) -> tuple[Any, ...]:
 
 
 def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | None = None) -> dict[str, Any]:
-    """One prescription (a .zmx, or the name of a built-in objective) into the folder; a row of the batch's table.
+    """Trace one prescription (a .zmx file, or the name of a built-in objective) into the folder and return its row of the batch's
+    table.
 
-    A lens that the folder has from the same prescription and settings is not traced again.
+    A lens that the folder already has from the same prescription and settings is not traced again.
     """
     from sorites.optics.tracing.assembly import OBJECTIVES, build, objective
     from sorites.optics.tracing.prescription import Refused, read
@@ -125,7 +129,7 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
         return _row(name, "", same)
     try:
         lens = objective(path) if path in OBJECTIVES else build(read(Path(path)), _given(glasses))
-        entry = made(lens, focus)
+        entry = trace_lens(lens, focus)
     except (Refused, ValueError, ArithmeticError, LookupError) as error:
         (Path(folder) / f"{name}{SUFFIX}").unlink(missing_ok=True)
         return _row(name, str(error) if isinstance(error, Refused) else f"it cannot be traced: {error}")
@@ -134,17 +138,20 @@ def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | N
 
 
 def name_of(path: str) -> str:
+    """Return the name of the lens that a prescription becomes."""
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     return path if path in OBJECTIVES else Path(path).stem
 
 
 def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
+    """Return a row of the batch's table; ``lens`` is the digest of the lens."""
     return {"lens": name, "accepted": not reason, "reason": reason, "digest": lens}
 
 
 def _traced(folder: Path, name: str, cause: str) -> str | None:
-    """The digest of the lens that the folder has from this very prescription; a file that cannot be read is traced again."""
+    """Return the digest of the lens that the folder has from exactly this prescription, or None if it must be traced; a file that
+    cannot be read must."""
     if not (folder / f"{name}{SUFFIX}").is_file():
         return None
     try:
@@ -155,7 +162,7 @@ def _traced(folder: Path, name: str, cause: str) -> str | None:
 
 
 def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
-    """``BK1=1.51009,63.46`` as a glass by name, index and Abbe number."""
+    """Parse texts such as ``BK1=1.51009,63.46`` into index and Abbe number by glass name."""
     found = {}
     for text in texts:
         name, _, numbers = text.partition("=")
@@ -170,6 +177,7 @@ def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
 
 
 def _given(glasses: Glasses | None) -> dict[str, Glass]:
+    """Return the glasses that the user gave, as the ray tracing takes them."""
     from sorites.optics.tracing.prescription import Glass
 
     return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}

@@ -1,4 +1,4 @@
-"""Cameras as data: add one, or change one with ``dataclasses.replace``."""
+"""Cameras as data. Add one here, or derive one with ``dataclasses.replace``."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EOS_RP = Body(
     contrast=0.62,
     denoise_iso=6000,
 )
-"""A full-frame body of the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and pixel pitch are from the data
-sheet; full well, read noise and white balance are typical of such a sensor; the developing curve is a plain one."""
+"""A full-frame body in the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and pixel pitch are from the data
+sheet. Full well, read noise and white balance are typical of such a sensor. The developing curve is a plain one."""
 
 BODIES = {body.name: body for body in (EOS_RP,)}

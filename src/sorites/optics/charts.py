@@ -1,6 +1,6 @@
-"""Test charts and what is read off them: a slanted edge, spilled coins (dead leaves), texture MTF and acutance.
+"""Test charts and the numbers read off them: a slanted edge, spilled coins (dead leaves), texture MTF and acutance.
 
-Gray charts as H x W arrays, values 0..1.
+Charts are gray H x W arrays with values 0..1.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Array = NDArray[np.float64]
 
 
 def slanted_edge(size: int = 224, degrees: float = 5.0, low: float = 0.2, high: float = 0.8) -> Array:
-    """A dark half and a light half, the edge between them turned from the vertical; pixels on it are mixed by coverage."""
+    """Return a dark half beside a light half with the edge turned from the vertical; pixels on it are mixed by coverage."""
     middle = np.arange(size) - (size - 1) / 2
     turn = np.deg2rad(degrees)
     across = middle[None, :] * np.cos(turn) - middle[:, None] * np.sin(turn)
@@ -26,9 +26,10 @@ def slanted_edge(size: int = 224, degrees: float = 5.0, low: float = 0.2, high: 
 
 @functools.lru_cache(maxsize=4)
 def spilled_coins(size: int = 224, seed: int = 0, smallest: float = 1.0, fine: int = 3) -> Array:
-    """Disks of random gray over one another, areas spread so that no scale is preferred (radius density r^-3).
+    """Return overlapping disks of random gray, sized so that no scale is preferred (radius density r^-3).
 
-    Radii from ``smallest`` px to a quarter of the chart; drawn front to back at ``fine`` times the size, then averaged.
+    Radii run from ``smallest`` px to a quarter of the chart. The disks are drawn front to back at ``fine`` times the size, then
+    averaged.
     """
     rng, side = np.random.default_rng(seed), size * fine
     chart = np.full((side, side), np.nan)
@@ -43,7 +44,7 @@ def spilled_coins(size: int = 224, seed: int = 0, smallest: float = 1.0, fine: i
 
 
 def _lay(chart: Array, x: float, y: float, radius: float, gray: float) -> int:
-    """Put a disk behind what is there already; the number of pixels it shows."""
+    """Draw a disk behind everything drawn so far, and return the number of pixels where it is visible."""
     left, top = max(0, int(x - radius)), max(0, int(y - radius))
     part = chart[top : int(y + radius) + 2, left : int(x + radius) + 2]
     rows, cols = np.ogrid[: part.shape[0], : part.shape[1]]
@@ -53,7 +54,7 @@ def _lay(chart: Array, x: float, y: float, radius: float, gray: float) -> int:
 
 
 def _power(chart: Array) -> Array:
-    """The power spectrum's mean over all directions, at whole cycles per chart up to Nyquist; border tapered (Hann)."""
+    """Return the power spectrum, Hann-tapered and averaged over all directions, at whole cycles per chart up to Nyquist."""
     size = len(chart)
     taper = np.hanning(size)
     spectrum = np.abs(np.fft.fft2((chart - chart.mean()) * np.outer(taper, taper))) ** 2
@@ -64,9 +65,10 @@ def _power(chart: Array) -> Array:
 
 
 def texture_mtf(ideal: Array, seen: Array, noise: float = 0.0) -> Array:
-    """sqrt((power seen - power of the noise) / power of the ideal chart), at ``mtf.FREQUENCIES``.
+    """Return sqrt((power seen - power of the noise) / power of the ideal chart) at ``mtf.FREQUENCIES``.
 
-    After Burns, "Refined measurement of digital image texture loss" (2013). ``noise`` is the variance of white noise.
+    The method follows Burns, "Refined measurement of digital image texture loss" (2013). ``noise`` is the variance of white
+    noise.
     """
     if ideal.shape != seen.shape or ideal.ndim != 2 or ideal.shape[0] != ideal.shape[1]:
         raise SoritesError(f"texture MTF: wanted two square gray charts of one size, got {ideal.shape} and {seen.shape}")
@@ -78,9 +80,9 @@ def texture_mtf(ideal: Array, seen: Array, noise: float = 0.0) -> Array:
 
 
 def acutance(curve: Array, pixels_per_degree: float = 59.0) -> float:
-    """An MTF weighed by the eye's contrast sensitivity, 75 v^0.8 exp(-0.2 v) / 34.05 with v in cycles per degree (CPIQ).
+    """Weight an MTF by the eye's contrast sensitivity, 75 v^0.8 exp(-0.2 v) / 34.05 with v in cycles per degree (CPIQ).
 
-    The default is a screen of 0.254 mm pixels at 86 cm. 1 for no blur.
+    The default is a screen of 0.254 mm pixels seen from 86 cm. The result is 1 without blur.
     """
     cycles = FREQUENCIES * pixels_per_degree
     weight = 75 * cycles**0.8 * np.exp(-0.2 * cycles) / 34.05

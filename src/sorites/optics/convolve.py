@@ -1,7 +1,7 @@
 """Blur one picture by many kernels: one forward FFT per picture, one inverse FFT per kernel.
 
-The default is cross-correlation, the kernel laid over the picture as it is drawn (what ``torch.conv2d`` and ``cv2.filter2D``
-do, and what OpticsBench publishes); ``flip=True`` is true convolution. The output has the picture's size.
+The default is cross-correlation: the kernel lies over the picture as it is drawn, which is what ``torch.conv2d`` and
+``cv2.filter2D`` do and what OpticsBench publishes. ``flip=True`` is true convolution. The output has the picture's size.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Padding = Literal["zeros", "reflect"]
 
 
 class Kernel:
-    """The taps of a filter, ``(kh, kw)`` for every channel or ``(C, kh, kw)``, with the FFT it needed last.
+    """The taps of a filter, ``(kh, kw)`` for every channel or ``(C, kh, kw)``, with the latest FFT of them.
 
-    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: pictures of one size share its
-    transfer function. Taps need not be odd in number, non-negative or sum to one, but must be finite.
+    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: pictures of the same size share
+    its transfer function. Taps need not be odd in number, be non-negative or sum to one, but they must be finite.
     """
 
     def __init__(self, taps: ArrayLike) -> None:
@@ -37,10 +37,11 @@ class Kernel:
 
     @property
     def size(self) -> tuple[int, int]:
+        """Height and width of the kernel in pixels."""
         return self.taps.shape[1], self.taps.shape[2]
 
     def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
-        """The kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``, its origin at sample 0."""
+        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``; its origin is sample 0."""
         key = (*size, channels, flip)
         last = self._last
         if last is None or last[0] != key:
@@ -49,9 +50,7 @@ class Kernel:
 
     def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
         if len(self.taps) not in (1, channels):
-            raise SoritesError(
-                f"kernel: has {len(self.taps)} channels, the picture {channels}; give one kernel for all or one each"
-            )
+            raise SoritesError(f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give 1 or {channels}")
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
         spectrum = fft.rfft2(np.roll(grid, (-(self.size[0] // 2), -(self.size[1] // 2)), (0, 1)), axes=(0, 1))
@@ -62,15 +61,15 @@ class Kernel:
 def sweep(
     image: Image, kernels: Iterable[Kernel | ArrayLike], padding: Padding = "zeros", *, flip: bool = False
 ) -> Iterator[Image]:
-    """``image`` (H x W x C, float32) blurred by each kernel in turn, not clipped.
+    """Yield ``image`` (H x W x C, float32) blurred by each kernel in turn, not clipped.
 
     ``padding`` is what lies beyond the border: black (``zeros``), or the picture mirrored without repeating its edge
     (``reflect``, OpenCV's reflect-101), mirrored again as often as a small picture needs. With ``zeros`` a picture
-    smaller than a kernel is an error: most of what it would show is border. Each result is the caller's to change.
+    smaller than a kernel is an error, because most of the result would be border. The caller may change each result in place.
     """
-    made = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
-    _check(image, made, padding)
-    return _sweep(image, made, padding, flip) if made else iter(())
+    prepared = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
+    _check(image, prepared, padding)
+    return _sweep(image, prepared, padding, flip) if prepared else iter(())
 
 
 def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) -> Iterator[Image]:
@@ -81,7 +80,7 @@ def _sweep(image: Image, kernels: list[Kernel], padding: Padding, flip: bool) ->
         image = np.pad(image, ((top, top), (left, left), (0, 0)), mode="reflect")
         reach = image.shape[:2]
     else:
-        top, left = 0, 0  # what the FFT wraps around is black on either side, so one margin serves both
+        top, left = 0, 0  # the FFT wraps only black around, so one margin serves both sides
     size = fft.next_fast_len(reach[0]), fft.next_fast_len(reach[1], real=True)
     spectrum = fft.rfft2(image, s=size, axes=(0, 1))
     product = np.empty_like(spectrum)
@@ -95,7 +94,7 @@ def _check(image: Image, kernels: list[Kernel], padding: str) -> None:
     if padding not in get_args(Padding):
         raise SoritesError(f"padding: wanted {' or '.join(get_args(Padding))}, got {padding!r}")
     if image.ndim != 3 or image.dtype != np.float32 or not image.size:
-        raise SoritesError(f"wanted a float32 picture of H x W x C, got {image.dtype} of shape {image.shape}")
+        raise SoritesError(f"blur: wanted a float32 picture of H x W x C, got {image.dtype} of shape {image.shape}")
     height, width, _ = image.shape
     for kernel in kernels if padding == "zeros" else ():
         if height < kernel.size[0] or width < kernel.size[1]:

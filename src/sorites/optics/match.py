@@ -1,7 +1,7 @@
-"""Find the coefficient at which a mode's kernel is as strong as a reference kernel, and say how well it fits otherwise.
+"""Find the coefficient at which a mode's kernel blurs as much as a reference kernel, and report how well it fits otherwise.
 
 All criteria are means over the colours, as in the OpticsBench paper (appendix E-B): the frequency at 50 % contrast, the area
-under the MTF, or the likeness of two test charts blurred by the one and by the other.
+under the MTF, or the similarity of a test chart blurred by one kernel to the same chart blurred by the other.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from sorites.optics.quality import psnr, ssim
 
 Array = NDArray[np.float64]
 Criterion = Literal["mtf50", "area", "ssim", "psnr"]
-STRONGEST = 8.0
-"""Waves beyond which no match is looked for."""
+MAX_WAVES = 8.0
+"""The search for a match ends at a coefficient of this many waves."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A coefficient in waves, its kernel (colour, y, x), and the least share of the light its frame caught in any colour."""
+    """A coefficient in waves, its kernel (colour, y, x), and the smallest share of light that its frame caught in any colour."""
 
     waves: float
     taps: Array
@@ -38,77 +38,86 @@ class Match:
 
 
 def match(imager: Imager, mode: int, reference: Array, criterion: str = "mtf50") -> Match:
-    """The coefficient of Fringe ``mode`` that comes nearest to ``reference``, (y, x) or (colour, y, x), by the criterion.
+    """Return the coefficient of Fringe ``mode`` that comes nearest to ``reference``, (y, x) or (colour, y, x), by the criterion.
 
-    Where the frame cuts off so much light that no coefficient is as blurred as the reference, the nearest one is given.
+    If the frame cuts off so much light that no coefficient blurs as much as the reference, the nearest one is returned.
     """
     if criterion not in get_args(Criterion):
         raise SoritesError(f"criterion: wanted one of {', '.join(get_args(Criterion))}, got {criterion!r}")
-    made = functools.lru_cache(maxsize=64)(lambda waves: imager.kernel({mode: waves}))
-    found = _crossing(made, reference, criterion) if criterion in ("mtf50", "area") else _nearest(made, reference, criterion)
-    return Match(found, made(found), imager.caught({mode: found}))
+    kernel_of = functools.lru_cache(maxsize=64)(lambda waves: imager.kernel({mode: waves}))
+    found = (
+        _crossing(kernel_of, reference, criterion)
+        if criterion in ("mtf50", "area")
+        else _nearest(kernel_of, reference, criterion)
+    )
+    return Match(found, kernel_of(found), imager.caught({mode: found}))
 
 
-def _crossing(made: Callable[[float], Array], reference: Array, criterion: str) -> float:
-    """Where the criterion falls through the reference's value; coefficients are doubled until it does."""
+def _crossing(kernel_of: Callable[[float], Array], reference: Array, criterion: str) -> float:
+    """Return the coefficient at which the criterion falls through the reference's value; the search doubles it until it does."""
     wanted = getattr(sharpness(reference), criterion)
 
     def excess(waves: float) -> float:
-        return float(np.nan_to_num(getattr(sharpness(made(waves)), criterion), nan=0.5) - wanted)
+        return float(np.nan_to_num(getattr(sharpness(kernel_of(waves)), criterion), nan=0.5) - wanted)
 
     low, high = 0.0, 1.0
-    while excess(high) > 0 and high < STRONGEST:
+    while excess(high) > 0 and high < MAX_WAVES:
         low, high = high, 2 * high
     if excess(low) * excess(high) <= 0:
         return float(brentq(excess, low, high, xtol=1e-4))
     return _least(lambda waves: abs(excess(waves)), low, high)
 
 
-def _nearest(made: Callable[[float], Array], reference: Array, criterion: str) -> float:
-    """Where the charts are most alike, looked for around the coefficient of equal area."""
-    start = _crossing(made, reference, "area")
-    return _least(lambda waves: -charts(made(waves), reference)[f"{criterion}_coins"], 0.6 * start, 1.6 * start + 0.1)
+def _nearest(kernel_of: Callable[[float], Array], reference: Array, criterion: str) -> float:
+    """Return the coefficient at which the charts are most alike, searched around the coefficient of equal area."""
+    start = _crossing(kernel_of, reference, "area")
+    return _least(lambda waves: -charts(kernel_of(waves), reference)[f"{criterion}_coins"], 0.6 * start, 1.6 * start + 0.1)
 
 
 def _least(cost: Callable[[float], float], low: float, high: float) -> float:
+    """Return the place between ``low`` and ``high`` where the cost is least."""
     return float(minimize_scalar(cost, bounds=(low, high), method="bounded", options={"xatol": 1e-3}).x)
 
 
 @functools.lru_cache(maxsize=1)
 def _charts() -> dict[str, Array]:
+    """Return the two test charts by name."""
     return {"edge": slanted_edge(), "coins": spilled_coins()}
 
 
 def _blurred(chart: Array, taps: Array) -> Array:
+    """Return the chart blurred by a kernel, with one channel per colour of the kernel."""
     planes = taps if taps.ndim == 3 else taps[None]
     gray = np.repeat(chart[..., None], len(planes), axis=2).astype(np.float32)
     return np.asarray(next(sweep(gray, [planes], "reflect")), np.float64)
 
 
 def charts(taps: Array, reference: Array) -> dict[str, float]:
-    """SSIM and PSNR between both charts blurred by either kernel; differences in texture MTF50 and acutance on the coins."""
+    """Compare two kernels: SSIM and PSNR on both charts, differences in texture MTF50 and acutance on the coins."""
     colours = max(x.shape[0] if x.ndim == 3 else 1 for x in (taps, reference))
     taps, reference = (np.broadcast_to(x, (colours, *x.shape[-2:])) for x in (taps, reference))
-    told: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name, chart in _charts().items():
         ours, theirs = _blurred(chart, taps), _blurred(chart, reference)
-        told |= {f"ssim_{name}": ssim(ours, theirs), f"psnr_{name}": psnr(ours, theirs)}
+        values |= {f"ssim_{name}": ssim(ours, theirs), f"psnr_{name}": psnr(ours, theirs)}
     pairs = [[texture_mtf(chart, seen[..., c]) for c in range(colours)] for seen in (ours, theirs)]
     frequency, sharp = (np.array([[read(curve) for curve in curves] for curves in pairs]).mean(1) for read in (_half, acutance))
-    return told | {"texture_mtf50": float(frequency[0] / frequency[1] - 1), "acutance": float(sharp[0] - sharp[1])}
+    return values | {"texture_mtf50": float(frequency[0] / frequency[1] - 1), "acutance": float(sharp[0] - sharp[1])}
 
 
 def _half(curve: Array) -> float:
+    """Return the frequency at which a curve falls to 50 % contrast."""
     return crossing(curve, 0.5)
 
 
 def residuals(taps: Array, reference: Array) -> dict[str, float]:
-    """Ours over the reference's minus one: MTF50, 20, 10 and area on the mean; MTF50 by colour and by slice."""
+    """Return the relative differences to the reference (ratio minus one): MTF50, MTF20, MTF10 and area of the mean curve, and
+    MTF50 by colour and by slice."""
     ours, theirs = sharpness(taps), sharpness(reference)
-    told = {name: value / asdict(theirs)[name] - 1 for name, value in asdict(ours).items()}
+    values = {name: value / asdict(theirs)[name] - 1 for name, value in asdict(ours).items()}
     for colour, plane in enumerate(taps):
         same = reference[colour] if reference.ndim == 3 else reference
-        told[f"mtf50_colour{colour}"] = sharpness(plane).mtf50 / sharpness(same).mtf50 - 1
+        values[f"mtf50_colour{colour}"] = sharpness(plane).mtf50 / sharpness(same).mtf50 - 1
     for angle in SLICES:
-        told[f"mtf50_{angle:.0f}deg"] = sharpness(taps, angle).mtf50 / sharpness(reference, angle).mtf50 - 1
-    return told
+        values[f"mtf50_{angle:.0f}deg"] = sharpness(taps, angle).mtf50 / sharpness(reference, angle).mtf50 - 1
+    return values

@@ -1,7 +1,7 @@
-"""How much contrast a kernel leaves at each spatial frequency, and the numbers people read off that curve.
+"""The contrast that a kernel leaves at each spatial frequency (MTF), and the numbers people read off that curve.
 
-Frequencies are in cycles per pixel, 0 to 0.5 (Nyquist). The MTF is |sum of taps exp(-2 pi i f x)| at exactly the wanted
-frequency and angle: no binning, no interpolation between bins.
+Frequencies are in cycles per pixel, 0 to 0.5 (Nyquist). The MTF is |sum of taps exp(-2 pi i f x)|, computed at exactly the wanted
+frequency and angle, without binning and without interpolation between bins.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ FREQUENCIES: Array = np.linspace(0, 0.5, 257)
 SLICES = (0.0, 45.0, 90.0, 135.0)
 """The angles, in degrees from the x axis, at which OpticsBench compares kernels."""
 AROUND = tuple(np.arange(64) * 180 / 64)
-"""The angles whose mean is called radial here."""
+"""The angles over which a radial MTF is the mean."""
 
 
 @functools.lru_cache(maxsize=8)
 def _waves(size: int, angles: tuple[float, ...], sine: bool) -> NDArray[np.complex128]:
-    """exp(-2 pi i f x) for every frequency, angle and tap along one axis."""
+    """Return exp(-2 pi i f x) for every frequency, angle and tap along one axis."""
     turn = np.deg2rad(angles)
     along = np.multiply.outer(FREQUENCIES, np.sin(turn) if sine else np.cos(turn))
     return np.asarray(np.exp(-2j * np.pi * np.multiply.outer(along, np.arange(size) - (size - 1) / 2)))
 
 
 def slices(taps: Array, angles: Sequence[float] = SLICES) -> Array:
-    """The MTF along each angle: len(FREQUENCIES) x len(angles); 1 at frequency 0."""
+    """Return the MTF along each angle, len(FREQUENCIES) x len(angles); it is 1 at frequency 0."""
     total = taps.sum()
     if taps.ndim != 2 or not np.isfinite(total) or total <= 0:
         raise SoritesError(f"MTF: wanted a 2-D kernel with a positive sum, got shape {taps.shape} and sum {total}")
@@ -42,12 +42,12 @@ def slices(taps: Array, angles: Sequence[float] = SLICES) -> Array:
 
 
 def mtf(taps: Array, angle: float | None = None) -> Array:
-    """The MTF at ``FREQUENCIES`` along one angle in degrees, or its mean over all directions."""
+    """Return the MTF at ``FREQUENCIES`` along one angle in degrees, or its mean over all directions."""
     return np.asarray(slices(taps, AROUND if angle is None else (angle,)).mean(1))
 
 
 def crossing(curve: Array, contrast: float) -> float:
-    """The first frequency at which the curve falls to ``contrast``; nan where it never does."""
+    """Return the first frequency at which the curve falls to ``contrast``, or nan if it never does."""
     below = np.flatnonzero(curve <= contrast)
     if not below.size:
         return float("nan")
@@ -57,13 +57,13 @@ def crossing(curve: Array, contrast: float) -> float:
 
 
 def area(curve: Array) -> float:
-    """The mean of the curve up to Nyquist: 1 for no blur."""
+    """Return the mean of the curve up to Nyquist; it is 1 without blur."""
     return float(np.trapezoid(curve, FREQUENCIES) / FREQUENCIES[-1])
 
 
 @dataclass(frozen=True)
 class Sharpness:
-    """Frequencies at 50, 20 and 10 % contrast in cycles per pixel (nan above Nyquist), and the area under the curve."""
+    """The frequencies at 50, 20 and 10 % contrast in cycles per pixel (nan above Nyquist), and the area under the curve."""
 
     mtf50: float
     mtf20: float
@@ -72,7 +72,7 @@ class Sharpness:
 
 
 def sharpness(taps: Array, angle: float | None = None) -> Sharpness:
-    """Of a ``(kh, kw)`` kernel, or the mean over the channels of a ``(C, kh, kw)`` one."""
+    """Return the sharpness of a ``(kh, kw)`` kernel, or the mean over the channels of a ``(C, kh, kw)`` kernel."""
     planes = taps if taps.ndim == 3 else taps[None]
     curves = [mtf(plane, angle) for plane in planes]
     read = [(*(crossing(curve, at) for at in (0.5, 0.2, 0.1)), area(curve)) for curve in curves]
@@ -80,7 +80,7 @@ def sharpness(taps: Array, angle: float | None = None) -> Sharpness:
 
 
 def encircled(taps: Array, radius_px: float) -> float:
-    """The share of the light within a radius of the centre of mass, pixels counted by their centres."""
+    """Return the share of the light within a radius of the centre of mass; a pixel counts as inside if its centre is."""
     rows, cols = (np.arange(n) - (n - 1) / 2 for n in taps.shape)
     total = taps.sum()
     x, y = taps.sum(0) @ cols / total, taps.sum(1) @ rows / total
@@ -89,5 +89,5 @@ def encircled(taps: Array, radius_px: float) -> float:
 
 
 def strehl(taps: Array, perfect: Array) -> float:
-    """The brightest pixel of a kernel over that of the same camera's perfect kernel."""
+    """Return the brightest pixel of a kernel divided by that of the same camera's perfect kernel."""
     return float(taps.max() / taps.sum() / (perfect.max() / perfect.sum()))

@@ -1,6 +1,6 @@
-"""How alike two pictures are: PSNR and SSIM. Values 0..1; H x W or H x W x C, channels averaged.
+"""PSNR and SSIM tell how alike two pictures are. Pictures are H x W or H x W x C with values 0..1; channels are averaged.
 
-Pictures of 8 bits are compared in ``measures.similarity``, whose sums are on their scale: the last bits differ.
+The measures of the same names compare pictures of 8 bits and sum on their scale: the last bits differ.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SIGMA, REACH = 1.5, 5
 
 
 def psnr(first: Array, second: Array) -> float:
-    """10 log10(1 / mean squared difference) in dB; infinite for equal pictures."""
+    """Return 10 log10(1 / mean squared difference) in dB; it is infinite for equal pictures."""
     _same(first, second)
     error = float(np.mean((np.asarray(first, np.float64) - second) ** 2))
     return math.inf if error == 0 else -10 * math.log10(error)
 
 
 def ssim(first: Array, second: Array) -> float:
-    """Structural similarity (Wang et al. 2004), its mean over all windows that lie inside the picture."""
+    """Return the structural similarity (Wang et al. 2004), averaged over all windows that lie inside the picture."""
     _same(first, second)
     a, b = (np.atleast_3d(np.asarray(x, np.float64)) for x in (first, second))
     mean_a, mean_b = window(a), window(b)
@@ -44,7 +44,8 @@ def window(values: Array) -> Array:
 
 
 def _same(first: Array, second: Array) -> None:
+    """Raise an error unless both pictures have one shape, larger than the window."""
     if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
         raise SoritesError(
-            f"wanted two pictures of one shape, over {2 * REACH} px a side; got {np.shape(first)} and {np.shape(second)}"
+            f"wanted two pictures of one shape with sides above {2 * REACH} px, got {np.shape(first)} and {np.shape(second)}"
         )

@@ -1,6 +1,6 @@
-"""From electrons to raw numbers: photons are counted (Poisson), read noise is added, the converter rounds and clips.
+"""A sensor turns electrons into raw numbers: photons are counted (Poisson), read noise is added, the converter rounds and clips.
 
-Part of the read noise comes before the ISO gain and part after, which is why a dark picture is cleaner at high ISO than pushed
+Part of the read noise arises before the ISO gain and part after it, so a dark picture is cleaner at high ISO than brightened
 later. A picture smaller than its patch of the sensor is the mean of ``area`` pixels, and its noise variance falls by that number.
 """
 
@@ -16,51 +16,54 @@ from numpy.typing import NDArray
 from sorites.optics.camera import Body, Light
 
 FEW = 30.0
-"""Electrons below which counts follow Poisson's law itself, above a normal law of the same mean and variance."""
+"""Below this many electrons counts are drawn from the Poisson distribution itself, from there on from a normal distribution of
+the same mean and variance."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The chance in one shot, drawn before the camera is set: where each value stands among its possible photon counts, and its
-    read noise. The same draw under two settings is the same luck, so that only the setting differs."""
+    """The randomness of one shot, drawn before the camera is set: ``photons`` is the quantile of each value's photon count (0 to
+    65535) and ``read`` its read noise (standard normal). Two settings that use the same draw differ only in the setting."""
 
     photons: NDArray[np.uint16]
     read: Light
 
     @functools.cached_property
     def normal(self) -> Light:
-        """The photons' place as a normal deviate, for counts large enough."""
+        """The photon quantile as a normal deviate, for large counts."""
         return _normal()[self.photons]
 
     @functools.cached_property
     def quantile(self) -> NDArray[np.int32]:
-        """The photons' place among 4096."""
+        """The upper twelve bits of the photon quantile: one of 4096 slices of probability."""
         return (self.photons >> 4).astype(np.int32)
 
     @functools.cached_property
     def dither(self) -> Light:
-        """What is left of the place, 0..1."""
+        """The lower four bits of the photon quantile, as a number 0..1."""
         return ((self.photons & 15) + np.float32(0.5)) * np.float32(1 / 16)
 
     def at(self, where: NDArray[np.bool_]) -> Draw:
-        """The chance of some values alone."""
+        """Return the draw restricted to some values."""
         return Draw(self.photons[where], self.read[where])
 
     @classmethod
     def of(cls, shape: tuple[int, ...], rng: np.random.Generator) -> Draw:
+        """Return a new draw for a picture of ``shape``."""
         photons = rng.integers(0, 1 << 16, shape, dtype=np.uint16)
         return cls(photons, rng.standard_normal(shape, dtype=np.float32))
 
     def again(self, shot: int) -> Draw:
-        """The chance in another shot of the same scene."""
+        """Return the draw of another shot of the same scene; shot 0 is this one."""
         step = 7919 * shot
         return Draw(np.roll(self.photons, step), np.roll(self.read, step)) if shot else self
 
 
 def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0) -> Light:
-    """Digital numbers from the mean electrons a pixel, each the mean of ``area`` pixels; a single pixel gives a whole number.
+    """Return digital numbers for the mean electrons per pixel; each is the mean of ``area`` pixels, and a whole number if that is
+    1.
 
-    Never above ``white_dn``, never below 0; no light is ``black_dn`` plus read noise.
+    Results lie from 0 to ``white_dn``. No light gives ``black_dn`` plus read noise.
     """
     counts = electrons * np.float32(area)
     rounding = 0.0 if area == 1 else 1 / (12 * body.dn_per_e(iso) ** 2)
@@ -82,6 +85,7 @@ def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0)
 
 
 def _many(counts: Light, normal: Light, read: np.float32) -> Light:
+    """Return large counts with photon and read noise together, as one normal deviate."""
     noisy: Light = np.sqrt(counts + read * read)
     noisy *= normal
     noisy += counts
@@ -90,19 +94,19 @@ def _many(counts: Light, normal: Light, read: np.float32) -> Light:
 
 @functools.cache
 def _normal() -> Light:
-    """Normal quantiles of the 65536 places a draw can take."""
+    """Return the normal deviates of the 65536 quantiles that a draw can take."""
     from scipy.special import ndtri
 
     return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), np.float32)
 
 
 STEPS = 48
-"""Rows of the Poisson table per unit of the square root of the rate."""
+"""Number of rows of the Poisson table per unit of the square root of the rate."""
 
 
 def _poisson(rates: Light, draw: Draw) -> Light:
-    """Poisson counts by inversion. Twelve bits of the place are the quantile; the other four choose between the two nearest rates
-    of the table, so often that the mean is right."""
+    """Return Poisson counts by inversion. Twelve bits of the draw are the quantile; the other four choose between the two nearest
+    rates of the table, with the frequency that makes the mean right."""
     scaled = rates * np.float32(STEPS**2)
     row = np.sqrt(scaled).astype(np.int32)
     below = row.astype(np.float32)
@@ -119,7 +123,7 @@ def _poisson(rates: Light, draw: Draw) -> Light:
 
 @functools.cache
 def _poisson_table() -> NDArray[np.uint8]:
-    """Quantiles of 4096 slices of probability for each rate (k / STEPS)^2 up to ``FEW``, flat."""
+    """Return the counts at 4096 slices of probability for each rate (k / STEPS)^2 up to ``FEW``, flat."""
     from scipy.special import pdtr
 
     rates = (np.arange(int(math.sqrt(FEW) * STEPS) + 2) / STEPS) ** 2

@@ -17,7 +17,7 @@ def linear(display: Light) -> Light:
     return np.where(display <= 0.04045, low, ((display + np.float32(0.055)) * np.float32(1 / 1.055)) ** np.float32(2.4))
 
 
-def shown(light: Light) -> Light:
+def to_display(light: Light) -> Light:
     """Turn light, clipped to 0..1, into display values, in single precision."""
     clipped = np.clip(light, 0, 1)
     high = np.float32(1.055) * clipped ** np.float32(1 / 2.4) - np.float32(0.055)

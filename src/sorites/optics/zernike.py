@@ -1,4 +1,4 @@
-"""Zernike polynomials on the unit disk, not normalised: peak value 1 at the rim, coefficients in peak waves.
+"""Zernike polynomials on the unit disk, not normalised: they peak at 1 at the rim, and coefficients are in peak waves.
 
 ``m >= 0`` goes with cos(m t), ``m < 0`` with sin(|m| t), as in the Fringe (University of Arizona) order that Zemax uses:
 1 piston, 2-3 tilt, 4 defocus, 5-6 astigmatism, 7-8 coma, 9 spherical, 10-11 trefoil, ..., 37 is (12, 0).
@@ -18,7 +18,7 @@ from sorites.errors import SoritesError
 Array = NDArray[np.float64]
 
 FRINGE: dict[int, tuple[int, int]] = {37: (12, 0)}
-"""Fringe index to (n, m). The first 36 follow one rule; the 37th, by convention, is the next spherical one."""
+"""The (n, m) of each Fringe index. The first 36 follow one rule; the 37th is by convention the next spherical term."""
 
 FRINGE |= {
     (1 + half) ** 2 - 2 * m + odd: (2 * half - m, -m if odd else m)
@@ -30,7 +30,7 @@ FRINGE |= {
 
 
 def radial(n: int, m: int, rho: Array) -> Array:
-    """The radial polynomial R_n^|m| (Born and Wolf 9.2.1), stable at any order because it is a Jacobi polynomial."""
+    """Return the radial polynomial R_n^|m| (Born and Wolf 9.2.1), as a Jacobi polynomial, which is stable at any order."""
     m = abs(m)
     if n < m or (n - m) % 2:
         raise SoritesError(f"no Zernike polynomial (n={n}, m={m}): wanted n >= |m| and n - |m| even")
@@ -39,25 +39,25 @@ def radial(n: int, m: int, rho: Array) -> Array:
 
 
 def zernike(n: int, m: int, rho: Array, theta: Array) -> Array:
-    """Z_n^m at polar points; ``rho`` is the distance from the pupil's centre in pupil radii."""
+    """Return Z_n^m at polar points; ``rho`` is the distance from the pupil's centre in pupil radii."""
     angular = np.cos(m * theta) if m >= 0 else np.sin(-m * theta)
     return radial(n, m, rho) * angular
 
 
 def fringe(index: int) -> tuple[int, int]:
-    """The (n, m) of a Fringe index 1..37."""
+    """Return the (n, m) of a Fringe index 1..37."""
     if index not in FRINGE:
         raise SoritesError(f"no Fringe Zernike number {index}: wanted 1 to 37")
     return FRINGE[index]
 
 
 def rms(n: int, m: int) -> float:
-    """The RMS over the disk of Z_n^m: peak coefficient times this is the RMS wavefront error."""
+    """Return the RMS of Z_n^m over the disk; a peak coefficient times this is the RMS wavefront error."""
     return 0.0 if n == 0 else 1 / math.sqrt((n + 1) * (1 if m == 0 else 2))
 
 
 def checked(waves: Mapping[int, float]) -> dict[int, float]:
-    """Fringe coefficients that are all known and finite, zeros left out."""
+    """Return the coefficients without zeros, or raise an error if an index is not a Fringe number or a value is not finite."""
     for index, value in waves.items():
         fringe(index)
         if not math.isfinite(value):
@@ -66,7 +66,7 @@ def checked(waves: Mapping[int, float]) -> dict[int, float]:
 
 
 def wavefront(waves: Mapping[int, float], rho: Array, theta: Array) -> Array:
-    """The wavefront error in waves: the sum of Fringe polynomials times their coefficients."""
+    """Return the wavefront error in waves: the sum of Fringe polynomials times their coefficients."""
     total = np.zeros(np.broadcast_shapes(rho.shape, theta.shape))
     for index, value in checked(waves).items():
         total += value * zernike(*fringe(index), rho, theta)
@@ -74,15 +74,15 @@ def wavefront(waves: Mapping[int, float], rho: Array, theta: Array) -> Array:
 
 
 def wavefront_rms(waves: Mapping[int, float]) -> float:
-    """The RMS wavefront error in waves over the disk, piston left out: the polynomials are orthogonal."""
+    """Return the RMS wavefront error over the disk in waves, without piston; the polynomials are orthogonal, so squares add."""
     return math.sqrt(sum((value * rms(*fringe(index))) ** 2 for index, value in checked(waves).items()))
 
 
 def steepest(waves: Mapping[int, float]) -> float:
-    """A bound on the wavefront's slope anywhere on the disk, in waves per pupil radius."""
+    """Return an upper bound on the wavefront's slope anywhere on the disk, in waves per pupil radius."""
     return sum(abs(value) * max(_slope(*fringe(index)), 0.0) for index, value in checked(waves).items())
 
 
 def _slope(n: int, m: int) -> float:
-    """The rim slope of R_n^m, (n (n + 2) - m^2) / 2, or of its angle, |m|: the steeper of the two is the bound."""
+    """Return the bound for one polynomial: the steeper of its rim slope, (n (n + 2) - m^2) / 2, and its angular slope, |m|."""
     return max((n * (n + 2) - m * m) / 2, float(abs(m)))

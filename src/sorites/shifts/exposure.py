@@ -16,7 +16,7 @@ from scipy import fft
 from sorites.core import Image
 from sorites.optics.bodies import EOS_RP
 from sorites.optics.camera import Light
-from sorites.optics.srgb import linear, shown
+from sorites.optics.srgb import linear, to_display
 from sorites.shifts._dial import add_dial
 
 FURTHEST = 16.0
@@ -30,13 +30,13 @@ def _light(image: Image, rng: np.random.Generator) -> Light:
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6), limit=FURTHEST)
 def exposure_stops(image: Image, severity: float, light: Light) -> Image:
     """Over-expose: double the light ``severity`` times and clip it at white."""
-    return shown(light * np.float32(2**severity))
+    return to_display(light * np.float32(2**severity))
 
 
 @add_dial(_light, family="camera", unit="stops", levels=(1, 2, 3, 4, 5, 6, 7, 8), limit=FURTHEST)
 def exposure_stops_down(image: Image, severity: float, light: Light) -> Image:
     """Under-expose: halve the light ``severity`` times; what 8 bits cannot tell from black is lost."""
-    return shown(light * np.float32(2**-severity))
+    return to_display(light * np.float32(2**-severity))
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def iso_noise(image: Image, severity: float, noise: _Noise) -> Image:
     np.sqrt(noisy, out=noisy)
     noisy *= noise.field
     noisy += noise.light
-    return shown(noisy)
+    return to_display(noisy)
 
 
 def _variance(stops: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
@@ -101,7 +101,7 @@ def aperture(image: Image, severity: float, spectrum: _Spectrum) -> Image:
     blurred = spectrum.values * disk_transfer(diameter, spectrum.frequency)[..., None]
     light = fft.irfft2(blurred, s=spectrum.padded, axes=(0, 1))
     inside = slice(spectrum.margin, spectrum.margin + image.shape[0]), slice(spectrum.margin, spectrum.margin + image.shape[1])
-    return shown(np.ascontiguousarray(light[inside]))
+    return to_display(np.ascontiguousarray(light[inside]))
 
 
 def disk_transfer(diameter: float, frequency: Light) -> Light:

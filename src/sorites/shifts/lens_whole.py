@@ -17,7 +17,7 @@ import numpy as np
 from sorites.core import SHIFTS, Image, Shift
 from sorites.errors import SoritesError
 from sorites.lenses import store
-from sorites.optics.tracing.field import Cut, Scene, Spectrum, transfer
+from sorites.optics.tracing.field import Spectrum, TiledPicture, Tiling, transfer
 from sorites.shifts.lens import LensSet
 
 ABOUT = "Blur the whole picture as a real lens does: sharp in the middle and less so toward the corners."
@@ -28,17 +28,17 @@ def lens_whole_shift(lenses: LensSet, corner: float, version: str) -> Shift:
     """Return the shift over a set of lenses."""
 
     @functools.lru_cache(maxsize=16)
-    def taps(name: str, how: Cut) -> Spectrum:
+    def taps(name: str, how: Tiling) -> Spectrum:
         return transfer(_kernels(lenses, name), how)
 
     def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[tuple[Image, Mapping[str, Any]]]:
-        scenes: dict[int, Scene] = {}
+        scenes: dict[int, TiledPicture] = {}
         for params in stops:
             side = _kernels(lenses, params.get("lens")).shape[-1]
-            first = Scene(image, side, corner)
-            scene = scenes.setdefault(first.cut.reach, first)
+            first = TiledPicture(image, side, corner)
+            scene = scenes.setdefault(first.tiling.reach, first)
             quality = round(lenses.entry(params["lens"]).quality, 5)
-            yield _whole(scene, taps(params["lens"], scene.cut)), {"quality": quality}
+            yield _whole(scene, taps(params["lens"], scene.tiling)), {"quality": quality}
 
     def apply(image: Image, params: Any, rng: np.random.Generator) -> tuple[Image, Mapping[str, Any]]:
         return next(together(image, [params], rng))
@@ -55,7 +55,7 @@ def _kernels(lenses: LensSet, name: Any) -> Any:
     return lenses.entry(name).arrays["kernels"]
 
 
-def _whole(scene: Scene, taps: Spectrum) -> Image:
+def _whole(scene: TiledPicture, taps: Spectrum) -> Image:
     image = np.empty(scene.picture.shape, np.float32)
     for top, strip in scene.through(taps):
         image[top : top + len(strip)] = strip

@@ -6,7 +6,7 @@ from scipy import ndimage
 
 from sorites.errors import SoritesError
 from sorites.optics.tracing import field as lens_field
-from sorites.optics.tracing.field import Scene, cut, field_blur, kernel_at, transfer, weights
+from sorites.optics.tracing.field import TiledPicture, field_blur, kernel_at, tiling, transfer, weights
 from sorites.optics.tracing.positions import FIELDS, POSITIONS
 
 
@@ -141,7 +141,7 @@ def test_the_tiles_do_not_show(monkeypatch: pytest.MonkeyPatch) -> None:
     coarse = field_blur(image, kernels)
     monkeypatch.setattr(lens_field, "FINE", 31)
     np.testing.assert_allclose(field_blur(image, kernels), coarse, atol=3e-6)
-    assert len(cut(300, 200, 9).rows) > 5
+    assert len(tiling(300, 200, 9).rows) > 5
 
 
 def test_eight_bits_and_floats_are_one_picture() -> None:
@@ -151,8 +151,8 @@ def test_eight_bits_and_floats_are_one_picture() -> None:
 
 
 def test_the_strips_are_the_picture_from_top_to_bottom() -> None:
-    scene = Scene(photo(), 9)
-    parts = list(scene.through(transfer(any_lens(), scene.cut)))
+    scene = TiledPicture(photo(), 9)
+    parts = list(scene.through(transfer(any_lens(), scene.tiling)))
     assert [top for top, _ in parts] == np.cumsum([0, *(len(strip) for _, strip in parts[:-1])]).tolist()
     np.testing.assert_array_equal(np.concatenate([strip for _, strip in parts]), field_blur(photo(), any_lens()))
 
@@ -175,7 +175,7 @@ def test_the_middle_stays_sharper_than_the_corner() -> None:
 
 
 def test_the_fields_are_the_traced_ones() -> None:
-    assert lens_field.EIGHTHS * (len(FIELDS) - 1) + 1 == len(transfer(any_lens(), cut(20, 20, 9)))
+    assert lens_field.EIGHTHS * (len(FIELDS) - 1) + 1 == len(transfer(any_lens(), tiling(20, 20, 9)))
 
 
 def test_what_is_no_picture_or_corner_is_named() -> None:

@@ -9,7 +9,7 @@ import pytest
 from scipy.special import j1
 
 from sorites.lenses.store import builtin, load
-from sorites.lenses.trace import made
+from sorites.lenses.trace import trace_lens
 from sorites.optics.aberrated import LINES_UM
 from sorites.optics.tracing.assembly import OBJECTIVES, build, material, objective
 from sorites.optics.tracing.blur import best_focus, blur, fitted
@@ -210,7 +210,7 @@ def test_a_blur_beyond_the_window_is_refused() -> None:
 
 @pytest.mark.parametrize("name", ["DoubleGauss", "PetzvalLens"])
 def test_the_lenses_that_come_with_us_are_what_tracing_gives(name: str) -> None:
-    fresh, held = made(objective(name)), load(builtin(), name)
+    fresh, held = trace_lens(objective(name)), load(builtin(), name)
     assert fresh.quality == pytest.approx(held.quality, abs=1e-3)
     assert np.abs(fresh.arrays["kernels"] - held.arrays["kernels"]).sum((-2, -1)).max() < 0.02
     assert held.arrays["zernike12"].shape == (5, len(LINES_UM), 12)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.optics.tracing.prescription import Cut, Refused, checked, parse, read
+from sorites.optics.tracing.prescription import Refused, Vignetting, checked, parse, read
 
 SINGLET = """MODE SEQ
 UNIT {unit} X W X CM MR CPMM
@@ -104,15 +104,15 @@ def test_the_object_is_infinitely_far() -> None:
     assert math.isinf(parse(text(), "x").surfaces[0].thickness)
 
 
-def fields(text: str) -> tuple[Cut, ...]:
-    return parse("MODE SEQ\nFTYP 0 0 3 3 0 0 0\n" + text, "a").cuts
+def fields(text: str) -> tuple[Vignetting, ...]:
+    return parse("MODE SEQ\nFTYP 0 0 3 3 0 0 0\n" + text, "a").vignetting
 
 
 def test_vignetting_is_read_along_the_field_whichever_way_it_points() -> None:
     up = "XFLN 0 0 0\nYFLN 0 7 14\nVDYN 0 0 0.1\nVCXN 0 0 0.2\nVCYN 0 0 0.4\n"
     down = "XFLN 0 0 0\nYFLN 0 -7 -14\nVDYN 0 0 -0.1\nVCXN 0 0 0.2\nVCYN 0 0 0.4\n"
     right = "XFLN 0 7 14\nYFLN 0 0 0\nVDXN 0 0 0.1\nVCYN 0 0 0.2\nVCXN 0 0 0.4\n"
-    wanted = (Cut(0.0), Cut(0.5), Cut(1.0, 0.1, 0.2, 0.4))
+    wanted = (Vignetting(0.0), Vignetting(0.5), Vignetting(1.0, 0.1, 0.2, 0.4))
     assert fields(up) == fields(down) == fields(right) == wanted
     assert fields("XFLN 0 0 0\nYFLN 0 7 14\n") == ()
 
@@ -120,7 +120,7 @@ def test_vignetting_is_read_along_the_field_whichever_way_it_points() -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("YFLN 0 7 14\nVDXN 0 0 0.1\n", "moves the pupil aside of the field"),
+        ("YFLN 0 7 14\nVDXN 0 0 0.1\n", "moves the pupil across the field"),
         ("YFLN 0 7 14\nVCXN 0 0 0.1\nVANN 0 0 30\n", "is turned by 30 degrees"),
         ("XFLN 0 7 7\nYFLN 0 7 14\nVCXN 0 0.1 0\n", "neither along x nor along y"),
         ("YFLN 0 -14 14\nVCYN 0 0.5 0\n", "differs at opposite fields"),

@@ -17,7 +17,16 @@ from sorites.optics.tracing.paraxial import first_order
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
 from sorites.optics.tracing.psf import psf
 from sorites.optics.tracing.rays import COARSE, beams, chief, launched, through, trace
-from sorites.optics.tracing.tolerance import AZIMUTHS, built, designed, elements, harm, looks, moved, worst
+from sorites.optics.tracing.tolerance import (
+    AZIMUTHS,
+    built_blurs,
+    coarse_traces,
+    designed,
+    elements,
+    moved,
+    spread_mm,
+    worst_element,
+)
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("tracer")]
 GLASS = Glass("", 1.6, 60.0)
@@ -112,8 +121,8 @@ def test_a_wider_space_moves_the_focus_as_matrices_say(by: float) -> None:
 
 def test_the_last_space_is_the_sensor_out_of_focus() -> None:
     lens = objective("CookeTriplet")
-    rays = looks(moved(lens, 3, "spacing", 80.0), 0.7)[0].rays[1]
-    still = looks(lens, 0.7)[0].rays[1].moved(0.080)
+    rays = coarse_traces(moved(lens, 3, "spacing", 80.0), 0.7)[0].rays[1]
+    still = coarse_traces(lens, 0.7)[0].rays[1].moved(0.080)
     np.testing.assert_allclose(rays.y, still.y, atol=1e-9)
 
 
@@ -143,7 +152,7 @@ def test_the_yz_plane_is_a_mirror(kind: str) -> None:
 def test_stops_places_and_the_lens_as_designed() -> None:
     """Stop 0 is the symmetric lens: the field at -90 degrees is that at 90 turned about; moved, they differ."""
     nominal, pitch = designed(objective("CookeTriplet"))
-    made = built(nominal, pitch, 2, "decentre", [10.0, 40.0], 0.7)
+    made = built_blurs(nominal, pitch, 2, "decentre", [10.0, 40.0], 0.7)
     side = made.kernels.shape[-1]
     assert made.kernels.shape == (3, 6, 3, side, side)
     assert made.mtf50.shape == (3, 6)
@@ -158,7 +167,7 @@ def test_stops_places_and_the_lens_as_designed() -> None:
 
 def test_halfway_between_stops_a_mix_is_near_the_trace() -> None:
     nominal, pitch = designed(objective("CookeTriplet"))
-    made = built(nominal, pitch, 2, "decentre", [10.0, 15.0, 20.0], 0.7).kernels
+    made = built_blurs(nominal, pitch, 2, "decentre", [10.0, 15.0, 20.0], 0.7).kernels
     mixed = (made[1] + made[3]) / 2
     assert np.abs(mixed - made[2]).sum((-2, -1)).max() < 0.15
 
@@ -166,7 +175,7 @@ def test_halfway_between_stops_a_mix_is_near_the_trace() -> None:
 def test_refocusing_takes_back_what_the_sensor_can() -> None:
     """A wider last space is a sensor too far back: refocused, the lens is as designed."""
     nominal, pitch = designed(objective("CookeTriplet"))
-    still, again = (built(nominal, pitch, 3, "spacing", [100.0], 0.7, refocus) for refocus in (False, True))
+    still, again = (built_blurs(nominal, pitch, 3, "spacing", [100.0], 0.7, refocus) for refocus in (False, True))
     assert again.focus_mm[0] == nominal.focus_mm
     assert again.focus_mm[1] == pytest.approx(nominal.focus_mm - 0.1, abs=2e-3)
     assert still.mtf50[1, 0] < 0.8 * still.mtf50[0, 0]
@@ -176,8 +185,8 @@ def test_refocusing_takes_back_what_the_sensor_can() -> None:
 def test_the_element_that_hurts_most_is_the_inner_one_of_a_triplet() -> None:
     """The negative element of a Cooke triplet carries the opposed, largest contributions."""
     nominal, _ = designed(objective("CookeTriplet"))
-    hurt = [harm(nominal, k, "decentre", 50.0, 0.7, False) for k in (1, 2, 3)]
-    assert worst(nominal, "decentre", 50.0, 0.7) == 1 + int(np.argmax(hurt)) == 2
+    hurt = [spread_mm(nominal, k, "decentre", 50.0, 0.7, False) for k in (1, 2, 3)]
+    assert worst_element(nominal, "decentre", 50.0, 0.7) == 1 + int(np.argmax(hurt)) == 2
 
 
 def test_what_cannot_be_moved_is_named() -> None:
@@ -189,4 +198,4 @@ def test_what_cannot_be_moved_is_named() -> None:
     with pytest.raises(SoritesError, match="got 'shear' and 1"):
         moved(lens, 1, "shear", 1.0)
     with pytest.raises(Refused, match="ask for smaller stops"):
-        built(replace(lens), 3.0, 3, "spacing", [12000.0], 0.7)
+        built_blurs(replace(lens), 3.0, 3, "spacing", [12000.0], 0.7)

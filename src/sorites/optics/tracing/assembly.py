@@ -1,6 +1,6 @@
-"""Lenses put together: from a prescription, or as one of optiland's photographic objectives.
+"""Build lenses from prescriptions, or take them from optiland's photographic objectives.
 
-The stop's real size and the angle of a stated image height are found by tracing rays through the lens as far as it is made.
+The real size of the aperture stop and the angle of a stated image height are found by tracing rays through the unfinished lens.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ IN_INCHES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-"""Those that optiland has in inches, as their book does (Laikin 2007), where it takes lengths as millimetres."""
+"""The objectives that optiland has in inches, as in their book (Laikin 2007), although it reads lengths as millimetres."""
 INCH_MM = 25.4
 
 
 def objective(name: str) -> Lens:
-    """One of optiland's own objectives by the name of its class, in millimetres."""
+    """Return one of optiland's objectives by the name of its class, in millimetres."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         optic = getattr(tracer().samples.objectives, name)()
@@ -66,7 +66,7 @@ def objective(name: str) -> Lens:
 
 
 def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
-    """A prescription as a lens; a glass that is neither in its catalogues nor among ``glasses`` is refused by its name."""
+    """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is refused by its name."""
     library = tracer()
     optic = library.optic.Optic()
     for i, one in enumerate(made.surfaces):
@@ -86,14 +86,15 @@ def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Len
 
 
 def _part(lens: Lens, made: Prescription, part: float) -> float:
-    """A part of the largest field as a part of the largest angle."""
+    """Convert a fraction of the largest field to a fraction of the largest angle."""
     if made.field_kind == "angle" or part in (0, 1):
         return part
     return _angle(lens, part * made.field, made.field_kind) / lens.field_deg
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
-    """The glass of a name in the first stated catalogue that has exactly that name, or of (nd, vd) by Buchdahl's model."""
+    """Return the glass from the first stated catalogue that has exactly its name; a glass without a name follows from (nd, vd) by
+    Buchdahl's model."""
     library = tracer()
     if not glass.name:
         if glass.nd is None or glass.vd is None:
@@ -111,7 +112,7 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
 
 @functools.cache
 def _glasses() -> dict[tuple[str, str], str]:
-    """The data file of a glass by catalogue and name, both in small letters: names are exact, so none is guessed."""
+    """Return the data files of all glasses by catalogue and name in lower case. Names must match exactly; none is guessed."""
     root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
     return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
@@ -134,7 +135,7 @@ def _finished(
 
 
 def _stop(lens: Lens) -> float:
-    """The stop's real radius: where the rim of the stated pupil lands on it."""
+    """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated pupil crosses it."""
     _, rim = at_stop(replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM)
     height = float(abs(rim[0]))
     if not math.isfinite(height) or height == 0:
@@ -143,7 +144,7 @@ def _stop(lens: Lens) -> float:
 
 
 def _angle(lens: Lens, height: float, kind: str) -> float:
-    """The angle whose chief ray (real, or paraxial) lands at an image height in mm."""
+    """Return the angle (degrees) whose chief ray, real or paraxial, lands at an image height in mm."""
     if kind == "paraxial image height":
         return math.degrees(math.atan(height / lens.paraxial.efl_mm))
 

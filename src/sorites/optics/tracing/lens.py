@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from sorites.errors import MissingExtra
 from sorites.optics.aberrated import LINES_UM
 from sorites.optics.tracing.paraxial import FirstOrder, first_order
-from sorites.optics.tracing.prescription import Cut, Refused
+from sorites.optics.tracing.prescription import Refused, Vignetting
 
 Array = NDArray[np.float64]
 D_LINE_UM = LINES_UM[1]
 
 
 def tracer() -> Any:
-    """The optiland package, without its advice on ambiguous glass names: the names here are exact."""
+    """Return the optiland package, without its warnings about ambiguous glass names: the names here are exact."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -40,7 +40,8 @@ def tracer() -> Any:
 
 @dataclass
 class Lens:
-    """``stop`` and ``rims`` count optiland's surfaces (0 is the object); ``field_deg`` is the half field of view."""
+    """A lens as an optiland system. ``stop`` (the aperture stop) and the keys of ``rims`` count its surfaces, 0 being the object;
+    ``stop_mm`` is the stop's radius, ``epd_mm`` the entrance pupil's diameter, ``field_deg`` the half field of view."""
 
     name: str
     optic: Any
@@ -51,27 +52,30 @@ class Lens:
     rims: dict[int, float]
     paraxial: FirstOrder
     nominal: tuple[str, float] = ("", 0.0)
-    """What the file says of its aperture."""
+    """The aperture as the file states it: its kind and its value."""
     focus_mm: float = 0.0
-    """How far behind the stated image plane the sensor stands."""
-    cuts: tuple[Cut, ...] = ()
-    """What its file cuts off the pupil away from the axis."""
+    """The distance of the sensor behind the stated image plane."""
+    vignetting: tuple[Vignetting, ...] = ()
+    """The vignetting that its file states away from the axis, by rising field."""
 
     @property
     def f_number(self) -> float:
+        """Focal length divided by the diameter of the entrance pupil."""
         return self.paraxial.efl_mm / self.epd_mm
 
     @property
     def surfaces(self) -> list[Any]:
+        """All surfaces of the optiland system, from the object to the image."""
         return list(self.optic.surfaces)
 
     @functools.cached_property
     def length_mm(self) -> float:
+        """The summed distances from the first surface to the image plane."""
         return float(sum(abs(float(one.thickness)) for one in self.surfaces[1:-1]))
 
 
 def paraxial(optic: Any, stop: int, line_um: float = D_LINE_UM) -> FirstOrder:
-    """First-order data from the surfaces' own numbers, by our matrices."""
+    """Compute first-order data from the surfaces' numbers with our own matrices (``first_order``), not with the ray tracer."""
     inner = list(optic.surfaces)[1:-1]
     curved = [_curvature(one.geometry) for one in inner]
     behind = [float(np.squeeze(one.material_post.n(line_um))) for one in inner]
@@ -82,7 +86,7 @@ def paraxial(optic: Any, stop: int, line_um: float = D_LINE_UM) -> FirstOrder:
 
 
 def _curvature(geometry: Any) -> float:
-    """At the vertex: an even asphere's r^2 term bends it too."""
+    """Return the curvature at the vertex; the r^2 term of an even asphere adds to it."""
     radius = float(geometry.radius)
     square = getattr(geometry, "coefficients", None)
     return (0.0 if math.isinf(radius) or radius == 0 else 1 / radius) + 2 * (

@@ -1,6 +1,6 @@
-"""First-order optics by hand: a lens as a product of 2 x 2 matrices (Kogelnik and Li 1966), lengths in millimetres.
+"""First-order optics of a lens as a product of 2 x 2 matrices (Kogelnik and Li 1966), with lengths in millimetres.
 
-It owes nothing to the ray tracer, so that the two can be held against each other.
+It is independent of the ray tracer, so that tests can compare the two.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from sorites.errors import SoritesError
 
 @dataclass(frozen=True)
 class FirstOrder:
-    """Focal length, distance from the last vertex to the focus, and ``at_stop``: a parallel ray's height there, 1 at entry."""
+    """Focal length, distance from the last vertex to the focus, and the height at the aperture stop of a parallel ray that enters
+    at height 1 (``at_stop``)."""
 
     efl_mm: float
     bfl_mm: float
@@ -23,9 +24,10 @@ class FirstOrder:
 
 
 def first_order(curvatures: Sequence[float], thicknesses: Sequence[float], indices: Sequence[float], stop: int) -> FirstOrder:
-    """Of refracting surfaces in order: vertex curvature, distance to the next surface, index behind it; air in front.
+    """Compute first-order data from each refracting surface's vertex curvature, distance to the next surface and index behind it.
 
-    ``stop`` counts from the first of these surfaces. A lens without power has no focal length and is an error.
+    There is air in front of the first surface. ``stop`` is the number of the aperture stop, counted from 0 at the first of these
+    surfaces. A lens without power has no focal length and raises an error.
     """
     ray, before, at_stop = np.array([1.0, 0.0]), 1.0, 1.0
     for i, (curvature, thickness, behind) in enumerate(zip(curvatures, thicknesses, indices, strict=True)):

@@ -1,7 +1,8 @@
-"""A Zemax prescription (.zmx) as plain numbers in millimetres, or a refusal that says why it is not a photographic lens.
+"""Read a Zemax prescription (.zmx) as plain numbers in millimetres, or refuse it and say why it is not a photographic lens.
 
-UTF-16 and 8-bit files. What is read: surfaces (sphere, conic, even asphere), glasses by name or by (nd, vd), the stop, the
-aperture, the fields with their vignetting and hard rims. What changes the light and is not understood is refused by its name.
+Files may be UTF-16 or 8-bit. The reader understands surfaces (sphere, conic, even asphere), glasses by name or by (nd, vd), the
+aperture stop, the aperture, the fields with their vignetting, and hard rims. Anything else that changes the light is refused, and
+the message names it.
 """
 
 from __future__ import annotations
@@ -18,18 +19,18 @@ FIELDS = {0: "angle", 1: "object height", 2: "paraxial image height", 3: "real i
 PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN", "VANN")
 APERTURES = {"ENPD": "entrance pupil", "FNUM": "F-number", "FLOA": "stop"}
 SLIGHT = 1e-3
-"""Vignetting, in pupil radii, that is not worth refusing a lens for."""
+"""Vignetting below this, in pupil radii, is no reason to refuse a lens."""
 WIDEST_DEG = 89.0
-"""A distant point beyond this half angle is behind the first surface."""
+"""The widest half angle; a distant point beyond it is behind the first surface."""
 
 
 class Refused(SoritesError):
-    """A prescription that cannot become a lens of the set, with the reason."""
+    """The prescription cannot become a lens of the set; the message is the reason."""
 
 
 @dataclass(frozen=True)
 class Glass:
-    """By name in a catalogue, or by refractive index and Abbe number at the d line where the file gives them."""
+    """A glass, given by its name in a catalogue or by refractive index and Abbe number at the d line if the file states them."""
 
     name: str = ""
     nd: float | None = None
@@ -38,7 +39,8 @@ class Glass:
 
 @dataclass
 class Surface:
-    """``even`` are the coefficients of r^2, r^4, ...; ``rim_mm`` stops rays beyond it; ``semi_mm`` is only stated."""
+    """A surface of a lens. ``even`` are the coefficients of r^2, r^4, ...; ``rim_mm`` blocks rays beyond it; ``semi_mm`` is the
+    stated semi-diameter, which blocks nothing."""
 
     curvature: float = 0.0
     thickness: float = 0.0
@@ -51,9 +53,9 @@ class Surface:
 
 
 @dataclass(frozen=True)
-class Cut:
-    """What a file leaves of the pupil at a part of the largest field: an ellipse whose middle is moved ``along`` the field and
-    whose half axes across and along it are ``narrower`` and ``shorter``, all in pupil radii (its vignetting factors)."""
+class Vignetting:
+    """The ellipse that a file leaves open of the pupil at ``part`` of the largest field. Its middle is moved ``along`` the field,
+    its half axes across and along it are ``narrower`` and ``shorter``, all in pupil radii (the file's vignetting factors)."""
 
     part: float
     along: float = 0.0
@@ -63,7 +65,8 @@ class Cut:
 
 @dataclass
 class Prescription:
-    """A lens as its file states it. ``aperture`` is (entrance pupil | F-number | stop, value)."""
+    """A lens as its file states it. ``aperture`` is (entrance pupil | F-number | stop, value); ``stop`` is the number of the
+    surface that is the aperture stop."""
 
     name: str
     surfaces: list[Surface]
@@ -72,11 +75,11 @@ class Prescription:
     field_kind: str
     field: float
     catalogues: tuple[str, ...] = ()
-    cuts: tuple[Cut, ...] = ()
+    vignetting: tuple[Vignetting, ...] = ()
 
 
 def read(path: Path) -> Prescription:
-    """The prescription of a file; ``Refused`` where it is none that light can be traced through from afar."""
+    """Read the prescription of a file. ``Refused`` is raised if light from a distant object cannot be traced through it."""
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -85,7 +88,7 @@ def read(path: Path) -> Prescription:
 
 
 def decode(raw: bytes) -> str:
-    """Text of a .zmx: UTF-16 by its mark or its zeros, else UTF-8, else Latin-1."""
+    """Decode the text of a .zmx file: UTF-16 if it has a byte order mark or zero bytes, else UTF-8, else Latin-1."""
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return raw.decode("utf-16", errors="replace")
     if raw[1:2] == b"\0":
@@ -97,8 +100,8 @@ def decode(raw: bytes) -> str:
 
 
 def parse(text: str, name: str) -> Prescription:
-    """The numbers of a .zmx, scaled to millimetres."""
-    made = Prescription(name, [], -1, ("", 0.0), "angle", 0.0)
+    """Parse the numbers of a .zmx file and scale them to millimetres."""
+    prescription = Prescription(name, [], -1, ("", 0.0), "angle", 0.0)
     columns: dict[str, list[float]] = {}
     scale, count = 1.0, None
     for line in text.splitlines():
@@ -109,37 +112,40 @@ def parse(text: str, name: str) -> Prescription:
             elif word == "MODE" and rest and rest[0] != "SEQ":
                 raise Refused(f"its rays are not sequential (mode {rest[0]})")
             elif word == "GCAT":
-                made.catalogues = tuple(rest)
+                prescription.catalogues = tuple(rest)
             elif word in ("ENPD", "FNUM", "FLOA"):
-                made.aperture = (APERTURES[word], float(rest[0]) if rest else 0.0)
+                prescription.aperture = (APERTURES[word], float(rest[0]) if rest else 0.0)
             elif word == "OBNA":
                 raise Refused("its aperture is stated at the object (OBNA): the object is near")
             elif word == "FTYP":
-                made.field_kind, count = FIELDS.get(int(rest[0]), f"type {rest[0]}"), int(rest[2]) if len(rest) > 2 else None
+                prescription.field_kind = FIELDS.get(int(rest[0]), f"type {rest[0]}")
+                count = int(rest[2]) if len(rest) > 2 else None
             elif word in PER_FIELD:
                 columns[word] = [float(value) for value in rest]
             elif word == "SURF":
-                made.surfaces.append(Surface())
-            elif made.surfaces:
-                _surface(made, word, rest)
+                prescription.surfaces.append(Surface())
+            elif prescription.surfaces:
+                _surface(prescription, word, rest)
         except (ValueError, IndexError) as error:
             raise Refused(f"its line {line.strip()[:60]!r} cannot be read: {error}") from error
-    made.field, made.cuts = _fields(columns, count)
-    return scaled(made, scale)
+    prescription.field, prescription.vignetting = _fields(columns, count)
+    return scaled(prescription, scale)
 
 
 def _unit(rest: list[str]) -> float:
+    """Return the millimetres per unit of a UNIT line."""
     if rest[0] not in UNITS_MM:
         raise Refused(f"its unit {rest[0]} is not one of {', '.join(UNITS_MM)}")
     return UNITS_MM[rest[0]]
 
 
-def _surface(made: Prescription, word: str, rest: list[str]) -> None:
-    last = made.surfaces[-1]
+def _surface(prescription: Prescription, word: str, rest: list[str]) -> None:
+    """Apply a line of the file to the last surface."""
+    last = prescription.surfaces[-1]
     if word == "TYPE":
         last.shape = rest[0]
     elif word == "STOP":
-        made.stop = len(made.surfaces) - 1
+        prescription.stop = len(prescription.surfaces) - 1
     elif word == "CURV":
         last.curvature = float(rest[0])
     elif word == "CONI":
@@ -155,32 +161,34 @@ def _surface(made: Prescription, word: str, rest: list[str]) -> None:
     elif word == "CLAP" and float(rest[1]) > 0:
         last.rim_mm = float(rest[1])
     elif word == "FLAP":
-        last.rim_mm = math.nan  # the stated semi-diameter, which may stand on a later line
+        last.rim_mm = math.nan  # it means the stated semi-diameter, which may follow on a later line
 
 
 def _glass(rest: list[str]) -> Glass:
+    """Return the glass of a GLAS line."""
     nd, vd = (float(rest[i]) if len(rest) > i and float(rest[i]) > 0 else None for i in (3, 4))
     return Glass("" if rest[0] == "___BLANK" else rest[0], nd, vd)
 
 
-def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Cut, ...]]:
-    """The largest field, and what is cut off the pupil at each field, by rising field; none where nothing is."""
+def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Vignetting, ...]]:
+    """Return the largest field and the vignetting at each field by rising field; the latter is empty if the file states none."""
     size = min(count or 99, max((len(values) for values in columns.values()), default=0))
     rows = [[columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD] for i in range(size)]
     largest = max((math.hypot(x, y) for x, y, *_ in rows), default=0.0)
     if not largest or not any(any(row[2:6]) for row in rows):
         return largest, ()
-    cuts: dict[float, Cut] = {}
-    for cut in (_cut(row, largest) for row in rows):
+    known: dict[float, Vignetting] = {}
+    for found in (_vignetting(row, largest) for row in rows):
         if (
-            max(abs(a - b) for a, b in zip(vars(cut).values(), vars(cuts.setdefault(cut.part, cut)).values(), strict=True))
+            max(abs(a - b) for a, b in zip(vars(found).values(), vars(known.setdefault(found.part, found)).values(), strict=True))
             > SLIGHT
         ):
             raise Refused("its vignetting differs at opposite fields")
-    return largest, tuple(cuts[part] for part in sorted(cuts))
+    return largest, tuple(known[part] for part in sorted(known))
 
 
-def _cut(row: list[float], largest: float) -> Cut:
+def _vignetting(row: list[float], largest: float) -> Vignetting:
+    """Return the vignetting that a file states at one field, from its values in the order of ``PER_FIELD``."""
     x, y, right, up, narrow, low, turn = row
     if x and y and any(row[2:6]):
         raise Refused("its vignetting is stated at a field that is neither along x nor along y")
@@ -188,59 +196,60 @@ def _cut(row: list[float], largest: float) -> Cut:
         raise Refused(f"its vignetting is turned by {turn:g} degrees")
     aside, along, sides = (up, right, (low, narrow)) if x and not y else (right, up, (narrow, low))
     if abs(aside) > SLIGHT:
-        raise Refused("its vignetting moves the pupil aside of the field")
-    return Cut(math.hypot(x, y) / largest, math.copysign(1.0, x + y) * along, *sides)
+        raise Refused("its vignetting moves the pupil across the field")
+    return Vignetting(math.hypot(x, y) / largest, math.copysign(1.0, x + y) * along, *sides)
 
 
-def scaled(made: Prescription, scale: float) -> Prescription:
-    """In millimetres, with rims as numbers."""
-    for one in made.surfaces:
+def scaled(prescription: Prescription, scale: float) -> Prescription:
+    """Convert a prescription to millimetres, and rims that mean the semi-diameter to numbers; it is changed in place."""
+    for one in prescription.surfaces:
         one.curvature, one.thickness, one.semi_mm = one.curvature / scale, one.thickness * scale, one.semi_mm * scale
         one.even = {term: value * scale ** (1 - 2 * term) for term, value in one.even.items()}
         if one.rim_mm is not None:
             one.rim_mm = (one.semi_mm or None) if math.isnan(one.rim_mm) else one.rim_mm * scale
-    if made.aperture[0] == "entrance pupil":
-        made.aperture = (made.aperture[0], made.aperture[1] * scale)
-    if made.field_kind != "angle":
-        made.field *= scale
-    return made
+    if prescription.aperture[0] == "entrance pupil":
+        prescription.aperture = (prescription.aperture[0], prescription.aperture[1] * scale)
+    if prescription.field_kind != "angle":
+        prescription.field *= scale
+    return prescription
 
 
-def checked(made: Prescription) -> Prescription:
-    """The prescription, if it is a refracting lens with a distant object and a field."""
-    if not made.surfaces:
-        raise Refused("it is no .zmx file: it has no surfaces")
-    if len(made.surfaces) < 4:
-        raise Refused(f"it has {len(made.surfaces)} surfaces; wanted an object, a lens and an image")
-    for i, one in enumerate(made.surfaces):
+def checked(prescription: Prescription) -> Prescription:
+    """Return the prescription if it is a refracting lens with a distant object and a field, or raise ``Refused``."""
+    if not prescription.surfaces:
+        raise Refused("it is not a .zmx file: it has no surfaces")
+    if len(prescription.surfaces) < 4:
+        raise Refused(f"it has {len(prescription.surfaces)} surfaces; wanted an object, a lens and an image")
+    for i, one in enumerate(prescription.surfaces):
         if one.shape not in SHAPES:
             raise Refused(f"surface {i} is of type {one.shape}; only {' and '.join(SHAPES)} can be traced")
         if one.glass is not None and one.glass.name == "MIRROR":
             raise Refused(f"surface {i} is a mirror; only refracting lenses are in the set")
         if one.shape == "EVENASPH" and any(value and not 1 <= term <= 8 for term, value in one.even.items()):
             raise Refused(f"surface {i} is an even asphere with a term beyond r^16")
-    if math.isfinite(made.surfaces[0].thickness):
-        raise Refused(f"its object is {made.surfaces[0].thickness:g} mm away; wanted a distant one")
-    if any(not math.isfinite(one.thickness) for one in made.surfaces[1:]):
-        raise Refused("it is afocal: a space behind the first surface is infinite")
-    if made.surfaces[-1].curvature:
+    if math.isfinite(prescription.surfaces[0].thickness):
+        raise Refused(f"its object is {prescription.surfaces[0].thickness:g} mm away; wanted a distant one")
+    if any(not math.isfinite(one.thickness) for one in prescription.surfaces[1:]):
+        raise Refused("it is afocal: a distance behind the first surface is infinite")
+    if prescription.surfaces[-1].curvature:
         raise Refused("its image surface is curved; a sensor is flat")
-    if not 0 < made.stop < len(made.surfaces) - 1:
-        raise Refused("it names no stop")
-    return _framed(made)
+    if not 0 < prescription.stop < len(prescription.surfaces) - 1:
+        raise Refused("it does not say which surface is the aperture stop")
+    return _framed(prescription)
 
 
-def _framed(made: Prescription) -> Prescription:
-    if not made.aperture[0] or (made.aperture[1] <= 0 and made.aperture[0] != "stop"):
+def _framed(prescription: Prescription) -> Prescription:
+    """Return the prescription with the aperture as a number, or raise ``Refused`` if its aperture or its field cannot be used."""
+    if not prescription.aperture[0] or (prescription.aperture[1] <= 0 and prescription.aperture[0] != "stop"):
         raise Refused("it states no aperture (ENPD, FNUM or FLOA)")
-    if made.aperture[0] == "stop":
-        made.aperture = ("stop", made.surfaces[made.stop].semi_mm)
-        if made.aperture[1] <= 0:
+    if prescription.aperture[0] == "stop":
+        prescription.aperture = ("stop", prescription.surfaces[prescription.stop].semi_mm)
+        if prescription.aperture[1] <= 0:
             raise Refused("its aperture is the stop's size, which it does not state")
-    if made.field_kind not in ("angle", "paraxial image height", "real image height"):
-        raise Refused(f"its field is given as {made.field_kind}, which a distant object has not")
-    if made.field <= 0:
-        raise Refused("its field is zero: nothing to see away from the axis")
-    if made.field_kind == "angle" and made.field > WIDEST_DEG / 0.9:
-        raise Refused(f"its field is {made.field:g} degrees: nine tenths of it are behind the lens")
-    return made
+    if prescription.field_kind not in ("angle", "paraxial image height", "real image height"):
+        raise Refused(f"its field is given as {prescription.field_kind}, which a distant object does not have")
+    if prescription.field <= 0:
+        raise Refused("its field is zero: it shows nothing away from the axis")
+    if prescription.field_kind == "angle" and prescription.field > WIDEST_DEG / 0.9:
+        raise Refused(f"its field is {prescription.field:g} degrees: nine tenths of it are behind the lens")
+    return prescription

@@ -1,8 +1,8 @@
-"""What a distant point leaves on the sensor: each ray is a plane wave there, and the waves are summed on a fine grid.
+"""The PSF of a distant point on the sensor: each ray is a plane wave there, and the waves are summed on a fine grid.
 
-A type-1 non-uniform FFT does the sum (Barnett, Magland and af Klinteberg 2019), so a PSF costs as much as its rays and its
-pixels, not their product. Rays must lie close enough that the sum does not repeat itself within the window:
-``rays_across`` says how close.
+A type-1 non-uniform FFT does the sum (Barnett, Magland and af Klinteberg 2019), so the cost of a PSF grows with the number of
+rays plus the number of pixels, not with their product. Rays must lie so close that the sum does not repeat itself within the
+window; ``rays_across`` computes how close.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from sorites.optics.tracing.rays import COARSE, Rays
 
 Array = NDArray[np.float64]
 WINDOW = 256
-"""Points across at 1 um."""
-FINEST = 1700
-"""Rays across beyond which a beam is too fast or too blurred for its window."""
+"""The number of points across the PSF, 1 um apart."""
+MOST_RAYS = 1700
+"""The most rays across a beam; a beam that needs more is too fast or too blurred for its window."""
 
 
 def rays_across(rays: Rays, line_um: float, window: int = WINDOW) -> int:
-    """Rays needed across the beam, from a coarse trace of it: the sum repeats after wavelength / (step in direction), the largest
-    step counting, and that must be further than from one end of the light (99 % of it) to the other end of the window."""
+    """Return the number of rays needed across a beam, from a coarse trace of it. The sum of waves repeats after wavelength /
+    (largest step in direction), which must reach from one end of the light (99 % of it) beyond the other end of the window."""
     step = float(np.quantile(rays.step, 0.98))
     reach = max(float(np.quantile(np.abs(v - v.mean()), 0.99)) for v in (rays.x, rays.y)) * 1000
     needed = 2 * math.ceil(1.15 * COARSE * step * (window / 2 + max(reach, window / 2)) / line_um / 2) + 8
-    if needed > FINEST:
-        raise Refused(f"its light needs {needed} rays across for a window of {window} um; wanted {FINEST} at most")
+    if needed > MOST_RAYS:
+        raise Refused(f"its light needs {needed} rays across for a window of {window} um; wanted {MOST_RAYS} at most")
     return needed
 
 
 def psf(
     rays: Rays, line_um: float, window: int = WINDOW, step_um: float = 1.0, centre: tuple[float, float] | None = None
 ) -> Array:
-    """Light at ``window`` x ``window`` points (rows y, columns x) ``step_um`` apart.
+    """Return the light at ``window`` x ``window`` points (rows y, columns x) ``step_um`` apart.
 
-    Point ``window // 2`` is at ``centre`` (mm), the rays' own mean unless given. The scale is arbitrary: divide by the sum.
+    Point ``window // 2`` is at ``centre`` (mm); the default is the mean of the rays. The scale is arbitrary: divide by the sum.
     """
     try:
         import finufft
@@ -55,16 +55,17 @@ def psf(
 
 
 def gathered(rays: Rays, window: int = WINDOW) -> Rays:
-    """Without the rays that land further from the middle one than the window is wide: a few that graze a surface may be thrown
-    millimetres away, leave no light in the window and would move its middle."""
+    """Return the rays without those that land further from the median point than the window is wide. A few rays that graze a
+    surface may land millimetres away; they leave no light in the window but would move its middle."""
     return rays.where(_within(rays, float(np.median(rays.x)), float(np.median(rays.y)), window / 1000))
 
 
 def inside(rays: Rays, window: int = WINDOW) -> float:
-    """The share of all rays that land in the window around the mean of those gathered there."""
+    """Return the share of all rays that land in the window around the mean of the gathered rays."""
     near = gathered(rays, window)
     return float(_within(rays, float(near.x.mean()), float(near.y.mean()), window / 2000).mean())
 
 
 def _within(rays: Rays, x: float, y: float, reach_mm: float) -> NDArray[np.bool_]:
+    """Return which rays land within ``reach_mm`` of (x, y) along both axes."""
     return np.asarray((np.abs(rays.x - x) <= reach_mm) & (np.abs(rays.y - y) <= reach_mm))
