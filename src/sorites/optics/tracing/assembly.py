@@ -65,31 +65,34 @@ def objective(name: str) -> Lens:
     return _finished(name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {})
 
 
-def build(made: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
+def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
     """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is refused by its name."""
     library = tracer()
     optic = library.optic.Optic()
-    for i, one in enumerate(made.surfaces):
+    for i, one in enumerate(prescription.surfaces):
         bent: dict[str, Any] = {"radius": 1 / one.curvature if one.curvature else math.inf, "conic": one.conic}
         if one.shape == "EVENASPH":
             highest = max((term for term, value in one.even.items() if value), default=1)
             terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
             bent |= {"surface_type": "even_asphere", "coefficients": terms, "max_iter": 12}
-        last = i == len(made.surfaces) - 1
+        last = i == len(prescription.surfaces) - 1
         named = one.glass and (glasses or {}).get(one.glass.name, one.glass)
-        glass = "air" if named is None else material(named, made.catalogues)
+        glass = "air" if named is None else material(named, prescription.catalogues)
         bent |= {} if last else {"thickness": one.thickness, "material": glass}
-        optic.surfaces.add(index=i, is_stop=i == made.stop, **bent)
-    rims = {i: one.rim_mm for i, one in enumerate(made.surfaces) if one.rim_mm}
-    lens = _finished(made.name, optic, made.stop, made.aperture, made.field, made.field_kind, rims)
-    return replace(lens, cuts=tuple(replace(cut, part=_part(lens, made, cut.part)) for cut in made.cuts))
+        optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
+    rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
+    lens = _finished(
+        prescription.name, optic, prescription.stop, prescription.aperture, prescription.field, prescription.field_kind, rims
+    )
+    vignetting = (replace(one, part=_part(lens, prescription, one.part)) for one in prescription.vignetting)
+    return replace(lens, vignetting=tuple(vignetting))
 
 
-def _part(lens: Lens, made: Prescription, part: float) -> float:
+def _part(lens: Lens, prescription: Prescription, part: float) -> float:
     """Convert a fraction of the largest field to a fraction of the largest angle."""
-    if made.field_kind == "angle" or part in (0, 1):
+    if prescription.field_kind == "angle" or part in (0, 1):
         return part
-    return _angle(lens, part * made.field, made.field_kind) / lens.field_deg
+    return _angle(lens, part * prescription.field, prescription.field_kind) / lens.field_deg
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
