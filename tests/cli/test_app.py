@@ -190,7 +190,7 @@ def test_list(say: Callable[..., Said]) -> None:
     code, out, _ = say("list")
     assert code == 0
     assert [line for line in out.splitlines() if not line.startswith(" ")] == [
-        f"{kind}:" for kind in ("shifts", "models", "sources", "metrics", "scorers", "referees", "suites")
+        f"{kind}:" for kind in ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites")
     ]
     assert "  demo" in say("list", "suites")[1]
     assert "levels 75, 82, 85, 90, 93" in say("list", "shifts")[1]

@@ -12,7 +12,7 @@ import pytest
 
 import sorites
 from sorites.cli.printing import ask, headline, listed, options, printed, said
-from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES, Model, Sample, Setting, Source
+from sorites.core import MEASURES, METRICS, MODELS, SCORERS, SHIFTS, SOURCES, Model, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.suite import builtin_suites, parse
 
@@ -126,12 +126,15 @@ def test_errors_are_counted_and_the_first_is_told(tiny: Callable[..., Model], tm
 def test_lists_hold_every_name_with_a_line() -> None:
     for kind, names in {
         "shifts": SHIFTS.names(), "models": MODELS.names(), "sources": SOURCES.names(),
-        "metrics": METRICS.names(), "scorers": SCORERS.names(), "suites": builtin_suites(),
+        "metrics": METRICS.names(), "scorers": SCORERS.names(), "measures": MEASURES.names(), "suites": builtin_suites(),
     }.items():  # fmt: skip
         lines = listed(kind).splitlines()
         assert [line.split()[0] for line in lines] == names
         assert all(len(line.split()) > 1 for line in lines), "each says what it is"
     for kind in ("models", "sources", "metrics", "scorers", "referees"):
         assert [line for line in listed(kind).splitlines() if not line.endswith(".")] == []
+    directions = {line.split()[0]: line.split("[")[1].rstrip("]") for line in listed("measures").splitlines()}
+    assert directions["lpips"] == "LPIPS; lower is nearer"
+    assert directions["psnr"] == "dB; higher is nearer"
     with pytest.raises(SoritesError, match="no kind named 'modles'. Did you mean models"):
         listed("modles")

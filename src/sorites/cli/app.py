@@ -232,7 +232,9 @@ def context(
 
 @app.command(name="list")
 def list_(
-    kind: Annotated[str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|referees|suites]")] = None,
+    kind: Annotated[
+        str | None, typer.Argument(metavar="[shifts|models|sources|metrics|scorers|measures|referees|suites]")
+    ] = None,
 ) -> None:
     """List what can be named."""
     from sorites.cli.printing import listed

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 if TYPE_CHECKING:
-    from sorites.pipeline.distance import Measured
+    from sorites.pipeline.distance import Distances
 
 decompose_app = typer.Typer(help="Part meaning from appearance in the space of an image-text model.", no_args_is_help=True)
 
@@ -50,18 +50,18 @@ def train(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The split.")] = Path("split.safetensors"),
 ) -> None:
     """Learn the split from texts alone, and print what each half still knows of class and look."""
+    from sorites import core
     from sorites.cli.printing import printed
     from sorites.labels import labels as read_labels
     from sorites.measures._decompose import Training
-    from sorites.measures._texts import read_looks
+    from sorites.measures._texts import read_styles
     from sorites.pipeline import decomposition as splits
     from sorites.progress import bars
-    from sorites.referees._referee import referee as named
 
-    judge = named(referee)
+    judge = core.referee(referee)
     names = read_labels(labels).names if labels else ()
     training = Training(margin=margin, epochs=epochs, seed=seed)
-    made = splits.recipe(judge, names, read_looks(templates) if templates else (), triplets, training)
+    made = splits.recipe(judge, names, read_styles(templates) if templates else (), triplets, training)
     with bars() as bar:
         tick = bar("learning", epochs)
         split = splits.learn(judge, made, lambda epoch, loss: tick(1))
@@ -96,11 +96,11 @@ def measure(
 
     if referee.partition(":")[0] == "cifar":
         typer.echo(_known(), err=True)
-    how = measuring.asked(
-        referee=referee, against=against, split=split, limit=limit, k=k, levels=levels, sem_edges=sem_edges, cov_edges=cov_edges
+    how = measuring.distance_options(
+        sem_edges, cov_edges, referee=referee, against=against, decomposition=split, limit=limit, k=k, levels=levels
     )
     with bars() as bar:
-        found = measuring.measure(what, how, labels, out, bar)
+        found = measuring.distance(what, how, labels, out, bar)
     _said(found, what, out)
 
 
@@ -111,14 +111,14 @@ def _known() -> str:
     return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
 
 
-def _said(found: Measured, what: str, out: Path) -> None:
+def _said(found: Distances, what: str, out: Path) -> None:
     from sorites.cli.printing import printed
 
     typer.echo("pictures by level: appearance (covariate) down, meaning (semantic) across")
     typer.echo(printed(found.grid(), "table"), nl=False)
-    for half, edges in found.told["edges"].items():
+    for half, edges in found.record["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    typer.echo(f"wrote {len(found.rows)} pictures to {found.told['path']}")
+    typer.echo(f"wrote {len(found.rows)} pictures to {found.record['path']}")
 
 
 def degrees(
@@ -134,7 +134,7 @@ def degrees(
     """Measure how far every shifted picture of a run moved from its clean one."""
     from sorites.pipeline.folder import locked, read_info
     from sorites.pipeline.similarity import DEFAULT
-    from sorites.pipeline.similarity import degrees as measured
+    from sorites.pipeline.similarity import similarity as measured
     from sorites.progress import bars
 
     read_info(run)

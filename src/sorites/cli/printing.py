@@ -13,10 +13,9 @@ from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, METRICS, MODELS, SCORERS, SHIFTS, SOURCES, Shift
+from sorites.core import CLEAN, MEASURES, METRICS, MODELS, REFEREES, SCORERS, SHIFTS, SOURCES, Shift
 from sorites.errors import SoritesError, UnknownName
 from sorites.pipeline.folder import read_info
-from sorites.referees._referee import REFEREES
 from sorites.registry import Registry
 from sorites.suite import builtin_suites, load
 from sorites.table import read
@@ -165,6 +164,11 @@ def _listed_shifts() -> list[tuple[str, str]]:
     return [(name, f"{shift.about}  [{shift.family}; {_stops(shift)}]") for shift, name in found]
 
 
+def _listed_measures() -> list[tuple[str, str]]:
+    found = [MEASURES.get(name) for name in MEASURES.names()]
+    return [(one.name, f"{one.about}  [{one.unit + '; ' if one.unit else ''}{one.nearer} is nearer]") for one in found]
+
+
 def _stops(shift: Shift) -> str:
     if not shift.levels:
         return f"{len(shift.settings)} settings"
@@ -177,6 +181,7 @@ KINDS: dict[str, Callable[[], list[tuple[str, str]]]] = {
     "sources": lambda: _listed_plain(SOURCES),
     "metrics": lambda: _listed_plain(METRICS),
     "scorers": lambda: _listed_plain(SCORERS),
+    "measures": _listed_measures,
     "referees": lambda: _listed_plain(REFEREES),
     "suites": lambda: [(name, load(name).about) for name in builtin_suites()],
 }

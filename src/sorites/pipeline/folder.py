@@ -27,7 +27,7 @@ BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
 
-ASIDE = ("about", "refine", "reference", "measure", "lpips_below", "degrees")
+ASIDE = ("about", "refine", "reference", "distance", "lpips_below", "similarity")
 """Of a suite, what may change from one command to the next in the same run folder."""
 
 

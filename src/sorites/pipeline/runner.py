@@ -137,15 +137,15 @@ def _unfinished(plan: Plan, folder: Path, keep_features: bool, refine: bool) -> 
 
 def after(plan: Plan, folder: Path, workers: int | None = None, bar: Bar | None = None) -> None:
     """What is learnt of the images once all are seen: levels that the source brings, and degrees that the suite asks for."""
-    from sorites.pipeline import distance as measuring
+    from sorites.pipeline import distance
 
-    measuring.published(plan, folder)
-    if plan.suite.measure:
-        measuring.measure_run(plan, folder, plan.suite.measure, bar)
-    if plan.suite.degrees or plan.suite.lpips_below is not None:
-        from sorites.pipeline.similarity import degrees
+    distance.write_published_levels(plan, folder)
+    if plan.suite.distance:
+        distance.distance_of_run(plan, folder, plan.suite.distance, bar)
+    if plan.suite.similarity or plan.suite.lpips_below is not None:
+        from sorites.pipeline.similarity import similarity
 
-        degrees(folder, plan.suite.degrees, lpips_below=plan.suite.lpips_below, workers=workers, bar=bar)
+        similarity(folder, plan.suite.similarity, lpips_below=plan.suite.lpips_below, workers=workers, bar=bar)
 
 
 def default_folder(plan: Plan) -> Path:

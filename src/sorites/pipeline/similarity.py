@@ -1,7 +1,11 @@
-"""How far every image of a run really moved: measures of its pictures against the clean one, kept as facts beside the table."""
+"""Similarity: measures of every shifted image of a run against its own clean picture, kept as facts beside the table.
+
+The direction belongs to the measure: of LPIPS lower is nearer, of SSIM higher (``sorites list measures``).
+"""
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -12,10 +16,10 @@ import numpy as np
 import polars as pl
 from PIL import Image as Pillow
 
+from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Stop
 from sorites.engines.local import local
 from sorites.errors import BadPicture, SoritesError
-from sorites.measures.similarity import MEASURES, known
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import Shot, captured, turned
@@ -28,15 +32,15 @@ from sorites.table import write_facts
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
 PAUSE = 30.0
-"""Seconds between two times that what is measured is written, so that little is lost when the work is stopped."""
+"""Seconds between two writes of the values so far, so that little is lost when the work is stopped."""
 
 Work = dict[Unit, list[tuple[Sample, list[Stop]]]]
-"""What is still to be measured: of each unit the samples, and the stops of each; none for a picture that came shifted."""
+"""Images still to be measured: the samples of each unit, and the stops of each sample; no stop for a captured picture."""
 Row = tuple[str, str, float | None]
-"""An image, a measure, and its value."""
+"""An image id, the name of a measure, and its value."""
 
 
-def degrees(
+def similarity(
     run: str | Path,
     measures: Sequence[str] = DEFAULT,
     *,
@@ -44,13 +48,14 @@ def degrees(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Measure every shifted image of a run and keep the values as its ``degrees``; gives the file written.
+    """Measure every shifted image of a run, keep the values in the table's column ``degrees``, and return the file written.
 
     ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is not below it, as
     ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an earlier filter stays. Pictures are made again, not
     stored; what was measured before, in this call or another, is not measured again.
     """
-    wanted = known([*measures, *(["lpips"] if lpips_below is not None else [])])
+    names = [*measures, *(["lpips"] if lpips_below is not None else [])]
+    wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
     plan = _plan(run)
     keys = _keys(plan)
     if not keys.height:
@@ -83,7 +88,7 @@ def _plan(run: str | Path) -> Plan:
 
 
 def _images(plan: Plan) -> Iterator[tuple[Unit, Sample, Stop | None, str, str]]:
-    """Every image whose clean picture is there too: unit, sample, stop (none where it came shifted), id and setting."""
+    """Yield every image whose clean picture is there too: unit, sample, stop (None for a captured one), image id and setting."""
     clean = {sample.id for sample in plan.groups[CLEAN]}
     for unit in plan.units():
         shift = plan.shifts.get(unit.shift)
@@ -99,26 +104,26 @@ def _keys(plan: Plan) -> pl.DataFrame:
 
 
 class _Found:
-    """The facts of a run's images: those held before, and those found since."""
+    """The values of a run's images: those that its file held before, and those found since."""
 
     def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str]) -> None:
         self.run, self.keys, self.wanted = run, keys, wanted
         path = run / "facts" / f"{NAME}.parquet"
         self.path, self._before = path, pl.read_parquet(path) if path.exists() else None
         self._rows: list[Row] = []
-        held = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
-        self._held: dict[str, list[str]] = dict(held.iter_rows())
+        done = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        self._done: dict[str, list[str]] = dict(done.iter_rows())
         self._last = time.monotonic()
 
     def add(self, rows: list[Row]) -> None:
         self._rows.extend(rows)
 
     def missing(self, image_id: str) -> list[str]:
-        """The wanted measures that the image was not asked for before; one that it was too small for is not asked again."""
-        return [name for name in self.wanted if name not in self._held.get(image_id, ())]
+        """Return the wanted measures that the image was not measured by; one that it was too small for is not tried again."""
+        return [name for name in self.wanted if name not in self._done.get(image_id, ())]
 
     def todo(self, plan: Plan) -> Work:
-        """Images without one of the wanted measures."""
+        """Return the images that lack one of the wanted measures."""
         left = Work()
         for unit, sample, stop, id_, _ in _images(plan):
             if not self.missing(id_):
@@ -130,7 +135,7 @@ class _Found:
         return left
 
     def _values(self) -> pl.DataFrame:
-        """image_id, measure, value; what is found now takes the place of what was held."""
+        """Return image_id, measure and value; a value found now replaces an earlier one."""
         schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
         now = pl.DataFrame(list(self._rows), schema, orient="row")
         if self._before is None:
@@ -139,7 +144,7 @@ class _Found:
         return pl.concat([before, now]).unique(["image_id", "measure"], keep="last", maintain_order=True)
 
     def write(self, after: float = 0.0, lpips_below: float | None = None) -> Path:
-        """All of it, unless it is what the file holds, or the last time was less than ``after`` seconds ago."""
+        """Write all values, unless the file holds them already or the last write was less than ``after`` seconds ago."""
         if time.monotonic() - self._last < after:
             return self.path
         facts = self._facts(lpips_below)
@@ -165,7 +170,7 @@ def _shots(plan: Plan, unit: Unit, sample: Sample, stops: list[Stop]) -> Iterato
 
 
 def _rows(plan: Plan, shot: Shot, found: _Found) -> list[Row]:
-    """What is missing of an image; nothing where it or its clean picture cannot be made."""
+    """Return the values that an image lacks; none where it or its clean picture cannot be made."""
     try:
         reference = plan.framed(shot.sample.id)
     except BadPicture:
@@ -178,15 +183,16 @@ def _rows(plan: Plan, shot: Shot, found: _Found) -> list[Row]:
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:
-    """None where a picture is too small for the measure."""
+    """Return the value, or None where the picture is too small for the measure or the measure has no number for it."""
     try:
-        return MEASURES[name](reference, moved)
+        value = core.measure(name)(reference, moved)
     except BadPicture:
         return None
+    return None if math.isnan(value) else value
 
 
 def _sized(picture: Picture, like: Picture) -> Picture:
-    """A captured picture may have another size than its reference: it is brought to that."""
+    """Return a captured picture in the size of its reference, which may differ."""
     if picture.shape == like.shape:
         return picture
     return np.asarray(Pillow.fromarray(picture).resize((like.shape[1], like.shape[0]), Pillow.Resampling.BICUBIC))
