@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +13,9 @@ from scipy.ndimage import gaussian_filter
 from tests.measures.pictures import blurred, scene
 
 from sorites import core
-from sorites.core import MEASURES, Measure, Picture, add_measure
+from sorites.core import MEASURES, REFEREES, Measure, Picture, add_measure
 from sorites.errors import BadPicture, MissingExtra, SoritesError
+from sorites.pipeline import decomposition
 
 CLEAN = np.asarray(gaussian_filter(scene(3, 96).astype(float), (1, 1, 0)), np.uint8)
 
@@ -111,3 +114,16 @@ def test_a_direction_is_lower_or_higher() -> None:
 def test_an_unknown_measure_is_named() -> None:
     with pytest.raises(SoritesError, match="no measure named 'sim'. Did you mean ssim.* See \"sorites list measures\""):
         core.measure("sim")
+
+
+def test_the_examples_in_the_documentation_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    for registry in (MEASURES, REFEREES):
+        registry.names()
+        monkeypatch.setattr(registry, "_things", dict(registry._things))
+    page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    for block in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(block, {})
+    assert core.measure("worst_difference")(CLEAN, CLEAN + np.uint8(1)) == 1
+    judge = core.referee("colours")
+    assert judge.images([CLEAN, veiled(CLEAN, 1)], False).shape == (2, 4)
+    assert decomposition.learn(judge, decomposition.recipe(judge)) is not None
