@@ -14,12 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from sorites.core import (
+        add_measure,
         add_metric,
         add_model,
+        add_referee,
         add_scorer,
         add_shift,
         add_source,
+        measure,
         model,
+        referee,
         scorer,
         shift,
         source,
@@ -34,8 +38,9 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
-        "Attr", "Box", "Model", "Outputs", "Sample", "Setting", "Shift", "Source",
-        "add_metric", "add_model", "add_scorer", "add_shift", "add_source", "model", "scorer", "shift", "source",
+        "Attr", "Box", "Measure", "Model", "Outputs", "Referee", "Sample", "Setting", "Shift", "Source",
+        "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift", "add_source",
+        "measure", "model", "referee", "scorer", "shift", "source",
     ),
     "sorites.datasets.build": ("build",),
     "sorites.errors": ("SoritesError",),
@@ -62,6 +67,6 @@ def __dir__() -> list[str]:
 
 
 __all__ = [
-    "SoritesError", "__version__", "add_metric", "add_model", "add_scorer", "add_shift", "add_source",
-    "build", "model", "read", "report", "run", "scorer", "shift", "source",
+    "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
+    "add_source", "build", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source",
 ]  # fmt: skip

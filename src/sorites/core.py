@@ -7,7 +7,7 @@ import functools
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,12 +21,16 @@ from sorites.types import (
     Attr,
     Batches,
     Box,
+    Examples,
+    Features,
     Head,
     Image,
+    Measure,
     Metric,
     Model,
     Outputs,
     Picture,
+    Referee,
     Sample,
     Scorer,
     Setting,
@@ -40,8 +44,10 @@ from sorites.types import (
 
 __all__ = [
     "CLEAN",
+    "MEASURES",
     "METRICS",
     "MODELS",
+    "REFEREES",
     "SCORERS",
     "SHIFTS",
     "SOURCES",
@@ -49,12 +55,16 @@ __all__ = [
     "Attr",
     "Batches",
     "Box",
+    "Examples",
+    "Features",
     "Head",
     "Image",
+    "Measure",
     "Metric",
     "Model",
     "Outputs",
     "Picture",
+    "Referee",
     "Sample",
     "Scorer",
     "Setting",
@@ -62,12 +72,16 @@ __all__ = [
     "Source",
     "Stop",
     "Sweep",
+    "add_measure",
     "add_metric",
     "add_model",
+    "add_referee",
     "add_scorer",
     "add_shift",
     "add_source",
+    "measure",
     "model",
+    "referee",
     "scorer",
     "shift",
     "source",
@@ -81,6 +95,8 @@ SOURCES: Registry[Callable[[str | None, Labels], Iterable[Sample]]] = Registry("
 MODELS: Registry[Callable[[str | None], Model]] = Registry("model", "sorites.models")
 SCORERS: Registry[Callable[..., Any]] = Registry("scorer", "sorites.scorers")
 METRICS: Registry[Metric] = Registry("metric", "sorites.metrics")
+MEASURES: Registry[Measure] = Registry("measure", "sorites.measures")
+REFEREES: Registry[Callable[[str | None], Referee]] = Registry("referee", "sorites.referees")
 
 
 def add_shift(
@@ -123,6 +139,29 @@ def add_metric(ask: Metric) -> Metric:
     return METRICS.add(ask.__name__, ask)
 
 
+def add_measure(
+    *, nearer: Literal["lower", "higher"], unit: str = "", version: int | str = 1
+) -> Callable[[Callable[[Picture, Picture], float]], Measure]:
+    """Register a measure: ``@add_measure(nearer="higher", unit="dB")`` over ``name(reference, moved)``.
+
+    ``nearer`` says which values mean that the moved picture is nearer to its reference.
+    """
+
+    def register(function: Callable[[Picture, Picture], float]) -> Measure:
+        name = function.__name__
+        if nearer not in ("lower", "higher"):
+            raise SoritesError(f'measure {name}: wanted nearer="lower" or nearer="higher", got {nearer!r}')
+        about = (function.__doc__ or "").strip().split("\n")[0]
+        return MEASURES.add(name, Measure(name, function, nearer, unit, about, version))
+
+    return register
+
+
+def add_referee(make: Callable[[str | None], Referee]) -> Callable[[str | None], Referee]:
+    """Register a referee: ``@add_referee`` over ``name(argument)``; the argument follows the colon in ``name:argument``."""
+    return REFEREES.add(make.__name__, make)
+
+
 def split_spec(spec: str) -> tuple[str, str | None]:
     """``"onnx:a/b.onnx"`` is the name ``onnx`` and its argument ``a/b.onnx``."""
     name, _, argument = spec.partition(":")
@@ -152,6 +191,19 @@ def model(spec: str) -> Model:
     """``"lite0"``, ``"onnx:PATH"``; the model's name in the table is the spec as given."""
     name, argument = split_spec(spec)
     made = MODELS.get(name)(argument)
+    made.name = spec
+    return made
+
+
+def measure(name: str) -> Measure:
+    """Return a measure of pictures by name: ``measure("ssim")(reference, moved)``."""
+    return MEASURES.get(name)
+
+
+def referee(spec: str) -> Referee:
+    """Return a referee: ``"open_clip:ViT-B-32@openai"``, ``"python:module:name"``, ``"cifar"``; its name is the spec as given."""
+    name, argument = split_spec(spec)
+    made = REFEREES.get(name)(argument)
     made.name = spec
     return made
 

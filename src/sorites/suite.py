@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from sorites import core
 from sorites.core import Shift, Stop
@@ -72,15 +72,15 @@ def _tried(shift: Shift, severities: Sequence[float]) -> None:
                 raise SoritesError(f"{named}{error}") from error
 
 
-class Measure(Strict):
-    """How strange each image is by degree: whose judgement, against which familiar pictures, and which levels."""
+class Distance(Strict):
+    """How the distance of each image is measured: by which referee, from which familiar pictures, and in which levels."""
 
     referee: str
     against: str
     """The source of the familiar pictures."""
     limit: StrictInt | None = Field(default=None, gt=0)
     """Familiar pictures taken, in a fair order."""
-    split: str | None = None
+    decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
     """A file made by "sorites decompose train"; without one the referee's own texts are used."""
     k: StrictInt = Field(default=10, gt=0)
     levels: StrictInt = Field(default=8, gt=1)
@@ -118,11 +118,11 @@ class Suite(Strict):
     """Bisect failure points to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)
     """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
-    degrees: tuple[str, ...] = ()
+    similarity: tuple[str, ...] = Field(default=(), validation_alias=AliasChoices("similarity", "degrees"))
     """Measures of every shifted picture against its clean one, taken when the run is done: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
-    measure: Measure | None = None
-    """Degrees and levels to be measured when the run is done."""
+    distance: Distance | None = Field(default=None, validation_alias=AliasChoices("distance", "measure"))
+    """How to measure the distance of every picture from familiar ones, with levels, when the run is done."""
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="before")
@@ -141,12 +141,10 @@ class Suite(Strict):
             raise ValueError('wanted "imagenet", a text file or a list of class names')
         return labels
 
-    @field_validator("degrees")
+    @field_validator("similarity")
     @classmethod
     def _measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        from sorites.measures.similarity import known
-
-        return known(names)
+        return tuple(dict.fromkeys(core.measure(name).name for name in names))
 
     @model_validator(mode="after")
     def _once_each(self) -> Suite:
@@ -254,7 +252,7 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "measure": Measure, "fit": Fit}
+    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "distance": Distance, "measure": Distance, "fit": Fit}
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))

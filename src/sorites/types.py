@@ -9,10 +9,12 @@ import copy
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+from sorites.errors import BadPicture
 
 if TYPE_CHECKING:
     import polars as pl
@@ -246,6 +248,63 @@ class Model:
 
     def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(picture, framed) for picture in pictures])
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """A measure of how far a picture moved: two 8-bit pictures of one size, the clean reference first, to one number.
+
+    ``nearer`` is the direction. With "higher", a larger value means that the moved picture is nearer to the reference; with
+    "lower", a value of smaller size does, its sign aside: equal pictures have 0.
+    """
+
+    name: str
+    function: Callable[[Picture, Picture], float]
+    nearer: Literal["lower", "higher"]
+    unit: str = ""
+    about: str = ""
+    version: int | str = 1
+
+    def __call__(self, reference: Picture, moved: Picture) -> float:
+        """Return the value for a pair of pictures; one that the measure cannot take is refused with ``BadPicture``."""
+        if reference.shape != moved.shape or reference.dtype != np.uint8 or moved.dtype != np.uint8:
+            raise BadPicture(
+                f"wanted two 8-bit pictures of one size, got {reference.dtype} {reference.shape} and {moved.dtype} {moved.shape}"
+            )
+        return self.function(reference, moved)
+
+
+Features = NDArray[np.float32]
+"""N x D, one row per picture or text."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Pictures that a referee was not taught on: features, and for each the place of its class and of its style in the referee's
+    ``labels`` and ``styles`` (-1 where the style is not known)."""
+
+    features: Features
+    label: NDArray[np.int64]
+    style: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Referee:
+    """An image-text model that judges pictures (IS-OOD, appendix A): it has seen far more than the models under test.
+
+    ``images(pictures, framed)`` and ``texts(sentences)`` return N x D features of one space, compared by cosine. A framed
+    picture is only scaled, never cropped. ``version`` identifies the weights: distances by other weights do not compare. A
+    referee made for certain texts names them in ``labels`` and ``styles`` (groups of templates), and ``examples(part, limit)``
+    returns pictures of a ``"validation"`` or ``"test"`` part that it was not taught on.
+    """
+
+    name: str
+    images: Callable[[Sequence[Picture], bool], Features]
+    texts: Callable[[Sequence[str]], Features]
+    version: str = ""
+    labels: tuple[str, ...] = ()
+    styles: tuple[tuple[str, ...], ...] = ()
+    examples: Callable[[str, int | None], Examples] | None = None
 
 
 Head = tuple[NDArray[np.float32], NDArray[np.float32]]

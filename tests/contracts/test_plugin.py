@@ -13,7 +13,7 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 EXAMPLE = REPOSITORY / "examples" / "plugin"
-NAMES = ("sepia", "thumbnail", "stripes", "top5_accuracy")
+NAMES = ("sepia", "thumbnail", "stripes", "top5_accuracy", "mean_difference")
 
 pytestmark = pytest.mark.slow
 
@@ -42,22 +42,28 @@ def test_each_plug_in_is_under_twenty_lines() -> None:
 
 
 def test_the_contracts_cover_it(site: Path) -> None:
-    files = [f"tests/contracts/test_{room}.py" for room in ("shifts", "models", "sources", "metrics")]
+    files = [f"tests/contracts/test_{room}.py" for room in ("shifts", "models", "sources", "metrics", "measures")]
     done = python(site, "-m", "pytest", "-p", "no:cacheprovider", "-k", " or ".join(NAMES), *files)
     assert done.returncode == 0, done.stdout[-3000:]
     passed = int(done.stdout.strip().splitlines()[-1].split(" passed")[0].split()[-1])
-    assert passed >= 12 + 7 + 6 + 7
+    assert passed >= 12 + 7 + 6 + 7 + 6
     assert "skipped" not in done.stdout.splitlines()[-1]
 
 
 def test_it_runs_from_the_command_line(site: Path, tmp_path: Path) -> None:
-    (tmp_path / "s.toml").write_text('source = "stripes"\nmodels = ["thumbnail"]\nshifts = ["sepia"]\n')
+    (tmp_path / "s.toml").write_text(
+        'source = "stripes"\nmodels = ["thumbnail"]\nshifts = ["sepia"]\nsimilarity = ["mean_difference"]\n'
+    )
     cli = ("-c", "from sorites.cli import main; main()")
     assert all(name in python(site, *cli, "list", cwd=tmp_path).stdout for name in NAMES)
     assert python(site, *cli, "run", "s.toml", "--out", "r", cwd=tmp_path).returncode == 0
     asked = python(site, *cli, "metrics", "r", "top5_accuracy", "--by", "shift", "--format", "csv", cwd=tmp_path)
     assert [line.split(",")[0] for line in asked.stdout.splitlines()] == ["shift", "clean", "sepia"]
     assert [line.split(",")[2] for line in asked.stdout.splitlines()] == ["n", "12", "60"]
+    words = ("metrics", "r", "mean_degree", "--by", "shift", "--option", "measure=mean_difference", "--format", "csv")
+    shift, value, *_ = python(site, *cli, *words, cwd=tmp_path).stdout.splitlines()[1].split(",")
+    assert shift == "sepia"
+    assert float(value) > 1
 
 
 def test_hello(site: Path, tmp_path: Path) -> None:

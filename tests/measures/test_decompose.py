@@ -1,4 +1,4 @@
-"""The split recovers directions that are known, stays orthogonal, and its loss is the paper's."""
+"""The decomposition recovers directions that are known, stays orthogonal, and its loss is the paper's."""
 
 from __future__ import annotations
 
@@ -9,43 +9,43 @@ from scipy.linalg import subspace_angles
 from scipy.stats import ortho_group
 
 from sorites.errors import SoritesError
-from sorites.measures._decompose import Split, Training, decompose, triplet_loss
+from sorites.measures._decompose import Decomposition, Training, decompose, triplet_loss
 from sorites.measures._texts import triplets
 from sorites.measures._zero_shot import accuracies
 
 WIDE = 16
-LABELS, LOOKS = [f"thing{i}" for i in range(24)], [[f"look{i} {{}}"] for i in range(24)]
+LABELS, STYLES = [f"thing{i}" for i in range(24)], [[f"style{i} {{}}"] for i in range(24)]
 
 
 def world(seed: int = 0, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Text features with a known split: meanings in one half of a random frame, looks in the other. Gives the features of
-    labels x looks, and the frame's two halves."""
+    """Text features with a known decomposition: meanings in one half of a random frame, styles in the other. Returns the features
+    of labels x styles, and the frame's two halves."""
     rng = np.random.default_rng(seed)
     frame = ortho_group.rvs(WIDE, random_state=rng)
-    meaning, look = frame[:, : WIDE // 2], frame[:, WIDE // 2 :]
-    grid = (rng.standard_normal((24, WIDE // 2)) @ meaning.T)[:, None] + (rng.standard_normal((24, WIDE // 2)) @ look.T)[None]
-    return grid + noise * rng.standard_normal(grid.shape), meaning, look
+    meaning, style = frame[:, : WIDE // 2], frame[:, WIDE // 2 :]
+    grid = (rng.standard_normal((24, WIDE // 2)) @ meaning.T)[:, None] + (rng.standard_normal((24, WIDE // 2)) @ style.T)[None]
+    return grid + noise * rng.standard_normal(grid.shape), meaning, style
 
 
-def learnt(grid: np.ndarray, **how: object) -> Split:
-    made = triplets(LABELS, LOOKS, 3000)
-    place = {f"look{j} thing{i}": grid[i, j] for i in range(24) for j in range(24)}
+def learnt(grid: np.ndarray, **how: object) -> Decomposition:
+    made = triplets(LABELS, STYLES, 3000)
+    place = {f"style{j} thing{i}": grid[i, j] for i in range(24) for j in range(24)}
     return decompose(np.stack([place[text] for text in made.texts]), made.places, Training(**how))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("seed", [0, 1])
-def test_a_known_split_is_recovered(seed: int) -> None:
-    grid, meaning, look = world(seed)
-    split = learnt(grid, epochs=30)
-    for found, known in ((split.matrix[:, : split.half], meaning), (split.matrix[:, split.half :], look)):
+def test_a_known_decomposition_is_recovered(seed: int) -> None:
+    grid, meaning, style = world(seed)
+    halves = learnt(grid, epochs=30)
+    for found, known in ((halves.matrix[:, : halves.half], meaning), (halves.matrix[:, halves.half :], style)):
         assert np.degrees(subspace_angles(found, known)).max() < 3
-    assert split.error < 1e-10
+    assert halves.error < 1e-10
 
 
 def test_recovery_stands_some_noise() -> None:
     grid, meaning, _ = world(noise=0.2)
-    split = learnt(grid, epochs=25)
-    assert np.degrees(subspace_angles(split.matrix[:, : split.half], meaning)).max() < 12
+    halves = learnt(grid, epochs=25)
+    assert np.degrees(subspace_angles(halves.matrix[:, : halves.half], meaning)).max() < 12
 
 
 def test_the_published_penalty_finds_the_same_halves_less_orthogonal() -> None:
@@ -55,7 +55,7 @@ def test_the_published_penalty_finds_the_same_halves_less_orthogonal() -> None:
     assert exact.error < 1e-10 < 1e-5 < free.error < 0.1
 
 
-def test_the_same_texts_give_the_same_split_whatever_torch_was_doing() -> None:
+def test_the_same_texts_give_the_same_matrix_whatever_torch_was_doing() -> None:
     grid, *_ = world()
     before = torch.get_num_threads()
     torch.manual_seed(1)
@@ -79,17 +79,17 @@ def test_the_loss_is_equation_2() -> None:
 
 
 def test_halves_keep_the_length_of_a_feature() -> None:
-    split = Split(ortho_group.rvs(10, random_state=0))
+    halves = Decomposition(ortho_group.rvs(10, random_state=0))
     rows = np.random.default_rng(0).standard_normal((7, 10))
-    together = np.square(split.semantic(rows)).sum(1) + np.square(split.covariate(rows)).sum(1)
+    together = np.square(halves.semantic(rows)).sum(1) + np.square(halves.covariate(rows)).sum(1)
     np.testing.assert_allclose(together, np.square(rows).sum(1), rtol=1e-5)
 
 
 def test_the_semantic_half_keeps_the_class_and_the_covariate_half_forgets_it() -> None:
     grid, *_ = world(noise=0.3)
-    split = learnt(world()[0], epochs=25)
+    halves = learnt(world()[0], epochs=25)
     images, truth = grid.reshape(-1, WIDE), np.repeat(np.arange(24), 24)
-    found = dict(accuracies(split, images, truth, world()[0].mean(1), world()[0]).select("part", "value").iter_rows())
+    found = dict(accuracies(halves, images, truth, world()[0].mean(1), world()[0]).select("part", "value").iter_rows())
     assert found["semantic"] >= found["whole"] - 0.03
     assert found["semantic"] > 0.9
     assert found["covariate"] < 3 / 24
@@ -111,5 +111,5 @@ def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray
 
 
 def test_refuses_features_of_another_space() -> None:
-    with pytest.raises(SoritesError, match=r"N x 8, which this split was learnt on, got \(3, 9\)"):
-        Split(np.eye(8)).semantic(np.ones((3, 9)))
+    with pytest.raises(SoritesError, match=r"N x 8, which this decomposition was learnt on, got \(3, 9\)"):
+        Decomposition(np.eye(8)).semantic(np.ones((3, 9)))

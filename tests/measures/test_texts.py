@@ -7,15 +7,15 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.measures._texts import LOOKS, read_looks, triplets
+from sorites.measures._texts import STYLES, read_styles, triplets
 
 THINGS = ["cat", "dog", "frog"]
 SIMPLE = [["a {} photo", "the {} photo"], ["a {} sketch"], ["a {} toy"]]
 
 
-def test_each_triplet_changes_the_label_once_and_the_look_once() -> None:
-    look = {template: i for i, group in enumerate(SIMPLE) for template in group}
-    of = {template.replace("{}", thing): (thing, template) for template in look for thing in THINGS}
+def test_each_triplet_changes_the_label_once_and_the_style_once() -> None:
+    style = {template: i for i, group in enumerate(SIMPLE) for template in group}
+    of = {template.replace("{}", thing): (thing, template) for template in style for thing in THINGS}
     made = triplets(THINGS, SIMPLE, 500)
     assert len(set(made.texts)) == len(made.texts)
     for standard, semantic, covariate in made.places:
@@ -23,7 +23,7 @@ def test_each_triplet_changes_the_label_once_and_the_look_once() -> None:
         assert thing != other
         assert template == same
         assert thing == still
-        assert look[template] != look[unlike]
+        assert style[template] != style[unlike]
     assert len(made.texts) == len(of)
 
 
@@ -34,18 +34,18 @@ def test_triplets_follow_from_the_seed() -> None:
     assert first.texts != other.texts or (first.places != other.places).any()
 
 
-def test_the_default_looks_are_templates_said_once_each() -> None:
-    every = [template for look in LOOKS for template in look]
+def test_the_default_styles_are_distinct_templates() -> None:
+    every = [template for style in STYLES for template in style]
     assert len(set(every)) == len(every)
-    triplets(THINGS, LOOKS, 10)
+    triplets(THINGS, STYLES, 10)
 
 
 def test_templates_come_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "templates.txt"
     path.write_text("a {}\nthe {}\n\n\na toy {}\n", encoding="utf-8")
-    assert read_looks(path) == [["a {}", "the {}"], ["a toy {}"]]
+    assert read_styles(path) == [["a {}", "the {}"], ["a toy {}"]]
     path.write_text("a {}\na toy {}\n", encoding="utf-8")
-    assert read_looks(path) == [["a {}"], ["a toy {}"]]
+    assert read_styles(path) == [["a {}"], ["a toy {}"]]
 
 
 def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:
@@ -54,4 +54,4 @@ def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="got 1 and 3"):
         triplets(["cat", "cat"], SIMPLE, 1)
     with pytest.raises(SoritesError, match="cannot read templates"):
-        read_looks(tmp_path / "none.txt")
+        read_styles(tmp_path / "none.txt")

@@ -1,10 +1,12 @@
-"""Degrees and levels of sources and runs, against a loop; a small referee of our own stands for the large ones."""
+"""Distances and levels of sources and runs, against a loop; a small referee of our own stands for the large ones."""
 
 from __future__ import annotations
 
+import importlib
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -15,13 +17,13 @@ from typer.testing import CliRunner
 import sorites
 from sorites import core, table
 from sorites.cli import app
-from sorites.core import Attr, Model, Sample, Setting, Source
+from sorites.core import Attr, Examples, Model, Referee, Sample, Setting, Source, referee
 from sorites.errors import SoritesError
 from sorites.labels import labels
-from sorites.pipeline import decomposition as splits
-from sorites.pipeline import distance as measuring
-from sorites.referees._referee import Examples, Referee, referee
-from sorites.suite import Measure, Suite, parse
+from sorites.pipeline import decomposition, distance
+from sorites.referees.python import as_referee
+from sorites.rng import digest
+from sorites.suite import Distance, Suite, parse
 
 MODULE = """
 import numpy as np
@@ -30,7 +32,7 @@ WORDS = {word: rng.standard_normal(12) for word in "cat dog frog ship photo sket
 class Judge:
     version = "1"
     labels = ("cat", "dog", "frog", "ship")
-    looks = (("a photo of a {}",), ("a sketch of a {}",), ("a toy {}",))
+    styles = (("a photo of a {}",), ("a sketch of a {}",), ("a toy {}",))
     def images(self, pictures):
         rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
         return np.array(rows) - 100
@@ -48,21 +50,21 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"python:{name}:Judge"
 
 
-def how(judge: str, photos: Path, **more: object) -> Measure:
-    return Measure.model_validate({"referee": judge, "against": f"folder:{photos}", "k": 3, "levels": 4, **more})
+def how(judge: str, photos: Path, **more: object) -> Distance:
+    return Distance.model_validate({"referee": judge, "against": f"folder:{photos}", "k": 3, "levels": 4, **more})
 
 
-def suite(measure: Measure) -> Suite:
+def suite(how: Distance) -> Suite:
     small = {"name": "small", "frame": {"resize": 64, "crop": 56}, "shifts": ["style"], "scorers": ["msp"]}
-    return parse({**small, "measure": measure.model_dump()}, "test")
+    return parse({**small, "distance": how.model_dump()}, "test")
 
 
 def by_loop(judge: Referee, pictures: list[np.ndarray], bank: list[np.ndarray], k: int) -> dict[str, list[float]]:
-    split = splits.kept(judge, splits.recipe(judge))
+    halves = decomposition.cached(judge, decomposition.recipe(judge))
     found: dict[str, list[float]] = {"semantic": [], "covariate": []}
     for half, degrees in found.items():
-        known = getattr(split, half)(judge.images(bank, False)).astype(np.float64)
-        for row in getattr(split, half)(judge.images(pictures, False)).astype(np.float64):
+        known = getattr(halves, half)(judge.images(bank, False)).astype(np.float64)
+        for row in getattr(halves, half)(judge.images(pictures, False)).astype(np.float64):
             cosine = known @ row / np.linalg.norm(known, axis=1) / np.linalg.norm(row)
             degrees.append(sorted(1 - cosine)[k - 1])
     return found
@@ -70,16 +72,16 @@ def by_loop(judge: Referee, pictures: list[np.ndarray], bank: list[np.ndarray], 
 
 def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
     source = core.source(f"folder:{photos}")
-    found = measuring.measure_source(source, how(judge, photos))
+    found = distance.distance_of_source(source, how(judge, photos))
     pictures = [sample.load() for sample in source]
     expected = by_loop(referee(judge), pictures, pictures, 3)
     for half, degrees in expected.items():
         np.testing.assert_allclose(found.rows[half], degrees, atol=1e-6)
-        edges = found.told["edges"][half]
+        edges = found.record["edges"][half]
         assert len(edges) == 3
         low, high = np.percentile(degrees, [1, 99])
         np.testing.assert_allclose(edges, np.linspace(low, high, 5)[1:-1], atol=1e-6)
-        assert found.rows[measuring.COLUMNS[half]].to_list() == (1 + np.digitize(found.rows[half], edges)).tolist()
+        assert found.rows[distance.COLUMNS[half]].to_list() == (1 + np.digitize(found.rows[half], edges)).tolist()
     assert found.rows["sample_id"].to_list() == [sample.id for sample in source]
     assert found.cells()["n"].sum() == 20
 
@@ -87,7 +89,7 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
 def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:
     levels = [(2, 3), (10, 1), (1, 2), (1, 2)]
     rows = pl.DataFrame(levels, {"sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row")
-    grid = measuring.Measured(rows, {}).grid()
+    grid = distance.Distances(rows, {}).grid()
     assert grid.columns == ["pictures", "sem 1", "sem 2", "sem 10"]
     assert grid.rows() == [
         ("cov 1", None, None, 1),
@@ -96,7 +98,7 @@ def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:
     ]
 
 
-def test_a_run_gets_its_degrees_as_facts(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_run_gets_its_distances_as_facts(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     asked = how(judge, photos, sem_edges=[0.01, 0.02], cov_edges=[0.05])
     sorites.run(suite(asked), source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=6).collect()
     rows = table.read(tmp_path / "run").filter(pl.col("output") == "ood").collect()
@@ -104,8 +106,8 @@ def test_a_run_gets_its_degrees_as_facts(judge: str, photos: Path, tiny: Callabl
     assert rows["sem_level"].null_count() == rows["cov_level"].null_count() == 0
     assert set(rows["sem_level"]) <= {1, 2, 3}
     assert set(rows["cov_level"]) <= {1, 2}
-    told = json.loads((tmp_path / "run" / "facts" / "degrees.json").read_text())
-    assert told["edges"] == {"semantic": [0.01, 0.02], "covariate": [0.05]}
+    record = json.loads((tmp_path / "run" / "facts" / "distance.json").read_text())
+    assert record["edges"] == {"semantic": [0.01, 0.02], "covariate": [0.05]}
     degrees = rows.select("sem_level", "degrees").explode("degrees").unnest("degrees").filter(pl.col("measure") == "semantic")
     assert degrees["sem_level"].to_list() == (1 + np.digitize(degrees["value"], [0.01, 0.02])).tolist()
 
@@ -115,14 +117,14 @@ def test_what_was_measured_is_not_measured_again(
 ) -> None:
     asked = suite(how(judge, photos))
     sorites.run(asked, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5)
-    first = (tmp_path / "run" / "facts" / "degrees.parquet").read_bytes()
-    monkeypatch.setattr(measuring, "ruler", lambda *args: pytest.fail("measured again"))
+    first = (tmp_path / "run" / "facts" / "distance.parquet").read_bytes()
+    monkeypatch.setattr(distance, "ruler", lambda *args: pytest.fail("measured again"))
     sorites.run(asked, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5)
-    assert (tmp_path / "run" / "facts" / "degrees.parquet").read_bytes() == first
+    assert (tmp_path / "run" / "facts" / "distance.parquet").read_bytes() == first
 
 
 def test_measuring_does_not_make_another_run(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    plain = suite(how(judge, photos)).model_copy(update={"measure": None})
+    plain = suite(how(judge, photos)).model_copy(update={"distance": None})
     ids = [
         sorites.run(one, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=5).collect()["run_id"][0]
         for one in (plain, suite(how(judge, photos)))
@@ -132,27 +134,27 @@ def test_measuring_does_not_make_another_run(judge: str, photos: Path, tiny: Cal
 
 def test_levels_that_a_source_brings_become_facts(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     held = list(core.source(f"folder:{photos}"))
-    told = (Attr("sem_level", "8"), Attr("cov_level", "2"))
-    graded = [Sample(f"far/{s.id}", s.load, attrs=told, shift="captured", setting=Setting(None, {"a": 1})) for s in held[:4]]
+    levels = (Attr("sem_level", "8"), Attr("cov_level", "2"))
+    graded = [Sample(f"far/{s.id}", s.load, attrs=levels, shift="captured", setting=Setting(None, {"a": 1})) for s in held[:4]]
     recipe = parse({"name": "graded", "scorers": ["msp"]}, "test")
     rows = sorites.run(recipe, source=Source("own", [*held, *graded]), models=[tiny()], out=tmp_path / "run").collect()
-    levels = rows.filter(pl.col("output") == "ood").group_by("shift").agg(pl.col("sem_level", "cov_level").unique()).sort("shift")
-    assert levels.rows() == [("captured", [8], [2]), ("clean", [None], [None])]
+    found = rows.filter(pl.col("output") == "ood").group_by("shift").agg(pl.col("sem_level", "cov_level").unique()).sort("shift")
+    assert found.rows() == [("captured", [8], [2]), ("clean", [None], [None])]
 
 
-def test_a_split_is_kept_and_refused_elsewhere(judge: str, tmp_path: Path) -> None:
+def test_a_decomposition_is_kept_and_refused_elsewhere(judge: str, tmp_path: Path) -> None:
     own = referee(judge)
-    made = splits.recipe(own)
-    split = splits.learn(own, made)
-    splits.save(tmp_path / "split.safetensors", split, own, made)
-    np.testing.assert_array_equal(splits.load(tmp_path / "split.safetensors", own).matrix, split.matrix)
+    made = decomposition.recipe(own)
+    halves = decomposition.learn(own, made)
+    decomposition.save(tmp_path / "split.safetensors", halves, own, made)
+    np.testing.assert_array_equal(decomposition.load(tmp_path / "split.safetensors", own).matrix, halves.matrix)
     own.version = "2"
     with pytest.raises(SoritesError, match="was learnt on python:.*, not on python:.* as it is now"):
-        splits.load(tmp_path / "split.safetensors", own)
-    with pytest.raises(SoritesError, match="cannot read the split .*none"):
-        splits.load(tmp_path / "none", own)
+        decomposition.load(tmp_path / "split.safetensors", own)
+    with pytest.raises(SoritesError, match="cannot read the decomposition .*none"):
+        decomposition.load(tmp_path / "none", own)
     with pytest.raises(SoritesError, match="has no labels of its own"):
-        splits.recipe(Referee("bare", own.images, own.texts))
+        decomposition.recipe(Referee("bare", own.images, own.texts))
 
 
 def test_a_limit_holds_for_the_pictures_that_a_referee_brings(judge: str, photos: Path) -> None:
@@ -164,10 +166,10 @@ def test_a_limit_holds_for_the_pictures_that_a_referee_brings(judge: str, photos
         return Examples(rows[:n], np.arange(n) % 4, np.arange(n) % 3)
 
     own.examples = examples
-    made = splits.recipe(own)
-    split = splits.learn(own, made)
+    made = decomposition.recipe(own)
+    halves = decomposition.learn(own, made)
     for limit, n in ((5, 5), (None, 20)):
-        found = splits.report(own, split, made, None, limit)
+        found = decomposition.report(own, halves, made, None, limit)
         assert found is not None
         assert set(found["n"]) == {n}
 
@@ -206,31 +208,84 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
     assert "--labels FILE" in str(refused.exception)
 
 
-def test_a_referee_without_classes_is_split_by_those_of_the_pictures(judge: str, photos: Path) -> None:
+def test_a_referee_without_classes_is_decomposed_by_those_of_the_pictures(judge: str, photos: Path) -> None:
     bare = referee(judge)
-    monkey = Referee("bare", bare.images, bare.texts, looks=bare.looks)
+    monkey = Referee("bare", bare.images, bare.texts, styles=bare.styles)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measuring, "named", lambda spec: monkey)
-        held = measuring.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
-    expected = splits.learn(bare, splits.recipe(bare))
-    np.testing.assert_array_equal(held.split.matrix, expected.matrix)
+        patch.setattr(core, "referee", lambda spec: monkey)
+        held = distance.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
+    expected = decomposition.learn(bare, decomposition.recipe(bare))
+    np.testing.assert_array_equal(held.decomposition.matrix, expected.matrix)
 
 
 def test_a_run_is_measured_with_its_own_labels(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     asked = how(judge, photos)
-    plain = suite(asked).model_copy(update={"measure": None})
+    plain = suite(asked).model_copy(update={"distance": None})
     sorites.run(plain, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
     with pytest.raises(SoritesError, match="is a run, which has its own labels"):
-        measuring.measure(str(tmp_path / "run"), asked, "imagenet")
-    assert measuring.measure(str(tmp_path / "run"), asked).rows.height == 2 * 13
+        distance.distance(str(tmp_path / "run"), asked, "imagenet")
+    assert distance.distance(str(tmp_path / "run"), asked).rows.height == 2 * 13
 
 
 def test_edges_are_numbers(judge: str, photos: Path) -> None:
-    assert measuring.asked("0.1,0.2", "", referee=judge, against="stamps").sem_edges == (0.1, 0.2)
+    assert distance.distance_options("0.1,0.2", "", referee=judge, against="stamps").sem_edges == (0.1, 0.2)
     with pytest.raises(SoritesError, match="numbers with commas between"):
-        measuring.asked("a,b", "", referee=judge, against="stamps")
+        distance.distance_options("a,b", "", referee=judge, against="stamps")
 
 
 def test_fewer_familiar_pictures_than_k(judge: str, photos: Path) -> None:
     with pytest.raises(SoritesError, match="30th nearest of the familiar, which are only 20"):
-        measuring.measure_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))
+        distance.distance_of_source(core.source(f"folder:{photos}"), how(judge, photos, k=30))
+
+
+def old_folder(run: Path) -> None:
+    """Turn a run folder into what release 0.2 wrote: other names of keys and of fact files."""
+    info = json.loads((run / "run.json").read_text())
+    info["suite"] = {
+        {"similarity": "degrees", "distance": "measure"}.get(key, key): value for key, value in info["suite"].items()
+    }
+    info["suite"]["measure"]["split"] = info["suite"]["measure"].pop("decomposition")
+    (run / "run.json").write_text(json.dumps(info))
+    record = json.loads((run / "facts" / "distance.json").read_text())
+    record["asked"]["split"] = record["asked"].pop("decomposition")
+    (run / "facts" / "degrees.json").write_text(json.dumps(record))
+    (run / "facts" / "distance.json").unlink()
+    (run / "facts" / "distance.parquet").rename(run / "facts" / "degrees.parquet")
+
+
+def test_facts_under_their_old_names_are_read_and_replaced(
+    judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
+    run, asked = tmp_path / "run", how(judge, photos)
+    before = sorites.run(suite(asked), source=f"folder:{photos}", models=[tiny()], out=run, limit=5).collect()
+    old_folder(run)
+    assert table.read(run).collect().equals(before)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(distance, "ruler", lambda *args: pytest.fail("measured again"))
+        assert distance.distance(str(run), asked).rows.height == 5 * 13
+    other = distance.distance(str(run), how(judge, photos, k=2))
+    assert sorted(path.name for path in (run / "facts").iterdir()) == ["distance.json", "distance.parquet"]
+    assert table.read(run).collect()["sem_level"].to_list() != before["sem_level"].to_list()
+    assert other.record["k"] == 2
+
+
+@pytest.mark.parametrize(("key", "file"), [("distance", "decomposition"), ("measure", "split")])
+def test_the_old_keys_of_a_suite_are_read(key: str, file: str) -> None:
+    asked = parse({"name": "s", key: {"referee": "cifar", "against": "stamps", file: "w.safetensors"}}, "s")
+    assert asked.distance == Distance(referee="cifar", against="stamps", decomposition="w.safetensors")
+    with pytest.raises(SoritesError, match=f"unknown key '{key}.leves'.*Did you mean levels"):
+        parse({"name": "s", key: {"referee": "cifar", "against": "stamps", "leves": 3}}, "s")
+
+
+def test_a_cached_decomposition_is_found_by_the_name_it_always_had(judge: str) -> None:
+    own = referee(judge)
+    made = decomposition.recipe(own)
+    first = {"labels": made.labels, "looks": made.styles, "count": made.count, "training": asdict(made.training)}
+    assert made.key(own) == digest(own.version, json.dumps(first, sort_keys=True)).hex()
+
+
+def test_a_referee_may_call_its_styles_looks(judge: str) -> None:
+    module = importlib.import_module(judge.split(":")[1])
+    old = type("Old", (module.Judge,), {"looks": (("an {}",), ("a {}",))})
+    del module.Judge.styles
+    assert as_referee("own", old).styles == (("an {}",), ("a {}",))

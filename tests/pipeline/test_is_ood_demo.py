@@ -11,10 +11,10 @@ import pytest
 
 import sorites
 from sorites import table
+from sorites.core import Referee, referee
 from sorites.files import cache
 from sorites.metrics import level_map
-from sorites.pipeline import decomposition as splits
-from sorites.referees._referee import Referee, referee
+from sorites.pipeline import decomposition
 from sorites.sources.cifar import SHA256
 from sorites.suite import Suite, load
 
@@ -36,15 +36,15 @@ def judge() -> Referee:
 @pytest.fixture(scope="module")
 def known(judge: Referee) -> dict[tuple[str, str, str], float]:
     """Accuracy by (pictures, of, part): table 3 of the paper, on the pairs that margin and epochs were and were not chosen by."""
-    made = splits.recipe(judge)
-    found = splits.report(judge, splits.kept(judge, made), made, None, None)
+    made = decomposition.recipe(judge)
+    found = decomposition.report(judge, decomposition.cached(judge, made), made, None, None)
     assert found is not None
     return {(row["pictures"], row["of"], row["part"]): row["value"] for row in found.to_dicts()}
 
 
 def test_pictures_and_captions_meet_on_pairs_never_seen_together(known: dict[tuple[str, str, str], float]) -> None:
     assert known["test", "class", "whole"] > 0.35
-    assert known["test", "look", "whole"] > 0.75
+    assert known["test", "style", "whole"] > 0.75
 
 
 def test_the_semantic_half_keeps_the_class_and_the_covariate_half_loses_it(known: dict[tuple[str, str, str], float]) -> None:
@@ -52,32 +52,32 @@ def test_the_semantic_half_keeps_the_class_and_the_covariate_half_loses_it(known
     assert known["test", "class", "covariate"] < 3 * 0.1
 
 
-def test_the_covariate_half_keeps_the_look(known: dict[tuple[str, str, str], float]) -> None:
-    assert known["test", "look", "covariate"] > known["test", "look", "whole"] - 0.05
-    assert known["test", "look", "semantic"] < known["test", "look", "covariate"] - 0.2
+def test_the_covariate_half_keeps_the_style(known: dict[tuple[str, str, str], float]) -> None:
+    assert known["test", "style", "covariate"] > known["test", "style", "whole"] - 0.05
+    assert known["test", "style", "semantic"] < known["test", "style", "covariate"] - 0.2
 
 
 def test_the_matrix_is_orthogonal(judge: Referee) -> None:
-    matrix = splits.kept(judge, splits.recipe(judge)).matrix
+    matrix = decomposition.cached(judge, decomposition.recipe(judge)).matrix
     assert np.linalg.norm(matrix.T @ matrix - np.eye(len(matrix)), 2) < 1e-5
 
 
 def test_the_pictures_to_check_on_may_be_limited(judge: Referee) -> None:
-    made = splits.recipe(judge)
-    found = splits.report(judge, splits.kept(judge, made), made, None, 60)
+    made = decomposition.recipe(judge)
+    found = decomposition.report(judge, decomposition.cached(judge, made), made, None, 60)
     assert found is not None
     assert set(found["n"]) == {60}
 
 
 def small(suite: Suite) -> Suite:
     """The same suite with fewer pictures to learn from, and without the scorers that look inside the model picture by picture."""
-    assert suite.measure is not None
+    assert suite.distance is not None
     assert suite.fit is not None
     changed = {
         "models": ("cifar6:1200",),
         "limit": 100,
         "scorers": tuple(name for name in suite.scorers if name not in ("odin", "rankfeat", "gram")),
-        "measure": suite.measure.model_copy(update={"referee": TAUGHT, "limit": 800}),
+        "distance": suite.distance.model_copy(update={"referee": TAUGHT, "limit": 800}),
         "fit": suite.fit.model_copy(update={"limit": 400}),
     }
     return suite.model_copy(update=changed)
@@ -97,7 +97,7 @@ def test_the_judged_classifier_knows_its_six_classes(rows: tuple[Path, pl.DataFr
     assert set(strange["correct"]) == {None}
 
 
-def test_degrees_follow_meaning_and_look(rows: tuple[Path, pl.DataFrame]) -> None:
+def test_distances_follow_meaning_and_style(rows: tuple[Path, pl.DataFrame]) -> None:
     held = (
         rows[1].filter(pl.col("output") == "label").select("image_id", "shift", "params", "known", "degrees").explode("degrees")
     )

@@ -1,20 +1,24 @@
-"""Degrees of a run: facts joined into its table, and settings set aside by their mean LPIPS."""
+"""Similarity of a run's pictures: facts joined into its table, and settings set aside by their mean LPIPS."""
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import polars as pl
 import pytest
 
 from sorites import core, metrics
-from sorites.core import Model, Picture
+from sorites.core import MEASURES, Model, Picture, Sample, Source
 from sorites.errors import SoritesError
 from sorites.frame import Frame
-from sorites.measures.similarity import MEASURES, exposure_error
+from sorites.measures.exposure import exposure_error
 from sorites.pipeline.run import run
-from sorites.pipeline.similarity import degrees
+from sorites.pipeline.similarity import similarity
 from sorites.suite import parse
 from sorites.table import read
 
@@ -37,21 +41,25 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Te
     return out
 
 
-def test_every_shifted_image_gets_its_degrees(folder: Path, photos: Path) -> None:
-    degrees(folder, ("exposure_error", "clipped_share"))
+def replaced(monkeypatch: pytest.MonkeyPatch, name: str, function: Callable[[Picture, Picture], float]) -> None:
+    monkeypatch.setitem(MEASURES._things, name, replace(core.measure(name), function=function))
+
+
+def test_every_shifted_image_gets_its_values(folder: Path, photos: Path) -> None:
+    similarity(folder, ("exposure_error", "clipped_share"))
     rows = read(folder).filter(pl.col("shift") != "clean").collect()
     assert rows["degrees"].list.len().unique().to_list() == [2]
     assert read(folder).filter(pl.col("shift") == "clean").select("degrees").collect()["degrees"].null_count() == 2
-    told = rows.filter(pl.col("shift") == "aperture", pl.col("severity") == 8).row(0, named=True)
-    sample = next(s for s in core.source(f"folder:{photos}") if s.id == told["sample_id"])
+    row = rows.filter(pl.col("shift") == "aperture", pl.col("severity") == 8).row(0, named=True)
+    sample = next(s for s in core.source(f"folder:{photos}") if s.id == row["sample_id"])
     clean = Frame(resize=64)(sample.load())
-    assert abs(next(d["value"] for d in told["degrees"] if d["measure"] == "exposure_error")) < 0.2
+    assert abs(next(d["value"] for d in row["degrees"] if d["measure"] == "exposure_error")) < 0.2
     assert exposure_error(clean, clean) == 0
 
 
 def test_settings_too_far_by_lpips_are_set_aside_and_still_there(folder: Path) -> None:
     before = metrics.accuracy(read(folder), by=("shift", "params"))
-    degrees(folder, ("lpips",), lpips_below=0.6)
+    similarity(folder, ("lpips",), lpips_below=0.6)
     rows = read(folder).filter(pl.col("shift") == "camera").collect()
     entries = rows.explode("degrees").unnest("degrees").filter(pl.col("measure") == "lpips")
     means = entries.group_by("params").agg(pl.col("value").mean(), pl.col("valid").all())
@@ -63,7 +71,7 @@ def test_settings_too_far_by_lpips_are_set_aside_and_still_there(folder: Path) -
 
 def test_an_unknown_measure_is_named(folder: Path) -> None:
     with pytest.raises(SoritesError, match="Did you mean lpips"):
-        degrees(folder, ("lpip",))
+        similarity(folder, ("lpip",))
 
 
 def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
@@ -81,7 +89,7 @@ def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(
 ) -> None:
     asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 3}
     dial = {"name": "gaussian_noise", "severities": [0.01, 0.5]}
-    suite = parse({**asked, "degrees": ["ssim"], "shifts": [dial]}, "far")
+    suite = parse({**asked, "similarity": ["ssim"], "shifts": [dial]}, "far")
     out = tmp_path / "run"
     rows = run(suite, models=[tiny()], out=out).filter(pl.col("shift") != "clean").collect()
     entries = rows.explode("degrees").unnest("degrees")
@@ -95,8 +103,8 @@ def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(
     assert path.stat().st_mtime_ns == when
     held.head(4).write_parquet(path)
     calls = []
-    whole = MEASURES["ssim"]
-    monkeypatch.setitem(MEASURES, "ssim", lambda a, b: calls.append(1) or whole(a, b))
+    whole = core.measure("ssim")
+    replaced(monkeypatch, "ssim", lambda a, b: calls.append(1) or whole(a, b))
     steps: list[int] = []
     run(suite, models=[tiny()], out=out, bar=lambda what, n: steps.append(n) or steps.append)  # type: ignore[func-returns-value]
     assert len(calls) == 2
@@ -108,7 +116,7 @@ def test_measures_add_up_and_a_filter_stays(photos: Path, tiny: Callable[..., Mo
     dial = {"name": "gaussian_noise", "severities": [0.01, 1.5]}
     asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 2, "lpips_below": 0.3}
     run(parse({**asked, "shifts": [dial]}, "far"), models=[tiny()], out=tmp_path / "run")
-    degrees(tmp_path / "run", ("ssim", "psnr"))
+    similarity(tmp_path / "run", ("ssim", "psnr"))
     rows = read(tmp_path / "run").filter(pl.col("shift") != "clean").collect()
     assert {one["measure"] for one in rows["degrees"][0]} == {"lpips", "ssim", "psnr"}
     assert rows.group_by("severity").agg(pl.col("valid").all()).sort("severity")["valid"].to_list() == [True, False]
@@ -119,7 +127,7 @@ def test_what_was_measured_before_a_stop_is_kept(
 ) -> None:
     asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 64}, "limit": 4}
     run(parse({**asked, "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far"), models=[tiny()], out=tmp_path / "run")
-    whole, calls = MEASURES["ssim"], []
+    whole, calls = core.measure("ssim"), []
 
     def stopped(reference: Picture, moved: Picture) -> float:
         calls.append(1)
@@ -127,18 +135,18 @@ def test_what_was_measured_before_a_stop_is_kept(
             raise KeyboardInterrupt
         return whole(reference, moved)
 
-    monkeypatch.setitem(MEASURES, "ssim", stopped)
+    replaced(monkeypatch, "ssim", stopped)
     with pytest.raises(KeyboardInterrupt):
-        degrees(tmp_path / "run", ("ssim",), workers=1)
+        similarity(tmp_path / "run", ("ssim",), workers=1)
     assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 2
-    degrees(tmp_path / "run", ("ssim",), workers=1)
+    similarity(tmp_path / "run", ("ssim",), workers=1)
     assert len(calls) == 5
     assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 4
 
 
 def test_a_suite_with_an_unknown_measure_is_refused_by_name() -> None:
-    with pytest.raises(SoritesError, match="no measure of pictures named 'sim'. Did you mean ssim"):
-        parse({"name": "s", "degrees": ["sim"]}, "s")
+    with pytest.raises(SoritesError, match="no measure named 'sim'. Did you mean ssim"):
+        parse({"name": "s", "similarity": ["sim"]}, "s")
 
 
 def test_a_picture_too_small_for_a_measure_has_none_and_is_not_measured_again(
@@ -152,16 +160,49 @@ def test_a_picture_too_small_for_a_measure_has_none_and_is_not_measured_again(
         "test",
     )  # fmt: skip
     run(suite, models=[tiny()], out=tmp_path / "run")
-    facts = pl.read_parquet(degrees(tmp_path / "run", ["ssim", "psnr"])).explode("degrees").unnest("degrees")
+    facts = pl.read_parquet(similarity(tmp_path / "run", ["ssim", "psnr"])).explode("degrees").unnest("degrees")
     values = dict(zip(facts["measure"], facts["value"], strict=True))
     assert values["ssim"] is None
     assert values["psnr"] > 0
     calls = []
     for name in ("ssim", "psnr", "exposure_error"):
-        monkeypatch.setitem(MEASURES, name, lambda a, b, name=name: calls.append(name) or 0.0)
-    degrees(tmp_path / "run", ["ssim", "psnr"])
-    degrees(tmp_path / "run", ["ssim"])
+        replaced(monkeypatch, name, lambda a, b, name=name: calls.append(name) or 0.0)
+    similarity(tmp_path / "run", ["ssim", "psnr"])
+    similarity(tmp_path / "run", ["ssim"])
     assert calls == []
-    facts = pl.read_parquet(degrees(tmp_path / "run", ["psnr", "exposure_error", "ssim"])).explode("degrees").unnest("degrees")
+    facts = pl.read_parquet(similarity(tmp_path / "run", ["psnr", "exposure_error", "ssim"])).explode("degrees").unnest("degrees")
     assert calls == ["exposure_error"]
     assert dict(zip(facts["measure"], facts["value"], strict=True)) == {**values, "exposure_error": 0.0}
+
+
+def test_a_measure_without_a_number_has_none(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    """The haze of a single grey is not a number; of a scene it is one."""
+    grey = Sample("grey", lambda: np.full((64, 64, 3), 90, np.uint8), label=0)
+    photo = next(iter(core.source(f"folder:{photos}")))
+    suite = parse({"name": "h", "similarity": ["haze_depth"], "shifts": [{"name": "haze", "levels": [3]}]}, "h")
+    rows = run(suite, source=Source("two", [grey, replace(photo, label=1)]), models=[tiny()], out=tmp_path / "run").collect()
+    entries = rows.explode("degrees").unnest("degrees").filter(pl.col("measure") == "haze_depth")
+    values = dict(entries.select("sample_id", "value").iter_rows())
+    assert values["grey"] is None
+    assert values[photo.id] > 0
+
+
+@pytest.mark.parametrize("key", ["similarity", "degrees"])
+def test_the_old_key_of_a_suite_is_read(key: str) -> None:
+    suite = parse({"name": "s", key: ["ssim", "psnr", "ssim"]}, "s")
+    assert suite.similarity == ("ssim", "psnr")
+    assert "degrees" not in suite.model_dump()
+    with pytest.raises(SoritesError, match="unknown key 'degrees'"):
+        parse({"name": "s", "similarity": ["ssim"], "degrees": ["psnr"]}, "s")
+
+
+def test_a_run_folder_with_the_old_key_is_read(folder: Path, tmp_path: Path) -> None:
+    old = tmp_path / "old"
+    shutil.copytree(folder, old)
+    info = json.loads((old / "run.json").read_text())
+    info["suite"] = {
+        {"similarity": "degrees", "distance": "measure"}.get(key, key): value for key, value in info["suite"].items()
+    }
+    (old / "run.json").write_text(json.dumps(info))
+    (old / "facts" / "similarity.parquet").unlink(missing_ok=True)
+    assert pl.read_parquet(similarity(old, ("psnr",))).height == 2 * 10

@@ -15,7 +15,7 @@ PAIRS = [(i, j) for i in range(4) for j in range(3) if (i, j) not in ((0, 2), (3
 
 
 def lesson(n: int = 600, epochs: int = 15) -> tuple[Lesson, np.ndarray, np.ndarray]:
-    """Features that are the sum of a class, a look and noise; two pairs are left out."""
+    """Features that are the sum of a class, a style and noise; two pairs are left out."""
     rng = np.random.default_rng(0)
     of_class, of_look = rng.standard_normal((4, 40)), rng.standard_normal((3, 40))
     caption = rng.integers(len(PAIRS), size=n)

@@ -13,7 +13,7 @@ from scipy.stats import spearmanr
 from sorites import core
 from sorites.core import Image, to_image, to_picture
 from sorites.measures.haze import haze_depth
-from sorites.measures.similarity import lpips
+from sorites.measures.lpips import lpips
 from sorites.rng import rng_for
 from sorites.shifts._air import AirScene, air_scene, depth, to_light, to_shown, veil
 from sorites.shifts.rain import density, speed

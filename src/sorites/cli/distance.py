@@ -10,7 +10,7 @@ import typer
 from sorites.cli.options import Seed
 
 if TYPE_CHECKING:
-    from sorites.pipeline.distance import Measured
+    from sorites.pipeline.distance import Distances
 
 decompose_app = typer.Typer(help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True)
 
@@ -70,18 +70,18 @@ def train(
     --decomposition", and prints how well class and appearance can still be
     told from each half.
     """
+    from sorites import core
     from sorites.cli.printing import format_frame
     from sorites.labels import labels as read_labels
     from sorites.measures._decompose import Training
-    from sorites.measures._texts import read_looks
+    from sorites.measures._texts import read_styles
     from sorites.pipeline import decomposition
     from sorites.progress import bars
-    from sorites.referees._referee import referee as load_referee
 
-    judge = load_referee(referee)
+    judge = core.referee(referee)
     names = read_labels(labels).names if labels else ()
     training = Training(margin=margin, epochs=epochs, seed=seed)
-    recipe = decomposition.recipe(judge, names, read_looks(templates) if templates else (), triplets, training)
+    recipe = decomposition.recipe(judge, names, read_styles(templates) if templates else (), triplets, training)
     with bars() as bar:
         tick = bar("learning", epochs)
         split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1))
@@ -135,18 +135,11 @@ def distance(
     path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
         typer.echo(_note_on_cifar(), err=True)
-    how = distances.asked(
-        referee=referee,
-        against=against,
-        split=decomposition,
-        limit=limit,
-        k=k,
-        levels=levels,
-        sem_edges=sem_edges,
-        cov_edges=cov_edges,
+    how = distances.distance_options(
+        sem_edges, cov_edges, referee=referee, against=against, decomposition=decomposition, limit=limit, k=k, levels=levels
     )
     with bars() as bar:
-        found = distances.measure(what, how, labels, path, bar)
+        found = distances.distance(what, how, labels, path, bar)
     _print_levels(found)
 
 
@@ -157,11 +150,11 @@ def _note_on_cifar() -> str:
     return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
 
 
-def _print_levels(found: Measured) -> None:
+def _print_levels(found: Distances) -> None:
     from sorites.cli.printing import format_frame
 
     typer.echo("pictures per level: appearance (covariate) down, meaning (semantic) across")
     typer.echo(format_frame(found.grid(), "table"), nl=False)
-    for half, edges in found.told["edges"].items():
+    for half, edges in found.record["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    typer.echo(f"wrote {len(found.rows)} pictures to {found.told['path']}")
+    typer.echo(f"wrote {len(found.rows)} pictures to {found.record['path']}")

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
-    from sorites.core import Shift
+    from sorites.core import Measure, Shift
     from sorites.registry import Registry
 
-KINDS = ("shifts", "models", "sources", "metrics", "scorers", "referees", "suites")
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites")
 
 Entry = tuple[str, str]
 """A name and a line about it."""
@@ -46,14 +46,15 @@ def list_names(kind: str | None = None) -> str:
 
 def _entries(kind: str) -> list[Entry]:
     from sorites.cli.printing import first_sentence
-    from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES
-    from sorites.referees._referee import REFEREES
+    from sorites.core import MEASURES, METRICS, MODELS, REFEREES, SCORERS, SHIFTS, SOURCES
     from sorites.suite import builtin_suites, load
 
     if kind == "suites":
         return [(name, load(name).about) for name in builtin_suites()]
     if kind == "shifts":
         return [(name, _about_shift(SHIFTS.get(name))) for name in SHIFTS.names()]
+    if kind == "measures":
+        return [(name, _about_measure(MEASURES.get(name))) for name in MEASURES.names()]
     kinds: dict[str, Registry[Any]] = {
         "models": MODELS,
         "sources": SOURCES,
@@ -69,3 +70,8 @@ def _about_shift(shift: Shift) -> str:
     levels = ", ".join(f"{level:.3g}" for level in shift.levels)
     dial = f"{shift.unit}; levels {levels}" if levels else f"{len(shift.settings)} settings"
     return f"{shift.about}  [{shift.family}; {dial}]"
+
+
+def _about_measure(measure: Measure) -> str:
+    unit = f"{measure.unit}; " if measure.unit else ""
+    return f"{measure.about}  [{unit}{measure.nearer} is nearer]"

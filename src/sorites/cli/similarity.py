@@ -32,7 +32,7 @@ def similarity(
     from sorites.files import locked
     from sorites.pipeline.folder import read_info
     from sorites.pipeline.similarity import DEFAULT
-    from sorites.pipeline.similarity import degrees as measure_similarity
+    from sorites.pipeline.similarity import similarity as measure_similarity
     from sorites.progress import bars
 
     read_info(run)

@@ -1,7 +1,7 @@
-"""Degrees to levels: which interval a distance falls into, 1 for the nearest.
+"""Levels of a distance: the interval that it falls into, 1 for the nearest.
 
 The published intervals of IS-OOD are not known. They may be given, or chosen from the data by ``uniform``; either way the
-edges stand in the record of what was measured, because a level means nothing without them.
+edges are kept with the distances, because a level means nothing without them.
 """
 
 from __future__ import annotations
@@ -20,27 +20,30 @@ CUT = (1.0, 99.0)
 
 
 def uniform(degrees: NDArray[np.floating], levels: int = LEVELS) -> tuple[float, ...]:
-    """The ``levels - 1`` inner edges of equal intervals between the 1st and the 99th percentile of the degrees.
+    """Return the ``levels - 1`` inner edges of equal intervals between the 1st and the 99th percentile of the degrees.
 
-    What lies outside those percentiles falls into the first or the last level. Degrees that are not a number do not count.
+    Values outside those percentiles fall into the first or the last level. Degrees that are not finite do not count.
     """
-    held = np.asarray(degrees, np.float64)
-    held = held[np.isfinite(held)]
+    values = np.asarray(degrees, np.float64)
+    values = values[np.isfinite(values)]
     if levels < 2:
         raise SoritesError(f"wanted two or more levels, got {levels}")
-    if held.size < levels:
-        raise SoritesError(f"wanted {levels} or more degrees to choose {levels} levels from, got {held.size}")
-    low, high = np.percentile(held, CUT)
+    if values.size < levels:
+        raise SoritesError(f"wanted {levels} or more degrees to choose {levels} levels from, got {values.size}")
+    low, high = np.percentile(values, CUT)
     if not low < high:
         raise SoritesError(f"the degrees are all {low:.6g}: there is nothing to divide into levels")
     return tuple(float(edge) for edge in np.linspace(low, high, levels + 1)[1:-1])
 
 
 def level_of(degrees: NDArray[np.floating], edges: Sequence[float]) -> pl.Series:
-    """Level 1 below the first edge, up to ``len(edges) + 1``; an edge belongs to the level above it; null where not a number."""
+    """Return level 1 below the first edge, up to ``len(edges) + 1``; an edge belongs to the level above it.
+
+    The level of a degree that is not finite is null.
+    """
     inner = np.asarray(edges, np.float64)
     if inner.size == 0 or not np.isfinite(inner).all() or (np.diff(inner) <= 0).any():
         raise SoritesError(f"wanted edges that rise, got {list(edges)}")
-    held = np.asarray(degrees, np.float64)
-    found = pl.Series("level", 1 + np.searchsorted(inner, held, side="right"), dtype=pl.Int32)
-    return pl.select(pl.when(pl.Series(np.isfinite(held))).then(found).alias("level")).to_series()
+    values = np.asarray(degrees, np.float64)
+    found = pl.Series("level", 1 + np.searchsorted(inner, values, side="right"), dtype=pl.Int32)
+    return pl.select(pl.when(pl.Series(np.isfinite(values))).then(found).alias("level")).to_series()

@@ -1,7 +1,7 @@
-"""How far from the familiar: the exact distance to the k-th nearest neighbour, in bounded memory.
+"""The exact distance to the k-th nearest familiar neighbour, in bounded memory.
 
 Long et al., "Rethinking the Evaluation of Out-of-Distribution Detection: A Sorites Paradox", NeurIPS 2024, equation 4 and
-appendix C: the degree of a picture is its cosine distance to the tenth nearest familiar one.
+appendix C: the distance of a picture is its cosine distance to the tenth nearest familiar one.
 """
 
 from __future__ import annotations
@@ -16,43 +16,43 @@ from sorites.errors import SoritesError
 
 Array = NDArray[np.float32]
 Bank = NDArray[np.floating] | Iterable[NDArray[np.floating]]
-"""The familiar, N x D: an array (also one mapped from a file, which may be larger than memory), or blocks of one."""
+"""Features of familiar pictures, N x D: an array (also one mapped from a file, which may exceed memory), or blocks of one."""
 
 K = 10
-"""The neighbour that counts, as published: the nearest itself would be noisy."""
+"""The neighbour that counts, as published; the nearest one would be noisy."""
 Search = Callable[[Array, Array, Array], Array]
-"""(queries, a block of the familiar, the k best similarities so far) to the k best with that block."""
+"""A function of queries, a block of the bank and the k best similarities so far; it returns the k best with that block."""
 
 ROWS, COLUMNS = 1024, 4096
-"""Queries and neighbours compared at a time: 16 MB of similarities, whatever the size of either."""
+"""How many queries and neighbours are compared at a time: 16 MB of similarities, whatever the size of either."""
 
 
 def kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) -> Array:
-    """Cosine distance (0 to 2) of each query to its ``k``-th nearest row of ``bank``; a row equal to it counts too.
+    """Return the cosine distance (0 to 2) of each query to its ``k``-th nearest row of ``bank``; a row equal to it counts too.
 
-    Every pair is compared, a block at a time. A bank larger than memory is searched by faiss where that is installed.
+    Every pair is compared, one block at a time. A bank larger than memory is searched by faiss where that is installed.
     """
     if k < 1:
         raise SoritesError(f"wanted the k-th neighbour with k of 1 or more, got {k}")
-    asked = directions(queries, "queries")
-    best = np.full((len(asked), k), -np.inf, np.float32)
+    wanted = directions(queries, "queries")
+    best = np.full((len(wanted), k), -np.inf, np.float32)
     search = (_faiss() if _too_large(bank) else None) or _matmul()
     seen = 0
     for block in _blocks(bank):
-        known = directions(block, "the familiar", seen)
-        if known.shape[1] != asked.shape[1]:
-            raise SoritesError(f"queries have {asked.shape[1]} dimensions and the familiar {known.shape[1]}: not the same space")
-        for start in range(0, len(asked), ROWS):
+        rows = directions(block, "the familiar", seen)
+        if rows.shape[1] != wanted.shape[1]:
+            raise SoritesError(f"queries have {wanted.shape[1]} dimensions and the familiar {rows.shape[1]}: not the same space")
+        for start in range(0, len(wanted), ROWS):
             some = slice(start, start + ROWS)
-            best[some] = search(asked[some], known, best[some])
-        seen += len(known)
+            best[some] = search(wanted[some], rows, best[some])
+        seen += len(rows)
     if seen < k:
         raise SoritesError(f"wanted the {k}th nearest of the familiar, which are only {seen}; give more of them or a smaller k")
     return np.asarray(np.clip(1 - best.min(axis=1), 0, 2), np.float32)
 
 
 def directions(rows: NDArray[np.floating], what: str, first: int = 0) -> Array:
-    """Rows of length 1; one that is not finite, or has no direction, is an error that names it."""
+    """Return the rows scaled to length 1; a row that is not finite, or has no direction, is an error that names it."""
     rows = np.asarray(rows)
     if rows.ndim != 2:
         raise SoritesError(f"{what}: wanted an array of N x D, got shape {rows.shape}")
@@ -72,27 +72,27 @@ def _blocks(bank: Bank) -> Iterator[NDArray[np.floating]]:
 
 
 def _matmul() -> Search:
-    """One matmul a block, into memory that is used again: fresh memory for each would cost as much as searching it.
+    """Return a search by one matmul per block, into memory that is reused: fresh memory would cost as much as the search.
 
     Only similarities above the k-th best so far can matter. After the first blocks they are few, unless the bank is
-    sorted the worst way; then the block is divided as a whole.
+    sorted the worst way; then the whole block is partitioned.
     """
     room, above = np.empty(ROWS * COLUMNS, np.float32), np.empty(ROWS * COLUMNS, bool)
 
-    def merge(asked: Array, known: Array, best: Array) -> Array:
-        shape, size, k = (len(asked), len(known)), len(asked) * len(known), best.shape[1]
-        similar = np.matmul(asked, known.T, out=room[:size].reshape(shape))
+    def merge(queries: Array, rows: Array, best: Array) -> Array:
+        shape, size, k = (len(queries), len(rows)), len(queries) * len(rows), best.shape[1]
+        similar = np.matmul(queries, rows.T, out=room[:size].reshape(shape))
         np.greater(similar, best.min(axis=1)[:, None], out=above[:size].reshape(shape))
         if np.count_nonzero(above[:size]) < size / 16:
             return _joined(best, np.flatnonzero(above[:size]), similar)
-        similar.partition(max(len(known) - k, 0), axis=1)
-        return _largest(np.concatenate([best, similar[:, max(len(known) - k, 0) :]], axis=1), k)
+        similar.partition(max(len(rows) - k, 0), axis=1)
+        return _largest(np.concatenate([best, similar[:, max(len(rows) - k, 0) :]], axis=1), k)
 
     return merge
 
 
 def _joined(best: Array, places: NDArray[np.intp], similar: Array) -> Array:
-    """The k best of each row after those at flat ``places`` of ``similar`` have joined them."""
+    """Return the k best of each row after those at flat ``places`` of ``similar`` have joined them."""
     if not places.size:
         return best
     rows = places // similar.shape[1]
@@ -104,25 +104,25 @@ def _joined(best: Array, places: NDArray[np.intp], similar: Array) -> Array:
 
 
 def _largest(values: Array, k: int) -> Array:
-    """The k largest of each row, in no order."""
+    """Return the k largest of each row, in no order."""
     return np.partition(values, values.shape[1] - k, axis=1)[:, values.shape[1] - k :]
 
 
 def _too_large(bank: Bank) -> bool:
-    """Does an array mapped from a file not fit into the memory of this machine?"""
+    """Return whether an array is mapped from a file and does not fit into the memory of this machine."""
     return isinstance(bank, np.memmap) and bank.nbytes > os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _faiss() -> Search | None:
-    """The same merge with faiss's own exact search of a block."""
+    """Return the same search with faiss's exact search of a block, or None where faiss is not installed."""
     try:
         import faiss
     except ImportError:
         return None
 
-    def merge(asked: Array, known: Array, best: Array) -> Array:
+    def merge(queries: Array, rows: Array, best: Array) -> Array:
         k = best.shape[1]
-        similar, _ = faiss.knn(asked, known, min(k, len(known)), metric=faiss.METRIC_INNER_PRODUCT)
+        similar, _ = faiss.knn(queries, rows, min(k, len(rows)), metric=faiss.METRIC_INNER_PRODUCT)
         return _largest(np.concatenate([best, similar], axis=1), k)
 
     return merge

@@ -1,8 +1,8 @@
-"""Pictures that no longer show their class: four votes, a rule over them, and how well each tells against labels by hand.
+"""The filter for pictures that no longer show their class: four votes, a rule over them, and their quality against hand labels.
 
-A picture made by turning a nuisance up may lose the thing itself. Four similarities are asked: to a text that names the class, to
-one that names it in the shift, and to the untouched picture in two encoders. Each has a threshold, and a similarity at or below
-it is a vote to set the picture aside. Dünkel et al., "CNS-Bench", ICCV 2025, sections 3.4, 4.2 and I.
+A picture made by increasing a nuisance may lose the object itself. Four similarities are computed: to a text that names the
+class, to one that names it in the shift, and to the clean picture in two encoders. Each has a threshold, and a similarity at or
+below it is a vote to set the picture aside. Dünkel et al., "CNS-Bench", ICCV 2025, sections 3.4, 4.2 and I.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.measures._neighbours import directions
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
-"""To "a photo of a CLASS" and "a photo of a CLASS in SHIFT" (100 x cosine), and to the untouched picture in the encoder of the
-texts and in one of pictures alone (cosine)."""
+"""Similarities to "a photo of a CLASS" and "a photo of a CLASS in SHIFT" (100 x cosine), and to the clean picture in the encoder
+of the texts and in one of pictures alone (cosine)."""
 
 PUBLISHED: Mapping[str, float] = dict(zip(VOTES, (28.7394449, 35.2928484, 0.805859378, 0.781161878), strict=True))
 """The thresholds of the published code, for CLIP ViT-B/16 and for the softmax of DINOv2 ViT-L/14's features."""
@@ -30,8 +30,8 @@ REMOVED = 0.9
 """The share of out-of-class pictures that each vote alone has to set aside."""
 
 NEEDED: Mapping[str, int] = {"paper": 3, "code": 2}
-"""How many of the four have to pass for a picture to stay. The paper sets aside a picture with two votes against it; its code
-keeps one that two speak for."""
+"""How many of the four must pass for a picture to stay. The paper sets aside a picture with two votes against it; its code
+keeps one with two votes for it."""
 
 Array = NDArray[np.floating]
 Encoder = Callable[[Sequence[Picture]], Array]
@@ -45,7 +45,7 @@ def similarities(
     alone: Encoder,
     softmax: bool = False,
 ) -> pl.DataFrame:
-    """The four similarities of each picture; ``untouched`` and both lists of ``texts`` stand beside the pictures, one each.
+    """Return the four similarities of each picture; ``untouched`` and both lists of ``texts`` hold one entry per picture.
 
     ``joint`` encodes pictures and texts into one space, ``alone`` only pictures. ``softmax`` takes the softmax of the latter's
     features first, as the published code does.
@@ -54,9 +54,9 @@ def similarities(
     if len(sizes) != 1:
         raise SoritesError(f"wanted an untouched picture and two texts for each of {len(pictures)} pictures, got {sorted(sizes)}")
     seen, start = (directions(joint[0](some), "pictures") for some in (pictures, untouched))
-    said = [directions(joint[1](some), "texts") for some in texts]
+    named = [directions(joint[1](some), "texts") for some in texts]
     own = [directions(_soft(alone(some)) if softmax else alone(some), "pictures") for some in (pictures, untouched)]
-    found = [100 * (seen * said[0]).sum(1), 100 * (seen * said[1]).sum(1), (seen * start).sum(1), (own[0] * own[1]).sum(1)]
+    found = [100 * (seen * named[0]).sum(1), 100 * (seen * named[1]).sum(1), (seen * start).sum(1), (own[0] * own[1]).sum(1)]
     return pl.DataFrame(dict(zip(VOTES, found, strict=True)))
 
 
@@ -66,7 +66,7 @@ def _soft(features: Array) -> Array:
 
 
 def read_scores(file: str | Path) -> pl.DataFrame:
-    """Similarities kept in a CSV or parquet file: ``image_id``, the four votes, and ``outside`` where it is labelled."""
+    """Read similarities from a CSV or parquet file: ``image_id``, the four votes, and ``outside`` where it is labelled."""
     path = Path(file)
     try:
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
@@ -77,7 +77,7 @@ def read_scores(file: str | Path) -> pl.DataFrame:
 
 
 def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "scores") -> dict[str, float]:
-    """For each vote the least threshold that sets aside at least ``removed`` of the pictures labelled ``outside`` their class."""
+    """Return for each vote the least threshold that sets aside at least ``removed`` of the pictures labelled ``outside``."""
     _check(scores, name)
     if "outside" not in scores.columns or not scores["outside"].any():
         raise SoritesError(
@@ -89,9 +89,9 @@ def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "score
 
 
 def stays(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED, rule: str = "paper") -> pl.Series:
-    """Whether each picture stays (``valid``), by a rule: ``paper``, ``code``, or ``text``, the text that names the class alone.
+    """Return whether each picture stays (``valid``) by a rule: ``paper``, ``code``, or ``text``, the class text alone.
 
-    Null where a similarity that the rule asks for is missing.
+    The answer is null where a similarity that the rule needs is missing.
     """
     _check(scores, "scores")
     if rule == "text":
@@ -99,12 +99,12 @@ def stays(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED, rul
     if rule not in NEEDED:
         raise UnknownName("rule", rule, (*NEEDED, "text"), "It is paper, code or text.")
     passes = pl.sum_horizontal((pl.col(vote) > thresholds[vote]).cast(pl.Int32) for vote in VOTES)
-    known = pl.all_horizontal(pl.col(vote).is_not_null() for vote in VOTES)
-    return scores.select(valid=pl.when(known).then(passes >= NEEDED[rule])).to_series()
+    complete = pl.all_horizontal(pl.col(vote).is_not_null() for vote in VOTES)
+    return scores.select(valid=pl.when(complete).then(passes >= NEEDED[rule])).to_series()
 
 
 def facts(scores: pl.DataFrame, valid: pl.Series, trajectory: str | None = None) -> pl.DataFrame:
-    """``image_id`` and ``valid``, for ``table.write_facts``: pictures are marked, never removed.
+    """Return ``image_id`` and ``valid`` for ``table.write_facts``: pictures are marked, never removed.
 
     With the name of a ``trajectory`` column, a trajectory stays only as a whole, as in the published set.
     """
@@ -116,9 +116,9 @@ def facts(scores: pl.DataFrame, valid: pl.Series, trajectory: str | None = None)
 
 
 def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -> pl.DataFrame:
-    """Against the labels (``outside``), for each vote alone and each rule: ``tpr``, ``fpr``, ``accuracy`` and ``n`` (table 2b).
+    """Return ``tpr``, ``fpr``, ``accuracy`` and ``n`` against the labels (``outside``) for each vote and each rule (table 2b).
 
-    Positive is out of class: tpr is the share of lost pictures set aside, fpr that of sound ones.
+    Positive is out of class: tpr is the share of out-of-class pictures set aside, fpr the share of the others set aside.
     """
     labelled = scores.filter(pl.col("outside").is_not_null())
     if not labelled.height:
@@ -137,7 +137,7 @@ def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -
 
 
 def stages(rows: pl.DataFrame, names: Sequence[str], by: str = "severity") -> pl.DataFrame:
-    """How many pictures each stage of a selection leaves, by scale (table 8): counts of each boolean column named."""
+    """Count the pictures that each stage of a selection leaves, by scale (table 8); a stage is a boolean column."""
     for name in (by, *names):
         if name not in rows.columns:
             raise UnknownName("column", name, rows.columns)

@@ -1,7 +1,7 @@
-"""The texts a split is learnt from: labels put into templates, and triplets that change one of the two at a time.
+"""The texts that a decomposition is learnt from: labels put into templates, and triplets that change one of the two at a time.
 
-A template is a sentence with ``{}`` where the label goes. Templates of one look stand together in a group: "a sketch of a {}"
-and "a pencil drawing of a {}" say the same appearance, so they are never set against each other.
+A template is a sentence with ``{}`` where the label goes. The templates of one style form a group: "a sketch of a {}" and "a
+pencil drawing of a {}" name the same appearance, so they are never contrasted with each other.
 """
 
 from __future__ import annotations
@@ -15,61 +15,63 @@ from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
 
-Looks = Sequence[Sequence[str]]
-"""Templates by look."""
+Styles = Sequence[Sequence[str]]
+"""Groups of templates, one group per style."""
 
 
 @dataclass(frozen=True)
 class Triplets:
-    """Different texts, and N x 3 places in them: a standard text, one of another meaning, one of another look."""
+    """Distinct texts, and N x 3 places in them: a standard text, one of another meaning, one of another style."""
 
     texts: tuple[str, ...]
     places: NDArray[np.int64]
 
 
-def triplets(labels: Sequence[str], looks: Looks, count: int, seed: int = 0) -> Triplets:
-    """``count`` random triplets over labels x looks. The text of another meaning keeps the template of the standard one;
-    the text of another look keeps its label."""
-    if len(set(labels)) < 2 or len(looks) < 2:
-        raise SoritesError(f"wanted two or more labels and two or more looks, got {len(set(labels))} and {len(looks)}")
-    _templates(looks)
-    rng = np.random.default_rng(seed)
-    place: dict[str, int] = {}
+def triplets(labels: Sequence[str], styles: Styles, count: int, seed: int = 0) -> Triplets:
+    """Return ``count`` random triplets over labels x styles.
 
-    def said(template: str, label: str) -> int:
-        return place.setdefault(template.replace("{}", label), len(place))
+    The text of another meaning keeps the template of the standard text; the text of another style keeps its label.
+    """
+    if len(set(labels)) < 2 or len(styles) < 2:
+        raise SoritesError(f"wanted two or more labels and two or more styles, got {len(set(labels))} and {len(styles)}")
+    _check_templates(styles)
+    rng = np.random.default_rng(seed)
+    places: dict[str, int] = {}
+
+    def place(template: str, label: str) -> int:
+        return places.setdefault(template.replace("{}", label), len(places))
 
     rows = []
     for _ in range(count):
         label, other = rng.choice(len(labels), 2, replace=False)
-        look, unlike = rng.choice(len(looks), 2, replace=False)
-        template, differing = (looks[i][int(rng.integers(len(looks[i])))] for i in (look, unlike))
-        rows.append((said(template, labels[label]), said(template, labels[other]), said(differing, labels[label])))
-    return Triplets(tuple(place), np.array(rows, np.int64).reshape(-1, 3))
+        style, unlike = rng.choice(len(styles), 2, replace=False)
+        template, differing = (styles[i][int(rng.integers(len(styles[i])))] for i in (style, unlike))
+        rows.append((place(template, labels[label]), place(template, labels[other]), place(differing, labels[label])))
+    return Triplets(tuple(places), np.array(rows, np.int64).reshape(-1, 3))
 
 
-def _templates(looks: Looks) -> None:
-    for template in (one for look in looks for one in look):
+def _check_templates(styles: Styles) -> None:
+    for template in (one for style in styles for one in style):
         if template.count("{}") != 1:
             raise SoritesError(f"a template is a sentence with one {{}} where the label goes, got {template!r}")
-    if any(not look for look in looks):
-        raise SoritesError("a look has no template")
+    if any(not style for style in styles):
+        raise SoritesError("a style has no template")
 
 
-def read_looks(path: str | Path) -> list[list[str]]:
-    """A text file with one template a line; an empty line ends a look, and without any each line is a look of its own."""
+def read_styles(path: str | Path) -> list[list[str]]:
+    """Read a text file with one template per line; an empty line ends a style, and without any each line is its own style."""
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SoritesError(f"cannot read templates from {path}: {error}") from error
     groups = [[line.strip() for line in part.splitlines() if line.strip()] for part in text.split("\n\n")]
     groups = [group for group in groups if group]
-    looks = groups if len(groups) > 1 else [[line] for group in groups for line in group]
-    _templates(looks)
-    return looks
+    styles = groups if len(groups) > 1 else [[line] for group in groups for line in group]
+    _check_templates(styles)
+    return styles
 
 
-LOOKS: tuple[tuple[str, ...], ...] = (
+STYLES: tuple[tuple[str, ...], ...] = (
     ("a photo of a {}.", "a good photo of a {}.", "a clear picture of a {}."),
     ("a drawing of a {}.", "a sketch of a {}.", "a pencil drawing of a {}."),
     ("a painting of a {}.", "an oil painting of a {}.", "a watercolor of a {}."),
@@ -88,4 +90,4 @@ LOOKS: tuple[tuple[str, ...], ...] = (
     ("a jpeg corrupted photo of a {}.", "a noisy picture of a {}."),
     ("a close-up photo of a {}.", "a cropped photo of a {}."),
 )
-"""Styles, augmentations and light, as the paper takes them for covariates; worded here."""
+"""The styles used where none are given: media, augmentations and light, as the paper takes them for covariates; our wording."""

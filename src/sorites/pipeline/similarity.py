@@ -1,9 +1,13 @@
-"""How far every image of a run really moved: measures of its pictures against the clean one, kept as facts beside the table."""
+"""Similarity: measures of every shifted image of a run against its own clean picture, kept as facts beside the table.
+
+The direction belongs to the measure: of LPIPS lower is nearer, of SSIM higher (``sorites list measures``).
+"""
 
 from __future__ import annotations
 
 import functools
 import itertools
+import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,10 +18,10 @@ import numpy as np
 import polars as pl
 from PIL import Image as Pillow
 
+from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Stop
 from sorites.engines import Engine
 from sorites.errors import BadPicture, SoritesError
-from sorites.measures.similarity import MEASURES, known
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import Shot, captured, turned
 from sorites.pipeline.plan import Plan, Unit
@@ -29,7 +33,7 @@ from sorites.table import write_facts
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
 PAUSE = 30.0
-"""Seconds between two times that what is measured is written, so that little is lost when the work is stopped."""
+"""Seconds between two writes of the values so far, so that little is lost when the work is stopped."""
 
 Row = tuple[str, str, float | None]
 """An image, a measure, and its value; none where a picture is too small for the measure."""
@@ -46,7 +50,7 @@ class Todo:
         return len(self.missing)
 
 
-def degrees(
+def similarity(
     run: str | Path,
     measures: Sequence[str] = DEFAULT,
     *,
@@ -55,7 +59,7 @@ def degrees(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """Measure every shifted image of a run and keep the values as its ``degrees``; return the file written.
+    """Measure every shifted image of a run, keep the values in the table's column ``degrees``, and return the file written.
 
     ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is not below it, as
     ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an earlier filter stays. Pictures are made again, not
@@ -78,7 +82,8 @@ def measure_images(
     bar: Bar | None = None,
 ) -> Path:
     """The same for a plan that is lent to its folder's units."""
-    wanted = known([*measures, *(["lpips"] if lpips_below is not None else [])])
+    names = [*measures, *(["lpips"] if lpips_below is not None else [])]
+    wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
     keys = _keys(plan)
     if not keys.height:
         raise SoritesError(f"{folder} holds no shifted pictures to measure against clean ones")
@@ -139,23 +144,23 @@ def _keys(plan: Plan) -> pl.DataFrame:
 
 
 class _Found:
-    """The facts of a run's images: those held before, and those found since."""
+    """The values of a run's images: those that its file held before, and those found since."""
 
     def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str]) -> None:
         self.run, self.keys, self.wanted = run, keys, wanted
         path = run / "facts" / f"{NAME}.parquet"
         self.path, self._before = path, pl.read_parquet(path) if path.exists() else None
         self._rows: list[Row] = []
-        held = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
-        self._held: dict[str, list[str]] = dict(held.iter_rows())
+        done = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        self._done: dict[str, list[str]] = dict(done.iter_rows())
         self._last = time.monotonic()
 
     def add(self, rows: list[Row]) -> None:
         self._rows.extend(rows)
 
     def missing(self, image_id: str) -> list[str]:
-        """The wanted measures that the image was not asked for before; one that it was too small for is not asked again."""
-        return [name for name in self.wanted if name not in self._held.get(image_id, ())]
+        """Return the wanted measures that the image was not measured by; one that it was too small for is not tried again."""
+        return [name for name in self.wanted if name not in self._done.get(image_id, ())]
 
     def todo(self, plan: Plan) -> list[Todo]:
         """List the samples with images that lack one of the wanted measures: little is lost when the work is stopped."""
@@ -166,7 +171,7 @@ class _Found:
         return [Todo(unit, tuple(images)) for unit, images in left.items()]
 
     def _values(self) -> pl.DataFrame:
-        """image_id, measure, value; what is found now takes the place of what was held."""
+        """Return image_id, measure and value; a value found now replaces an earlier one."""
         schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
         now = pl.DataFrame(list(self._rows), schema, orient="row")
         if self._before is None:
@@ -175,7 +180,7 @@ class _Found:
         return pl.concat([before, now]).unique(["image_id", "measure"], keep="last", maintain_order=True)
 
     def write(self, after: float = 0.0, lpips_below: float | None = None) -> Path:
-        """All of it, unless it is what the file holds, or the last time was less than ``after`` seconds ago."""
+        """Write all values, unless the file holds them already or the last write was less than ``after`` seconds ago."""
         if time.monotonic() - self._last < after:
             return self.path
         facts = self._facts(lpips_below)
@@ -210,15 +215,16 @@ def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:
-    """None where a picture is too small for the measure."""
+    """Return the value, or None where the picture is too small for the measure or the measure has no number for it."""
     try:
-        return MEASURES[name](reference, moved)
+        value = core.measure(name)(reference, moved)
     except BadPicture:
         return None
+    return None if math.isnan(value) else value
 
 
 def _sized(picture: Picture, like: Picture) -> Picture:
-    """A captured picture may have another size than its reference: it is brought to that."""
+    """Return a captured picture in the size of its reference, which may differ."""
     if picture.shape == like.shape:
         return picture
     return np.asarray(Pillow.fromarray(picture).resize((like.shape[1], like.shape[0]), Pillow.Resampling.BICUBIC))

@@ -1,11 +1,11 @@
-"""What the CIFAR referee is told about a picture: its class and its look, and which pairs of the two it never sees."""
+"""The captions that the CIFAR referee is taught with: class and style of a picture, and which pairs of the two it never sees."""
 
 from __future__ import annotations
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 PHOTO = "photo"
 
-LOOKS: dict[str, tuple[str, ...]] = {
+STYLES: dict[str, tuple[str, ...]] = {
     PHOTO: ("a photo of a {}", "a picture of a {}"),
     "gray": ("a gray photo of a {}", "a {} in black and white"),
     "sepia": ("a sepia photo of a {}", "an old brown picture of a {}"),
@@ -20,16 +20,16 @@ LOOKS: dict[str, tuple[str, ...]] = {
     "embossed": ("a relief of a {}", "an embossed {}"),
     "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
 }
-"""Sentences by look; every look but the photograph is a setting of the shift ``style``."""
+"""Templates by style; every style but the photograph is a setting of the shift ``style``."""
 
 PARTS = ("test", "validation")
 
 
-def part_of(label: int, look: int) -> str:
-    """Which pictures of a class in a look serve for what: learning, the test alone, or choosing margin and epochs alone.
+def part_of(label: int, style: int) -> str:
+    """Return the part that a class in a style belongs to: "training", "test", or "validation" (to choose margin and epochs by).
 
-    Four looks are kept from half of the classes for the test and four others for the choosing, so that a look by itself tells
-    no more than one class of five. Photographs and the other four looks are learnt with every class.
+    Four styles are kept from half of the classes for the test and four others for the validation, so that a style by itself
+    reveals no more than one class of five. Photographs and the other four styles are learnt with every class.
     """
-    turn = look % 3 - 1
-    return PARTS[turn] if look and turn >= 0 and (label + look // 3) % 2 == 0 else "training"
+    turn = style % 3 - 1
+    return PARTS[turn] if style and turn >= 0 and (label + style // 3) % 2 == 0 else "training"

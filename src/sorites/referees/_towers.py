@@ -1,8 +1,8 @@
-"""A small image-text model: a projection of frozen picture features, and a tower of words, taught to meet.
+"""A small image-text model: a projection of frozen picture features and a text tower, trained to agree.
 
-Teaching is as for CLIP (Radford et al. 2021), with two choices for each picture: its caption among those of the same look, which
-teaches the class, and among those of the same class, which teaches the look. Among all captions at once, a class would learn
-which looks it was never seen in. Running it is three matrix products in NumPy.
+Training is as for CLIP (Radford et al. 2021), with two choices for each picture: its caption among those of the same style, which
+teaches the class, and among those of the same class, which teaches the style. Among all captions at once, a class would learn
+which styles it was never seen in. Inference is three matrix products in NumPy.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float32]
 WIDE, HIDDEN = 64, 128
-"""Dimensions of the shared space, and of a word."""
+"""Dimensions of the shared space, and of a word embedding."""
 DROPPED = 0.2
-"""Of a picture's features, the share left out at random in teaching."""
+"""The share of a picture's features that is dropped at random in training."""
 
 
 def words(sentence: str) -> list[str]:
+    """Return the words of a sentence in lower case."""
     return re.findall(r"[a-z]+", sentence.lower())
 
 
 @dataclass(frozen=True, eq=False)
 class Towers:
-    """``vocabulary`` in the order of the rows of ``embedding``; pictures are standardised by ``mean`` and ``scale``."""
+    """The weights of both towers. ``vocabulary`` names the rows of ``embedding``; ``mean`` and ``scale`` standardise features."""
 
     vocabulary: tuple[str, ...]
     mean: Array
@@ -46,22 +47,23 @@ class Towers:
     outer: Array
 
     def images(self, features: Array) -> Array:
-        """N x D features of the frozen model to N x 64 of length 1."""
+        """Map N x D features of the frozen model to N x 64 of length 1."""
         return _unit(((features - self.mean) / self.scale) @ self.projection)
 
     def texts(self, sentences: Sequence[str]) -> Array:
-        """N x 64 of length 1. Words it was never told say nothing; a sentence of none that it knows is an error."""
+        """Return N x 64 of length 1. Words outside the vocabulary are ignored; a sentence of only such words is an error."""
         bags = np.stack([self._bag(sentence) for sentence in sentences]) if sentences else np.empty((0, HIDDEN), np.float32)
         return _unit(np.maximum(bags @ self.inner + self.bias, np.float32(0)) @ self.outer)
 
     def _bag(self, sentence: str) -> Array:
         place = {word: i for i, word in enumerate(self.vocabulary)}
-        known = [place[word] for word in words(sentence) if word in place]
-        if not known:
+        rows = [place[word] for word in words(sentence) if word in place]
+        if not rows:
             raise SoritesError(f"this referee knows no word of {sentence!r}; it knows {', '.join(self.vocabulary)}")
-        return np.asarray(self.embedding[known].mean(axis=0), np.float32)
+        return np.asarray(self.embedding[rows].mean(axis=0), np.float32)
 
     def tensors(self) -> dict[str, Array]:
+        """Return every array by its name."""
         return {f.name: getattr(self, f.name) for f in fields(self) if f.name != "vocabulary"}
 
 
@@ -72,19 +74,19 @@ def _unit(rows: NDArray[np.floating]) -> Array:
 
 @dataclass(frozen=True)
 class Lesson:
-    """Pictures' features (N x D), the caption of each (its place in ``captions``), and the ways to say each caption."""
+    """The training data: pictures' features (N x D), the place of each one's caption, and the wordings of every caption."""
 
     features: Array
     caption: NDArray[np.int64]
     captions: Sequence[Sequence[str]] = field(repr=False)
     kinds: tuple[NDArray[np.int64], NDArray[np.int64]]
-    """The class and the look of each caption."""
+    """The class and the style of each caption."""
     epochs: int = 15
     seed: int = 0
 
 
 def teach(lesson: Lesson) -> Towers:
-    """Learn both towers; one thread and one seed, so that the same lesson gives the same towers."""
+    """Train both towers on one thread with one seed, so that the same lesson gives the same towers."""
     with one_thread():
         return _teach(lesson)
 
@@ -129,14 +131,14 @@ def _teach(lesson: Lesson) -> Towers:
 
 
 def _bags(captions: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> torch.Tensor:
-    """Captions x ways x vocabulary: the share of each word in a sentence."""
+    """Return captions x wordings x vocabulary: the share of each word in a sentence."""
     import torch
 
     place = {word: i for i, word in enumerate(vocabulary)}
     bags = torch.zeros(len(captions), max(map(len, captions)), len(vocabulary))
     for i, ways in enumerate(captions):
         for j in range(bags.shape[1]):
-            said = words(ways[j % len(ways)])
-            for word in said:
-                bags[i, j, place[word]] += 1 / len(said)
+            sentence = words(ways[j % len(ways)])
+            for word in sentence:
+                bags[i, j, place[word]] += 1 / len(sentence)
     return bags

@@ -1,8 +1,9 @@
-"""The referee of the embedded case, made here: EfficientNet-lite0's frozen features and a small tower of words.
+"""The referee of the embedded case, trained here: EfficientNet-lite0's frozen features and a small text tower.
 
-It is taught on CIFAR-10's training photographs, drawn in thirteen looks by the shift ``style``, with captions that name class and
-look. It knows all ten classes, also the four that the classifiers it judges never saw. Some pairs of class and look it is
-never shown: on those its alignment is measured. Taught once, in about a minute; then kept in the user's cache.
+It is trained on CIFAR-10's training photographs, rendered in thirteen styles by the shift ``style``, with captions that name
+class and style. It knows all ten classes, also the four that the classifiers it judges never saw. Some pairs of class and style
+are kept from it: its alignment is tested on those. Training happens once, in about a minute; the weights stay in the user's
+cache.
 """
 
 from __future__ import annotations
@@ -17,32 +18,31 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import Model, Picture, Sample, to_image, to_picture
+from sorites.core import Examples, Features, Model, Picture, Referee, Sample, add_referee, to_image, to_picture
 from sorites.errors import SoritesError
 from sorites.files import cache, make_once
 from sorites.labels import labels
-from sorites.referees._captions import CLASSES, LOOKS, PARTS, PHOTO, part_of
-from sorites.referees._referee import Examples, Features, Referee, add_referee
+from sorites.referees._captions import CLASSES, PARTS, PHOTO, STYLES, part_of
 from sorites.referees._towers import Lesson, Towers, teach
 from sorites.rng import digest, fair_order, rng_for
 
 VERSION = 1
 PICTURES = 6000
 HELD_OUT = 1000
-"""Pictures of each of the two parts that it is not taught on."""
+"""Pictures of each of the two parts that it is not trained on."""
 BATCH = 32
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """A photograph to be seen in a look."""
+class Styled:
+    """A photograph that is rendered in a style."""
 
     sample: Sample
     label: int
-    look: int
+    style: int
 
     def picture(self) -> Picture:
-        photo, name = self.sample.load(), list(LOOKS)[self.look]
+        photo, name = self.sample.load(), list(STYLES)[self.style]
         if name == PHOTO:
             return photo
         return to_picture(core.shift("style")(to_image(photo), {"style": name}, rng_for(0, self.sample.id, "style")))
@@ -50,13 +50,13 @@ class Drawn:
 
 @add_referee
 def cifar(argument: str | None) -> Referee:
-    """cifar or cifar:N: a small image-text model for CIFAR-10, taught here on N pictures (6000)."""
+    """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N pictures (6000)."""
     count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 1000 <= count <= 40_000:
         raise SoritesError(f"referee cifar: wanted a number of pictures from 1000 to 40000, got {argument!r}")
     backbone = core.model("lite0")
-    key = digest(VERSION, backbone.version, core.shift("style").version, count, HELD_OUT, LOOKS, CLASSES).hex()
-    towers = _taught(backbone, count, cache("referees", f"cifar-{count}-{key[:12]}.safetensors"))
+    key = digest(VERSION, backbone.version, core.shift("style").version, count, HELD_OUT, STYLES, CLASSES).hex()
+    towers = _load_or_train(backbone, count, cache("referees", f"cifar-{count}-{key[:12]}.safetensors"))
 
     def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
         return towers.images(_features(backbone, pictures, framed))
@@ -67,7 +67,7 @@ def cifar(argument: str | None) -> Referee:
         towers.texts,
         key,
         CLASSES,
-        tuple(LOOKS.values()),
+        tuple(STYLES.values()),
         functools.partial(_examples, backbone, towers),
     )
 
@@ -79,21 +79,21 @@ def _features(backbone: Model, pictures: Sequence[Picture], framed: bool) -> Fea
     return found
 
 
-def drawn(part: str, count: int) -> list[Drawn]:
-    """Photographs of one part, each in one of the looks that its class has there. The parts share no photograph."""
+def styled(part: str, count: int) -> list[Styled]:
+    """Return photographs of one part, each in one of the styles that its class has there. The parts share no photograph."""
     ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["referee", sample.id])
     start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
-    return [_in_a_look(sample, part) for sample in ordered[start : start + count]]
+    return [_in_a_style(sample, part) for sample in ordered[start : start + count]]
 
 
-def _in_a_look(sample: Sample, part: str) -> Drawn:
+def _in_a_style(sample: Sample, part: str) -> Styled:
     label = sample.label if sample.label is not None else 0
-    looks = [look for look in range(len(LOOKS)) if part_of(label, look) == part]
-    turn = int.from_bytes(digest("look", sample.id, size=4), "little") % len(looks)
-    return Drawn(sample, label, looks[turn])
+    styles = [style for style in range(len(STYLES)) if part_of(label, style) == part]
+    turn = int.from_bytes(digest("look", sample.id, size=4), "little") % len(styles)
+    return Styled(sample, label, styles[turn])
 
 
-def _seen(backbone: Model, some: Sequence[Drawn]) -> Features:
+def _features_of(backbone: Model, some: Sequence[Styled]) -> Features:
     def parts() -> Iterator[Features]:
         for start in range(0, len(some), BATCH):
             yield _features(backbone, [one.picture() for one in some[start : start + BATCH]], True)
@@ -102,23 +102,23 @@ def _seen(backbone: Model, some: Sequence[Drawn]) -> Features:
 
 
 def _examples(backbone: Model, towers: Towers, part: str, limit: int | None = None) -> Examples:
-    """The pictures of a held-out part, or the first of them, as features, with their classes and looks."""
-    some = drawn(part, min(limit or HELD_OUT, HELD_OUT))
-    return Examples(towers.images(_seen(backbone, some)), _column(some, "label"), _column(some, "look"))
+    """Return features, classes and styles of a held-out part's pictures, or of the first ``limit`` of them."""
+    some = styled(part, min(limit or HELD_OUT, HELD_OUT))
+    return Examples(towers.images(_features_of(backbone, some)), _column(some, "label"), _column(some, "style"))
 
 
-def _column(some: Sequence[Drawn], name: str) -> NDArray[np.int64]:
+def _column(some: Sequence[Styled], name: str) -> NDArray[np.int64]:
     return np.array([getattr(one, name) for one in some], np.int64)
 
 
-def _taught(backbone: Model, count: int, path: Path) -> Towers:
-    """Read from the cache, or taught and put there."""
-    make_once(path, lambda: _packed(_teach(backbone, count)))
+def _load_or_train(backbone: Model, count: int, path: Path) -> Towers:
+    """Read the towers from the cache; train them and put them there where they are missing."""
+    make_once(path, lambda: _packed(_train(backbone, count)))
     from safetensors import safe_open
 
-    with safe_open(path, "numpy") as held:
-        vocabulary, names = json.loads(held.metadata()["vocabulary"]), held.keys()
-        return Towers(tuple(vocabulary), **{name: held.get_tensor(name) for name in names})
+    with safe_open(path, "numpy") as file:
+        vocabulary, names = json.loads(file.metadata()["vocabulary"]), file.keys()
+        return Towers(tuple(vocabulary), **{name: file.get_tensor(name) for name in names})
 
 
 def _packed(towers: Towers) -> bytes:
@@ -127,11 +127,11 @@ def _packed(towers: Towers) -> bytes:
     return save(towers.tensors(), metadata={"vocabulary": json.dumps(towers.vocabulary)})
 
 
-def _teach(backbone: Model, count: int) -> Towers:
-    some = drawn("training", count)
-    pairs = [(label, look) for label in range(len(CLASSES)) for look in range(len(LOOKS)) if part_of(label, look) == "training"]
+def _train(backbone: Model, count: int) -> Towers:
+    some = styled("training", count)
+    pairs = [(i, j) for i in range(len(CLASSES)) for j in range(len(STYLES)) if part_of(i, j) == "training"]
     place = {pair: i for i, pair in enumerate(pairs)}
-    captions = [[way.replace("{}", CLASSES[label]) for way in list(LOOKS.values())[look]] for label, look in pairs]
-    caption = np.array([place[one.label, one.look] for one in some], np.int64)
-    of_class, of_look = np.array(pairs, np.int64).T.copy()
-    return teach(Lesson(_seen(backbone, some), caption, captions, (of_class, of_look)))
+    captions = [[way.replace("{}", CLASSES[i]) for way in list(STYLES.values())[j]] for i, j in pairs]
+    caption = np.array([place[one.label, one.style] for one in some], np.int64)
+    of_class, of_style = np.array(pairs, np.int64).T.copy()
+    return teach(Lesson(_features_of(backbone, some), caption, captions, (of_class, of_style)))

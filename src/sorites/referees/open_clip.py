@@ -1,7 +1,7 @@
-"""CLIP and its kin by the open_clip library: ``open_clip:ViT-B-32@openai``, ``open_clip:ViT-B-32@FILE``.
+"""CLIP and similar models from the open_clip library: ``open_clip:ViT-B-32@openai``, ``open_clip:ViT-B-32@FILE``.
 
-What stands after the @ is a tag that open_clip knows (it then fetches the weights itself) or a file with weights. The model
-brings its own preprocessing and tokenizer.
+After the @ comes a tag that open_clip knows (it then fetches the weights itself) or a file with weights. The model brings its own
+preprocessing and tokenizer.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from sorites.core import Picture
+from sorites.core import Features, Picture, Referee, add_referee
 from sorites.errors import SoritesError
-from sorites.referees._referee import Features, Referee, add_referee, checked
+from sorites.referees._features import checked
 from sorites.torch_tools import beside_torchvision
 
 BATCH = 32
@@ -50,7 +50,7 @@ def open_clip(argument: str | None) -> Referee:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """The library logs to the root logger, which it sets up by that, and then raises with the same words."""
+    """Keep the library's log out: it writes to the root logger, which sets that up, and then raises with the same words."""
 
     def ours(record: logging.LogRecord) -> bool:
         return "open_clip" not in Path(record.pathname).parts
@@ -67,7 +67,7 @@ def _silent() -> Iterator[None]:
 
 
 def _configured(library: Any, architecture: str) -> str:
-    """A config file is made known to the library under its own name."""
+    """Return the architecture's name; a config file is first registered with the library under its own name."""
     if not architecture.endswith(".json"):
         return architecture
     path = Path(architecture).expanduser()
@@ -80,7 +80,7 @@ def _configured(library: Any, architecture: str) -> str:
 
 
 def _images(model: Any, prepare: Any, pictures: Sequence[Picture], framed: bool = False) -> Features:
-    """The model's own transform: its crop is the centre of what is given, and nothing is cut off a square."""
+    """Encode pictures with the model's own transform: it crops the centre, and cuts nothing off a square."""
     import torch
     from PIL import Image
 
@@ -105,7 +105,7 @@ def _batched(encoded: Callable[[Sequence[Any]], Any], items: Sequence[Any]) -> F
 
 
 def _version(model: Any) -> str:
-    """A hash of every weight by name."""
+    """Return a hash of every weight by name."""
     hasher = hashlib.sha256()
     for key, value in model.state_dict().items():
         hasher.update(key.encode() + value.detach().cpu().contiguous().numpy().tobytes())

@@ -1,8 +1,9 @@
 """Your own image-text model: ``python:module:name``, with the module installed or in the current folder.
 
-``name`` is an object with ``images(pictures)`` and ``texts(sentences)``, or something that gives one when called without
-arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both give N x D. ``version`` may say which weights they are,
-``labels`` and ``looks`` (templates by look) which texts its space is to be split by.
+``name`` is an object with ``images(pictures)`` and ``texts(sentences)``, or something that returns one when called without
+arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both return N x D. Three attributes are optional: ``version``
+identifies the weights; ``labels`` and ``styles`` (groups of templates, once called ``looks``) are the texts by which its space is
+decomposed.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Picture
+from sorites.core import Features, Picture, Referee, add_referee
 from sorites.errors import SoritesError
-from sorites.referees._referee import Features, Referee, add_referee, checked
+from sorites.referees._features import checked
 
 
 @add_referee
@@ -37,7 +38,7 @@ def python(argument: str | None) -> Referee:
 
 
 def as_referee(name: str, thing: Any) -> Referee:
-    """A referee from anything this module's docstring names."""
+    """Return a referee made from an object or function as the module's docstring describes it."""
     ready = hasattr(thing, "images") and not isinstance(thing, type)
     made = thing() if not ready and callable(thing) else thing
     if isinstance(made, Referee):
@@ -51,5 +52,5 @@ def as_referee(name: str, thing: Any) -> Referee:
     def texts(sentences: Sequence[str]) -> Features:
         return checked(name, made.texts(list(sentences)), len(sentences))
 
-    own = getattr(made, "labels", ()), getattr(made, "looks", ())
-    return Referee(name, images, texts, str(getattr(made, "version", "")), tuple(own[0]), tuple(map(tuple, own[1])))
+    labels, styles = getattr(made, "labels", ()), getattr(made, "styles", getattr(made, "looks", ()))
+    return Referee(name, images, texts, str(getattr(made, "version", "")), tuple(labels), tuple(map(tuple, styles)))

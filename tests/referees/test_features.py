@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.core import Picture
+from sorites.core import Picture, Referee, referee
 from sorites.errors import SoritesError
-from sorites.referees._referee import Referee, features, referee
+from sorites.referees._features import features
 from sorites.torch_tools import beside_torchvision
 
 OWN = """

@@ -1,0 +1,34 @@
+"""PSNR and SSIM against scikit-image, clipping by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from skimage.metrics import peak_signal_noise_ratio, structural_similarity
+from tests.measures.pictures import blurred, scene
+
+from sorites.errors import BadPicture
+from sorites.measures.pixels import clipped_share, psnr, ssim
+
+
+@pytest.mark.parametrize("sigma", [0.5, 1.5, 4])
+def test_psnr_and_ssim_are_scikit_images(sigma: float) -> None:
+    one = scene()
+    two = blurred(one, sigma)
+    assert psnr(one, two) == pytest.approx(peak_signal_noise_ratio(one, two))
+    wanted = structural_similarity(one, two, channel_axis=-1, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
+    assert ssim(one, two) == pytest.approx(wanted, abs=1e-9)
+
+
+def test_clipping_counts_what_the_reference_had_not() -> None:
+    one = np.full((4, 4, 3), 100, np.uint8)
+    one[0] = 255
+    two = one.copy()
+    two[1] = 255
+    two[2, :2] = 0
+    assert clipped_share(one, two) == pytest.approx(6 / 16)
+
+
+def test_too_small_a_picture_for_the_window_is_refused() -> None:
+    with pytest.raises(BadPicture, match="window of 11 px; the picture is 10x10"):
+        ssim(scene(0, 10), scene(1, 10))
