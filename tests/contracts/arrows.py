@@ -21,7 +21,7 @@ ROOT_ORDER = (
     "errors", "rng", "torch_tools",
     "types", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
 )  # fmt: skip
-"""Modules that lie flat. Each imports only those that stand before it, and no room."""
+"""Modules that lie flat, and the package of types. Each imports only those that stand before it, and no room."""
 
 Imports = dict[str, set[str]]
 
@@ -71,8 +71,8 @@ def imports(root: Path, types_too: bool = True) -> Imports:
 def forbidden(root: Path) -> list[str]:
     """Say which rooms have no place in the layers, and which imports point the wrong way."""
     layer = {room: i for i, rooms in enumerate(LAYERS) for room in rooms}
-    rooms = {path.name for path in root.iterdir() if path.is_dir() and path.name != "__pycache__"}
-    flat = {path.stem for path in root.glob("*.py")} - {"__init__"}
+    folders = {path.name for path in root.iterdir() if path.is_dir() and path.name != "__pycache__"}
+    rooms, flat = folders - set(ROOT_ORDER), {path.stem for path in root.glob("*.py")} - {"__init__"}
     wrong = [f"the room {room} has no layer" for room in sorted(rooms - layer.keys())]
     wrong += [f"the module {module} has no place in the root's order" for module in sorted(flat - set(ROOT_ORDER))]
     for module, targets in imports(root).items():
@@ -85,9 +85,11 @@ def _allowed(module: str, target: str, layer: Mapping[str, int]) -> bool:
     mine, theirs = module.split(".")[1], [*target.split("."), ""][1]
     if theirs == "":
         return mine in layer  # the version number, and nothing else, lives in the package itself
+    if mine == theirs:
+        return True
     if mine not in layer:
         return theirs in ROOT_ORDER and ROOT_ORDER.index(theirs) < ROOT_ORDER.index(mine)
-    if theirs not in layer or theirs == mine:
+    if theirs not in layer:
         return True
     return layer[theirs] < layer[mine]
 

@@ -11,8 +11,9 @@ import torch
 from torch import nn
 
 from sorites.models._export import trial_pictures
+from sorites.models._fingerprint import fingerprint, former_fingerprint
 from sorites.models._preprocess import Input
-from sorites.models._torch import fingerprint, linear_head, torch_model
+from sorites.models._torch import linear_head, torch_model
 
 WANTS = Input(size=(20, 16))
 
@@ -30,10 +31,10 @@ class Small(nn.Module):
         return self.fc(features), features
 
 
-class Negative(Small):
+class Louder(Small):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         logits, features = super().forward(x)
-        return -logits, features
+        return 2 * logits, features
 
 
 class Restless(Small):
@@ -87,13 +88,12 @@ def test_a_damaged_file_is_written_again(folder: Path, damage: bytes | None) -> 
 
 
 def test_a_stale_graph_is_written_again(folder: Path) -> None:
-    """Code that changed under the same weights and layers: only the comparison with torch can tell."""
+    """The code changed under the same weights, layers and best labels: only the comparison with torch can tell."""
     torch_model("small", Small(), WANTS)
     (path,) = folder.glob("*.onnx")
-    Negative.__name__ = "Small"
-    outputs = torch_model("small", Negative(), WANTS)(trial_pictures(WANTS.size))
+    outputs = torch_model("small", Louder(), WANTS)(trial_pictures(WANTS.size))
     assert [p.name for p in folder.iterdir()] == [path.name]
-    np.testing.assert_allclose(outputs.logits, -by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
+    np.testing.assert_allclose(outputs.logits, 2 * by_hand(Small(), trial_pictures(WANTS.size))[0], atol=1e-5)
 
 
 def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
@@ -130,6 +130,38 @@ def test_the_fingerprint_sees_weights_layers_and_preprocessing() -> None:
     ]
     assert len(set(prints)) == 4
     assert fingerprint(Small(), WANTS) == prints[0]
+
+
+def test_a_renamed_class_is_the_same_model_and_another_function_is_not(folder: Path) -> None:
+    class Squash(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.tanh(20 * x)
+
+    class Renamed(Squash):
+        pass
+
+    class Turned(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return -x
+
+    torch.manual_seed(0)
+    last = nn.Linear(3, 9)
+
+    def version(layer: nn.Module) -> str:
+        return torch_model("m", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), layer, last), WANTS).version
+
+    assert version(Squash()) == version(Renamed())
+    assert version(Squash()) != version(Turned())
+    assert version(nn.ReLU()) != version(nn.Sigmoid())
+
+
+def test_the_version_of_release_0_2_can_be_had() -> None:
+    """The constant was computed by release 0.2.0 itself."""
+    network = nn.Sequential(nn.Conv2d(3, 2, 1), nn.Flatten())
+    for weights in network.parameters():
+        nn.init.constant_(weights, 0.5)
+    assert former_fingerprint(network, WANTS) == "b2bf0304cf0630ed68bd67304ffb3a5a"
+    assert torch_model("m", Small(), WANTS).first_version() == former_fingerprint(Small(), WANTS)
 
 
 def test_a_module_may_give_logits_alone(folder: Path) -> None:

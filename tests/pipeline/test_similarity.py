@@ -139,8 +139,9 @@ def test_what_was_measured_before_a_stop_is_kept(
     with pytest.raises(KeyboardInterrupt):
         similarity(tmp_path / "run", ("ssim",), workers=1)
     assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 2
+    calls[:] = [1] * 3
     similarity(tmp_path / "run", ("ssim",), workers=1)
-    assert len(calls) == 5
+    assert len(calls) == 3 + 2, "only what was missing"
     assert len(pl.read_parquet(tmp_path / "run" / "facts" / "similarity.parquet")) == 4
 
 

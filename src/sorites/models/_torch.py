@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
+import functools
 import warnings
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
@@ -10,16 +10,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Model, Outputs
+from sorites.core import Head, Model, Outputs
 from sorites.models._checked import Forward, checked
-from sorites.models._export import NAMES, exported
+from sorites.models._export import NAMES, exported, trial_pictures
+from sorites.models._fingerprint import fingerprint, former_fingerprint
 from sorites.models._preprocess import Input
-from sorites.rng import digest
+from sorites.torch_tools import one_thread
 
 if TYPE_CHECKING:
     from torch import nn
-
-Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 
 def torch_model(
@@ -29,12 +28,25 @@ def torch_model(
     import torch
 
     module = module.eval().float()
-    version = fingerprint(module, wants)
     graph = _graph(module, wants)
-    forward = _on_torch(graph, "cuda") if torch.cuda.is_available() else _on_cpu(name, graph, wants, version)
+    on_gpu = torch.cuda.is_available()
+    on_torch = _on_torch(graph, "cuda" if on_gpu else "cpu")
+    trial = _trial(on_torch, wants)
+    version = fingerprint(module, wants, trial)
+    forward = on_torch if on_gpu else _on_cpu(name, graph, on_torch, wants, version, trial)
     named = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
-    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph)
+    former = functools.partial(former_fingerprint, module, wants)
+    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph, former)
+
+
+def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
+    """Return what a module gives for the trial pictures, or None if it fails on them; that is said when it is tried."""
+    try:
+        with one_thread():
+            return on_torch(trial_pictures(wants.size))
+    except Exception:  # a module raises whatever it likes
+        return None
 
 
 def linear_head(layer: nn.Module) -> Head | None:
@@ -61,20 +73,10 @@ def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any
         def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
             return parts(self.network, x)
 
+        def _get_name(self) -> str:
+            return "OnePass"  # versions of release 0.2 hash it
+
     return OnePass()
-
-
-def fingerprint(module: nn.Module, wants: Input) -> str:
-    """Return a hash of every weight by name, of the layers as torch prints them, and of the preprocessing."""
-    import torch
-
-    hasher = hashlib.sha256(digest(module, wants.model_dump_json()))
-    for key, value in module.state_dict().items():
-        tensor = value if isinstance(value, torch.Tensor) else torch.tensor(list(repr(value).encode()), dtype=torch.uint8)
-        flat = tensor.detach().cpu().contiguous().reshape(-1)
-        hasher.update(digest(key, tensor.dtype, tuple(tensor.shape)))
-        hasher.update(flat.view(torch.uint8).numpy().data)
-    return hasher.hexdigest()[:32]
 
 
 def _graph(module: nn.Module, wants: Input) -> nn.Module:
@@ -114,11 +116,10 @@ def _on_torch(graph: nn.Module, device: str) -> Forward:
     return forward
 
 
-def _on_cpu(name: str, graph: nn.Module, wants: Input, version: str) -> Forward:
+def _on_cpu(name: str, graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None) -> Forward:
     """Return a pass by ONNX Runtime if it can be made to agree with torch, else by torch, with one warning."""
-    on_torch = _on_torch(graph, "cpu")
     try:
-        return exported(graph, on_torch, wants, version)
+        return exported(graph, on_torch, wants, version, trial)
     except Exception as error:  # the exporter raises exceptions of many kinds; torch still runs
         reason = str(error).strip().split("\n")[0]
         warnings.warn(f"model {name} runs on torch, which is slower: there is no ONNX graph of it ({reason})", stacklevel=4)

@@ -12,13 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import Model, Sample, add_model
+from sorites.core import Head, Model, Sample, add_model
 from sorites.errors import SoritesError
 from sorites.files import cache, make_once
 from sorites.labels import labels
 from sorites.models import lite
 from sorites.models._preprocess import Input
-from sorites.models._torch import Head, linear_head, torch_model
+from sorites.models._torch import linear_head, torch_model
 from sorites.rng import digest, fair_order
 
 VERSION = 1
@@ -48,7 +48,7 @@ def cifar6(argument: str | None = None) -> Model:
 def _head(count: int) -> Head:
     """Return the head fitted on ``count`` pictures, from the cache or fitted now."""
     backbone = lite.lite1(None)
-    key = digest(VERSION, backbone.version, count, CLASSES, SHRINK).hex()
+    key = digest(VERSION, backbone.first_version(), count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
     make_once(path, lambda: _packed(backbone, count))
     from safetensors.numpy import load_file

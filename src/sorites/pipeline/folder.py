@@ -20,6 +20,9 @@ from sorites.table import SCHEMA, write
 BEFORE = ("run.lock", "manifest.parquet")
 """What a run that was killed at its very start leaves without its ``run.json``."""
 
+RENAMED = {"degrees": "similarity", "measure": "distance"}
+"""Keys of a suite as release 0.2 called them, and as they are called now."""
+
 _COLUMNS = (
     "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level", "image_id",
 )  # fmt: skip
@@ -38,7 +41,7 @@ def read_info(run: str | Path) -> Info:
         raise SoritesError(f"cannot read {path}: {error}") from error
     if not isinstance(info, dict) or not {"run_id", "suite", "stops", "models"} <= info.keys():
         raise SoritesError(f"cannot read {path}: it is not what a run writes")
-    return info
+    return {**info, "suite": {RENAMED.get(key, key): value for key, value in info["suite"].items()}}
 
 
 DATASET_INFO = "sorites.json"

@@ -7,7 +7,7 @@ versions of shifts, scorers, models and of the libraries that change numbers are
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -65,15 +65,10 @@ def describe_formerly(plan: Plan, release: str) -> Info:
         "labels": digest(*plan.labels.ids, size=8).hex(),
         "stops": {name: list(stops) for name, stops in plan.stops.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
-        "models": {name: _former_version(model) for name, model in plan.models.items()},
+        "models": {name: model.first_version() for name, model in plan.models.items()},
         "versions": {"sorites": release, **versions()},
     }
     return {"run_id": _hash(causes) if _was_possible(plan.suite) else "", **causes}
-
-
-def _former_version(model: core.Model) -> str:
-    former: Callable[[], str] | None = model.former_version
-    return model.version if former is None else former()
 
 
 _FORMER_KEYS: Mapping[str, tuple[str, ...]] = {

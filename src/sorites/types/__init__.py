@@ -1,0 +1,37 @@
+"""The nouns: source -> shift -> model -> scorer -> one table -> metric -> report.
+
+Types only: nothing here is registered, read from disk or computed. Everything else may import them; they import errors alone.
+"""
+
+from sorites.types.judges import Batches, Examples, Features, Measure, Metric, Referee, Scorer
+from sorites.types.model import Head, Model, Outputs
+from sorites.types.pictures import CLEAN, Attr, Box, Image, Picture, Sample, Setting, Source, to_image, to_picture
+from sorites.types.shift import Apply, Shift, ShiftResult, Stop, Sweep
+
+__all__ = [
+    "CLEAN",
+    "Apply",
+    "Attr",
+    "Batches",
+    "Box",
+    "Examples",
+    "Features",
+    "Head",
+    "Image",
+    "Measure",
+    "Metric",
+    "Model",
+    "Outputs",
+    "Picture",
+    "Referee",
+    "Sample",
+    "Scorer",
+    "Setting",
+    "Shift",
+    "ShiftResult",
+    "Source",
+    "Stop",
+    "Sweep",
+    "to_image",
+    "to_picture",
+]

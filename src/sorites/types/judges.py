@@ -1,0 +1,121 @@
+"""Those who judge: scorers of outputs, measures and referees of pictures, metrics of the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import BadPicture
+from sorites.types.model import Head, Model, Outputs
+from sorites.types.pictures import Picture
+
+if TYPE_CHECKING:
+    import polars as pl
+
+Batches = Iterable[tuple[Outputs, Sequence[int | None] | NDArray[Any] | None]]
+"""Outputs of training pictures with their labels, which are columns of the logits; None or a negative number is no label."""
+
+
+class Scorer:
+    """Outputs to strangeness: N floats, higher = stranger. A subclass defines ``__call__`` and overrides what it needs.
+
+    A class that overrides ``fit`` and does not say what it needs is taken to need training pictures.
+    """
+
+    name: str = ""
+    """What the table calls it; ``core.scorer`` sets it, with the parameters that are not the default."""
+    version: ClassVar[int | str] = 1
+    """Part of a run's id: raise it when the numbers change."""
+    needs: ClassVar[frozenset[str]] = frozenset()
+    """What it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""
+    fitted: dict[str, int]
+    """How many pictures it was fitted on and how many of them it remembers, once it is fitted."""
+
+    def __init_subclass__(cls) -> None:
+        cls.name = cls.__name__
+        if "fit" in vars(cls) and cls.needs is Scorer.needs:
+            cls.needs = frozenset({"training"})
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        """Learn from training pictures and the model's head. Every model gets a scorer of its own; called once, before use."""
+        return self
+
+    def enough(self, count: int) -> Any:
+        """Raise an error if ``count`` training pictures are too few; asked before any of them is decoded."""
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32] | None:
+        """Return N rows from inside the model's torch module; they come back as ``outputs.inside[self.name]``."""
+        return None
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
+        raise TypeError(f"the scorer {self.name} defines no __call__(outputs)")
+
+    @property
+    def looks(self) -> bool:
+        """Whether it looks inside the model."""
+        return type(self).look is not Scorer.look
+
+
+@dataclass(frozen=True, eq=False)
+class Measure:
+    """A measure of how far a picture moved: two 8-bit pictures of one size, the clean reference first, to one number.
+
+    ``nearer`` is the direction. With "higher", a larger value means that the moved picture is nearer to the reference; with
+    "lower", a value of smaller size does, its sign aside: equal pictures have 0.
+    """
+
+    name: str
+    function: Callable[[Picture, Picture], float]
+    nearer: Literal["lower", "higher"]
+    unit: str = ""
+    about: str = ""
+    version: int | str = 1
+
+    def __call__(self, reference: Picture, moved: Picture) -> float:
+        """Return the value for a pair of pictures; one that the measure cannot take is refused with ``BadPicture``."""
+        if reference.shape != moved.shape or reference.dtype != np.uint8 or moved.dtype != np.uint8:
+            raise BadPicture(
+                f"wanted two 8-bit pictures of one size, got {reference.dtype} {reference.shape} and {moved.dtype} {moved.shape}"
+            )
+        return self.function(reference, moved)
+
+
+Features = NDArray[np.float32]
+"""N x D, one row per picture or text."""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Pictures that a referee was not taught on: features, and for each the place of its class and of its style in the referee's
+    ``labels`` and ``styles`` (-1 where the style is not known)."""
+
+    features: Features
+    label: NDArray[np.int64]
+    style: NDArray[np.int64]
+
+
+@dataclass(eq=False)
+class Referee:
+    """An image-text model that judges pictures (IS-OOD, appendix A): it has seen far more than the models under test.
+
+    ``images(pictures, framed)`` and ``texts(sentences)`` return N x D features of one space, compared by cosine. A framed
+    picture is only scaled, never cropped. ``version`` identifies the weights: distances by other weights do not compare. A
+    referee made for certain texts names them in ``labels`` and ``styles`` (groups of templates), and ``examples(part, limit)``
+    returns pictures of a ``"validation"`` or ``"test"`` part that it was not taught on.
+    """
+
+    name: str
+    images: Callable[[Sequence[Picture], bool], Features]
+    texts: Callable[[Sequence[str]], Features]
+    version: str = ""
+    labels: tuple[str, ...] = ()
+    styles: tuple[tuple[str, ...], ...] = ()
+    examples: Callable[[str, int | None], Examples] | None = None
+
+
+Metric = Callable[..., "pl.DataFrame"]
+"""A pure, lazy question of the table: (table, by) to a frame of by + value + n (+ low, high)."""

@@ -1,0 +1,100 @@
+"""Pictures, and where they come from: samples, their attributes and settings, and sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+Image = NDArray[np.float32]
+"""H x W x 3, sRGB, 0..1: what a shift moves."""
+
+Picture = NDArray[np.uint8]
+"""H x W x 3, sRGB, 8 bits: what a file would hold, and therefore what a model sees."""
+
+CLEAN = "clean"
+"""The name of the shift that does nothing: one row a sample and model, joined into every trajectory."""
+
+
+def to_image(picture: Picture) -> Image:
+    return picture.astype(np.float32) * np.float32(1 / 255)
+
+
+def to_picture(image: Image) -> Picture:
+    """Round to 8 bits, once: pictures on the fly and pictures from a lossless file are then the same."""
+    scaled = image * np.float32(255) + np.float32(0.5)
+    np.clip(scaled, 0, 255, out=scaled)
+    return scaled.astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Where the dials stand: a severity on a line, or named params where there is no line."""
+
+    severity: float | None = 0.0
+    params: Mapping[str, Any] = field(default_factory=dict)
+    level: int | None = None
+
+    @property
+    def canonical(self) -> str:
+        return json.dumps({"severity": self.severity, **self.params}, sort_keys=True)
+
+
+@dataclass(frozen=True)
+class Attr:
+    """Something true of the thing photographed or its surroundings; ``common`` says if it is usual for its class."""
+
+    key: str
+    value: str
+    common: bool | None = None
+
+
+@dataclass(frozen=True)
+class Box:
+    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence."""
+
+    xyxy: tuple[float, float, float, float]
+    label: int
+    conf: float | None = None
+
+
+@dataclass(frozen=True)
+class Sample:
+    """The thing photographed. ``load`` decodes it: upright, RGB. Captured shifts fill the last four fields."""
+
+    id: str
+    load: Callable[[], Picture]
+    label: int | None = None
+    accept: frozenset[int] = frozenset()
+    """Labels that count as right; empty means only ``label``."""
+    truth: tuple[Box, ...] | None = None
+    attrs: tuple[Attr, ...] = ()
+    split: str = ""
+    alpha: Callable[[], NDArray[np.uint8]] | None = None
+    """The cut-out's mask, H x W, where the source has one."""
+    shift: str = CLEAN
+    setting: Setting = Setting()
+    framed: bool = False
+    image_id: str | None = None
+
+    @property
+    def right(self) -> frozenset[int]:
+        return self.accept or (frozenset() if self.label is None else frozenset({self.label}))
+
+
+@dataclass(frozen=True)
+class Source:
+    """A named list of samples."""
+
+    name: str
+    samples: Sequence[Sample]
+
+    def __iter__(self) -> Iterator[Sample]:
+        return iter(self.samples)
+
+    def __len__(self) -> int:
+        return len(self.samples)
