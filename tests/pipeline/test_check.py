@@ -35,7 +35,7 @@ def shards(run: Path, pattern: str = "*") -> list[Path]:
 
 def test_a_whole_run_says_so(run: Path) -> None:
     said = check(str(run)).splitlines()
-    assert said[0].endswith("140 images a model")
+    assert said[0].endswith("140 images per model")
     assert said[1:] == ["tiny: 140 rows, 0 errors, whole", "other: 140 rows, 0 errors, whole"]
 
 

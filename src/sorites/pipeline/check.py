@@ -93,7 +93,7 @@ def _coverage(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any], unrefin
     manifest = read_manifest(folder)
     clean = manifest.filter(pl.col("shift") == core.CLEAN).height
     wanted = manifest.height + clean * sum(len(stops) for stops in info["stops"].values())
-    lines, whole = [f"run {info['run_id']}: {wanted} images a model"], True
+    lines, whole = [f"run {info['run_id']}: {wanted} images per model"], True
     for name in info["models"]:
         seen, errors = counts.get(name, (0, 0))
         lacks = [f"{wanted - seen} missing"] * (seen != wanted)

@@ -8,7 +8,7 @@ import pytest
 
 from sorites import table as tables
 from sorites.errors import SoritesError
-from sorites.measures._out_of_class import PUBLISHED, VOTES, calibrate, facts, quality, read_scores, similarities, stages, stays
+from sorites.pipeline.out_of_class import PUBLISHED, VOTES, calibrate, facts, quality, read_scores, similarities, stages, stays
 
 
 def scores(*rows: tuple[float, float, float, float], **more: object) -> pl.DataFrame:

@@ -1,0 +1,105 @@
+"""Functions that no verb reaches, found by their names wherever in the package they stand."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import math
+import pkgutil
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import polars as pl
+from tests.net.hashes import Entry, of_answer, of_array, of_plain
+from tests.net.home import Task
+from tests.net.pictures import scene
+
+import sorites
+from sorites.core import measure, shift, to_image, to_picture
+from sorites.rng import rng_for
+
+VOTES = ("class_text", "shift_text", "joint_image", "own_image")
+
+
+def tasks() -> list[Task]:
+    parts = {"out_of_class": out_of_class, "haze": haze, "syn_is": syn_is, "optics": optics}
+    return [Task((f"library/{name}",), make) for name, make in parts.items()]
+
+
+def home_of(*names: str) -> Any:
+    """The module that defines all these functions; an error where there is none, so that a lost function is seen."""
+    for found in pkgutil.walk_packages(sorites.__path__, "sorites."):
+        if found.name.endswith("__main__"):
+            continue
+        with contextlib.suppress(ImportError):
+            module = importlib.import_module(found.name)
+            if all(getattr(getattr(module, name, None), "__module__", None) == found.name for name in names):
+                return module
+    raise LookupError(f"no module defines {', '.join(names)}")
+
+
+def out_of_class() -> Iterator[Entry]:
+    """The filter of pictures that lost their class."""
+    held = home_of("similarities", "calibrate", "stays", "quality", "stages")
+    rng = np.random.default_rng(4)
+    outside = rng.random(300) < 0.3
+    scores = {vote: rng.normal(1.5, 1, 300) - 2.5 * outside for vote in VOTES}
+    frame = pl.DataFrame(
+        {**scores, "outside": outside, "image_id": [f"i{k}" for k in range(300)], "severity": rng.integers(0, 5, 300)}
+    )
+    found = held.calibrate(frame)
+    yield "library/out_of_class/thresholds", of_plain(found)
+    yield "library/out_of_class/published", of_answer(held.quality(frame))
+    yield "library/out_of_class/quality", of_answer(held.quality(frame, found))
+    for rule in ("paper", "code", "text"):
+        valid = held.stays(frame, found, rule)
+        yield f"library/out_of_class/{rule}", of_plain(valid.to_list())
+        yield f"library/out_of_class/{rule}/whole", of_answer(held.facts(frame, valid, "severity"))
+    kept = frame.with_columns(valid=held.stays(frame, found))
+    yield "library/out_of_class/stages", of_answer(held.stages(kept, ["outside", "valid"]))
+    pictures, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
+    texts = (["a cat", "a dog", "a hen", "a fish"], ["a cat in snow", "a dog in snow", "a hen in snow", "a fish in snow"])
+
+    def seen(some: list[np.ndarray]) -> np.ndarray:
+        return np.stack([np.resize(picture[::20, ::20] / 255 - 0.5, 24) for picture in some])
+
+    def said(some: list[str]) -> np.ndarray:
+        return np.stack([np.sin(np.arange(24) * len(text)) for text in some])
+
+    for soft in (False, True):
+        yield (
+            f"library/out_of_class/similarities/{soft}",
+            of_answer(held.similarities(pictures, untouched, texts, (seen, said), seen, soft)),
+        )
+
+
+def haze() -> Iterator[Entry]:
+    """The optical depth that a picture gained."""
+    before = scene(3, 120, 160)
+    for name in ("haze", "smog", "snowfall", "contrast"):
+        dial = shift(name)
+        moved = to_picture(dial(to_image(before), dial.levels[2], rng_for(0, "net", name)))
+        yield f"library/haze/{name}", of_plain(measure("haze_depth")(before, moved))
+
+
+def syn_is() -> Iterator[Entry]:
+    """The styles and prompts of Syn-IS."""
+    held = home_of("prompts", "styles")
+    yield "library/syn_is/styles", of_plain(held.styles())
+    yield "library/syn_is/prompts", of_plain(list(held.prompts(["cat", "dog"])))
+
+
+def optics() -> Iterator[Entry]:
+    """Sharpness of a kernel and the wavefronts of Zernike's modes."""
+    sharp, waves = home_of("sharpness", "encircled"), home_of("radial", "zernike", "wavefront")
+    y, x = np.mgrid[-12:13, -12:13]
+    taps = np.exp(-(x**2 / 8 + (y - 1) ** 2 / 18))
+    taps /= taps.sum()
+    yield "library/optics/mtf", of_array(sharp.mtf(taps))
+    yield "library/optics/sharpness", of_plain(sharp.sharpness(taps, math.pi / 4))
+    yield "library/optics/encircled", of_plain([sharp.encircled(taps, radius) for radius in (1.0, 2.5, 6.0)])
+    rho, theta = np.hypot(x, y) / 12, np.arctan2(y, x)
+    for mode in range(4, 12):
+        yield f"library/optics/wavefront {mode}", of_array(waves.wavefront({mode: 0.7}, rho, theta))
+        yield f"library/optics/rms {mode}", of_plain(waves.wavefront_rms({mode: 0.7}))

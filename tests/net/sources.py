@@ -1,0 +1,70 @@
+"""Every source: what it says of its samples, and the first pictures of a fair order."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+
+from tests.net import pictures
+from tests.net.hashes import Entry, of_array, of_plain
+from tests.net.home import Task, typed
+
+from sorites import core
+from sorites.core import Sample
+from sorites.rng import digest
+
+MOST = 6
+"""Pictures of a source that are decoded."""
+
+
+def nothing() -> None:
+    """For a source that fetches its pictures itself."""
+
+
+def photos() -> None:
+    pictures.photos("photos", 8)
+
+
+def composites() -> None:
+    typed("context", "--out", "composites", "--limit", "2")
+
+
+SOURCES: Mapping[str, Callable[[], None]] = {
+    "stamps": nothing,
+    "stamps:unknown": nothing,
+    "stamps_ood": nothing,
+    "folder:photos": photos,
+    "folder:loose": functools.partial(pictures.loose, "loose"),
+    "webdataset:shards": functools.partial(pictures.shards, "shards"),
+    "imagenet_es:es/es-test": functools.partial(pictures.imagenet_es, "es"),
+    "cns_bench:cns": functools.partial(pictures.cns_bench, "cns"),
+    "cns_bench:cns?trajectories=all": functools.partial(pictures.cns_listed, "cns"),
+    "focus:focus": functools.partial(pictures.focus, "focus"),
+    "focus:focus?bird_rocks=uncommon": functools.partial(pictures.focus, "focus"),
+    "focus:focus?uncommon=counts&below=0.5": functools.partial(pictures.focus, "focus"),
+    "is_ood:lists": functools.partial(pictures.is_ood, "lists"),
+    "is_ood:lists,imagenet21k,each=2": functools.partial(pictures.is_ood, "lists"),
+    "is_ood:lists,syn_is": functools.partial(pictures.is_ood, "lists"),
+    "context:composites": composites,
+}
+"""A spec, and what puts its pictures into the folder. ``cifar`` needs labels, and so stands among the runs."""
+
+
+def tasks() -> list[Task]:
+    return [Task((f"sources/{spec}",), functools.partial(digests, spec, make)) for spec, make in SOURCES.items()]
+
+
+def digests(spec: str, make: Callable[[], None]) -> Iterator[Entry]:
+    make()
+    samples = list(core.source(spec))
+    for field in ("id", "label", "accept", "truth", "attrs", "split", "shift", "setting", "framed", "image_id"):
+        yield f"sources/{spec}/{field}", of_plain([getattr(sample, field) for sample in samples])
+    for sample in sorted(samples, key=_place)[:MOST]:
+        at = f"sources/{spec}/pictures/{sample.id} {sample.shift} {sample.setting.canonical}"
+        yield at, of_array(sample.load())
+        if sample.alpha is not None:
+            yield f"{at}/alpha", of_array(sample.alpha())
+
+
+def _place(sample: Sample) -> tuple[bytes, str, str]:
+    return digest(sample.id), sample.shift, sample.setting.canonical

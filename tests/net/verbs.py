@@ -1,0 +1,64 @@
+"""Verbs that write folders and print answers: ``build``, ``context``, ``run`` and ``metrics`` as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.net import pictures
+from tests.net.hashes import Entry, of_folder, of_plain, of_table, without_ids
+from tests.net.home import Task, typed
+from tests.net.models import FUNCTION
+
+import sorites
+
+ASKED = (
+    ("accuracy", "--by", "model, shift"),
+    ("failure_point", "--option", "relative=true"),
+    ("calibration_error", "--option", "bins=5"),
+    ("corruption_error",),
+    ("auroc", "--framework", "model-specific"),
+    ("lens_field",),
+)
+
+
+def tasks() -> list[Task]:
+    return [Task(("build",), built), Task(("context",), stood), Task(("typed", "words/typed"), asked)]
+
+
+def built() -> Iterator[Entry]:
+    """Dataset folders of dials and of a grid, lossless and as JPEG, one picture of them broken; and a run over one of them."""
+    pictures.photos("photos", 3, broken=True)
+    shared = ("--source", "folder:photos", "--seed", "2")
+    typed("build", "demo", "--out", "dial", "--shift", "jpeg", "--shift", "shot_noise", "--level", "3", *shared)
+    typed("build", "camera", "--out", "grid", "--shift", "style", "--quality", "80", *shared)
+    for folder in ("dial", "grid"):
+        yield from ((f"build/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json"))
+    again = sorites.run("demo", source="folder:dial", shifts=["jpeg"], models=["lite0"], out="run", workers=1)
+    yield from ((f"build/run again/{part}", digest) for part, digest in of_table(again.collect()))
+
+
+def stood() -> Iterator[Entry]:
+    """Composites before photographs and before drawn places."""
+    typed("context", "--out", "photographed", "--limit", "3", "--seed", "1")
+    typed("context", "--out", "drawn", "--limit", "8", "--drawn")
+    for folder in ("photographed", "drawn"):
+        yield from ((f"context/{folder}/{part}", digest) for part, digest in of_folder(Path(folder)))
+
+
+def asked() -> Iterator[Entry]:
+    """A run over classes and a model of the user's own, gone on with, and its answers in each format."""
+    pictures.fruit("fruit")
+    Path("own_typed.py").write_text(FUNCTION.replace("1000", "3"), encoding="utf-8")
+    own = ("--source", "folder:fruit", "--labels", "fruit.txt", "--model", "python:own_typed:logits", "--scorer", "energy")
+    words = ("run", "demo", *own, "--shift", "contrast", "--shift", "jpeg", "--batch", "3", "--workers", "1", "--out", "run")
+    for time in ("first", "again"):
+        yield f"words/typed/run/{time}", of_plain(typed(*words))
+    yield "words/typed/run/refined", of_plain(typed(*words, "--refine", "0.1"))
+    yield from ((f"typed/run/{part}", digest) for part, digest in of_table(sorites.read("run").collect()))
+    yield "words/typed/check", of_plain(without_ids(typed("check", "run")))
+    for metric, *more in ASKED:
+        reference = ("--reference", "python:own_typed:logits") if metric == "corruption_error" else ()
+        for kind in ("csv", "json", "table"):
+            said = typed("metrics", "run", metric, *more, *reference, "--format", kind)
+            yield f"{'words/' if kind == 'table' else ''}typed/metrics/{metric}/{kind}", of_plain(said)
