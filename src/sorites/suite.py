@@ -90,7 +90,7 @@ class Distance(Strict):
 
 
 class Fit(Strict):
-    """Where scorers that remember training pictures get them: the clean pictures of a source, in a fair order."""
+    """The training pictures of scorers that remember some: the clean pictures of a source, in a fair order."""
 
     source: str
     split: str | None = None
@@ -98,7 +98,7 @@ class Fit(Strict):
 
 
 class Suite(Strict):
-    """What is looked at, how it is moved, by which models, and what is asked."""
+    """A recipe: which pictures are moved by which shifts, shown to which models, and scored by which scorers."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
     about: str = ""

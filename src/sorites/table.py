@@ -114,7 +114,7 @@ def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
 
 
 def check(table: Table) -> list[str]:
-    """What is wrong with a table, in words; empty when nothing is."""
+    """Return what is wrong with a table, one sentence each; empty when nothing is."""
     lazy = table.lazy()
     schema = lazy.collect_schema()
     wrong = [f"column {n} is {schema.get(n, 'missing')}, not {t}" for n, t in SCHEMA.items() if schema.get(n) != t]

@@ -1,4 +1,4 @@
-"""What several rooms need around torch, imported only when called: one thread, and a torchvision that imports."""
+"""Tools around torch that several rooms need, imported only when called: one thread, and a torchvision that imports."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 decompose_app = typer.Typer(help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True)
 
 FILE, OLD_FILE = Path("distance.parquet"), Path("degrees.parquet")
-"""Where the distances of a source go by default; the old verb, ``sorites measure``, keeps the name it always wrote to."""
+"""The default file of a source's distances; the old verb, ``sorites measure``, keeps the name it always wrote to."""
 
 RefereeName = Annotated[
     str,

@@ -1,4 +1,4 @@
-"""What several verbs print: a frame as text, and the summary of a run."""
+"""Printing that several verbs share: a frame as text, and the summary of a run."""
 
 from __future__ import annotations
 

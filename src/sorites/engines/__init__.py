@@ -1,4 +1,4 @@
-"""Where units of work run. An engine does a function of one unit on many units and yields each with its result, in any order.
+"""Engines run units of work. An engine does a function of one unit on many units and yields each with its result, in any order.
 
 Engines know nothing of plans, run folders or models: a unit is any value, and for an engine of several processes one that
 pickles, as must the function and its results.

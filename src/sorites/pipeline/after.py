@@ -1,4 +1,4 @@
-"""What is learnt of a run's images once all are seen: levels that the source brings, and the degrees that the suite asks for."""
+"""Write the facts that are learnt of a run's images once all are seen: levels from the source, degrees that the suite wants."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ class Answers:
 
     @property
     def seen(self) -> list[int]:
-        """The places of the pictures that ``outputs`` are about."""
+        """List the places of the pictures that ``outputs`` are about."""
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
@@ -66,7 +66,7 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Output
 
 
 def _single(outputs: Outputs) -> Outputs:
-    """The same in single precision."""
+    """Return the same outputs in single precision."""
     logits, features = (None if a is None else np.asarray(a, np.float32) for a in (outputs.logits, outputs.features))
     return replace(outputs, logits=logits, features=features)
 

@@ -24,14 +24,14 @@ AGAIN = ": type the run's command again"
 
 
 def check(what: str) -> str:
-    """One paragraph about a run folder or a suite; an error when something is wrong."""
+    """Return one paragraph about a run folder or a suite; raise an error when something is wrong."""
     folder = Path(what)
     is_run = (folder / "run.json").exists() or (folder.is_dir() and what not in builtin_suites() and folder.suffix != ".toml")
     return check_run(folder) if is_run else check_suite(what)
 
 
 def check_suite(spec: str) -> str:
-    """Every name resolves and the source can be read; nothing is evaluated."""
+    """Check that every name resolves and the source can be read; nothing is evaluated."""
     suite = load(spec)
     names = labels(suite.labels)
     SOURCES.get(split_spec(suite.source)[0])
@@ -72,7 +72,7 @@ def check_run(folder: Path) -> str:
 
 
 def _readable(shard: Path) -> None:
-    """Every value of it, not only its footer."""
+    """Read every value of a shard, not only its footer."""
     try:
         pl.read_parquet(shard, glob=False)
     except Exception as error:
@@ -80,7 +80,7 @@ def _readable(shard: Path) -> None:
 
 
 def _unrefined(folder: Path, info: Mapping[str, Any]) -> Counter[str]:
-    """Model to the number of its slices whose probes are missing."""
+    """Count the slices of each model whose probes are missing."""
     if not info["suite"].get("refine"):
         return Counter()
     return Counter(name for names in missing(folder, plan_of(folder).probes(), info["models"]).values() for name in names)

@@ -44,7 +44,7 @@ COLUMNS = {"semantic": "sem_level", "covariate": "cov_level"}
 
 @dataclass(frozen=True, eq=False)
 class Ruler:
-    """What distances are measured with: a referee, the decomposition of its space, and the halves of the familiar features."""
+    """A ruler measures distances: a referee, the decomposition of its space, and the halves of the familiar features."""
 
     referee: Referee
     decomposition: Decomposition

@@ -145,7 +145,7 @@ def _files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str
 
 @dataclass
 class _Kept:
-    """What a model gave for some training pictures, and of which; ``left`` counts those left out."""
+    """The outputs of a model for some training pictures, with their ids and labels; ``left`` counts those left out."""
 
     outputs: list[Outputs] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
@@ -195,7 +195,7 @@ def _see(plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept) -> None:
 
 
 def _inside(plan: Plan, model: Model, shot: Shot) -> Arrays | None:
-    """What the scorers that are fitted on it see inside the model; none if one of them cannot."""
+    """Return what the scorers to be fitted see inside the model, or None if one of them cannot look."""
     found: Arrays = {}
     for name, scorer in plan.scorers.items():
         if shot.picture is not None and scorer.looks and "training" in scorer.needs:

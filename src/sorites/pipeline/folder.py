@@ -18,7 +18,7 @@ from sorites.pipeline.plan import Plan
 from sorites.table import SCHEMA, write
 
 BEFORE = ("run.lock", "manifest.parquet")
-"""What a run that was killed at its very start leaves without its ``run.json``."""
+"""Files that a run leaves behind if it is killed before it writes its ``run.json``."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}
 """Keys of a suite as release 0.2 called them, and as they are called now."""
@@ -45,7 +45,7 @@ def read_info(run: str | Path) -> Info:
 
 
 DATASET_INFO = "sorites.json"
-"""What a built dataset keeps in the place of ``run.json``."""
+"""The file that a built dataset keeps in the place of ``run.json``."""
 
 
 def read_dataset_info(folder: Path) -> Info:
@@ -103,7 +103,7 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
 
 
 def same_run(before: Info, info: Info, plan: Plan) -> bool:
-    """Whether a folder holds this run, be its id from this release or an earlier one."""
+    """Return whether a folder holds this run, be its id from this release or an earlier one."""
     return bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
 
 

@@ -1,4 +1,4 @@
-"""What a run's numbers follow from, and the id that is its hash.
+"""The causes of a run's numbers, and the id that is their hash.
 
 A key of the suite enters the hash only where it is set to other than its default, so that a key added later moves no id. The
 versions of shifts, scorers, models and of the libraries that change numbers are in it; the version of this package is not.
@@ -89,7 +89,7 @@ def _former_suite(suite: Suite) -> Info:
 
 
 def _was_possible(suite: Suite) -> bool:
-    """Whether the suite sets no key that releases up to 0.2 did not have."""
+    """Return whether the suite sets no key that releases up to 0.2 did not have."""
     given = suite.model_dump(mode="json", exclude=set(ASIDE), exclude_defaults=True)
     parts = [(given, (*_FORMER_KEYS["suite"], "fit"))]
     parts += [(given.get(key) or {}, _FORMER_KEYS[key]) for key in ("frame", "fit")]

@@ -31,7 +31,7 @@ class Shot:
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
-    """The images of a grid unit."""
+    """Yield the images of a grid unit."""
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         leave_if_asked()
         if unit.shift in plan.shifts:
@@ -41,7 +41,7 @@ def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
 
 
 def captured(plan: Plan, sample: Sample) -> Shot:
-    """The image as the source has it, framed."""
+    """Return the image as the source has it, framed."""
     shot = Shot(sample, sample.shift, sample.setting)
     try:
         clean = sample.shift == CLEAN
@@ -51,7 +51,7 @@ def captured(plan: Plan, sample: Sample) -> Shot:
 
 
 def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: bool = False) -> Iterator[Shot]:
-    """One sample under one shift. What goes wrong becomes the error of every image it keeps from being made."""
+    """Yield the images of one sample under one shift. A failure becomes the error of every image that it prevents."""
     shift = plan.shifts[name]
     left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe)) for stop in stops]
     try:
@@ -69,5 +69,5 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
 
 
 def reason(error: Exception, doing: str) -> str:
-    """An error as a row keeps it: our own in their words, others with their kind and what was being done."""
+    """Return an error as a row keeps it: our own in their words, others with their kind and what was being done."""
     return str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"

@@ -49,7 +49,7 @@ class Columns:
     known: frozenset[int]
 
     def of(self, logits: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The logits of the suite's labels, one row per picture."""
+        """Return the logits of the suite's labels, one row per picture."""
         whole = len(self.places) == logits.shape[1] and np.array_equal(self.places, np.arange(len(self.places)))
         return logits if whole else np.take(logits, self.places, axis=1)
 
@@ -78,18 +78,18 @@ class Plan:
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Model to its own scorers, ready to be called."""
     objects: tuple[str, ...] = ()
-    """What was passed from Python as an object and cannot be made again from the run folder, by name."""
+    """The names of objects passed from Python, which cannot be made again from the run folder."""
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
         return self.fitted.get(model, self.scorers)
 
     @functools.cached_property
     def clean_ids(self) -> frozenset[str]:
-        """The samples that have a clean picture."""
+        """Return the ids of the samples that have a clean picture."""
         return frozenset(sample.id for sample in self.groups[CLEAN])
 
     def units(self) -> list[Unit]:
-        """Slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
+        """List the units slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
         found = [
             Unit(shift, start, min(start + SLICE, len(samples)))
             for shift, samples in self.groups.items()
@@ -98,7 +98,7 @@ class Plan:
         return sorted(found, key=lambda unit: unit.start)
 
     def probes(self) -> list[Unit]:
-        """Only a dial can be refined: a grid has nothing between its settings."""
+        """List the units that refine a dial; a grid has nothing between its settings."""
         return [
             Unit(u.shift, u.start, u.stop, probe=True)
             for u in self.units()
@@ -106,22 +106,22 @@ class Plan:
         ]
 
     def images_of(self, unit: Unit) -> int:
-        """How many pictures each model sees in a grid unit."""
+        """Count the pictures that each model sees in a grid unit."""
         return len(unit) * len(self.stops.get(unit.shift, (0,)))
 
     def images(self) -> int:
-        """How many pictures each model will see, probes apart."""
+        """Count the pictures that each model will see, probes not counted."""
         return sum(self.images_of(unit) for unit in self.units())
 
     def family(self, shift: str) -> str:
-        """A captured shift of a name that we make too belongs to the same family."""
+        """Return the family of a shift; a captured shift of a name that we make too belongs to the same family."""
         if shift == CLEAN:
             return CLEAN
         made = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
         return made.family if made else "captured"
 
     def is_framed(self, sample: Sample) -> bool:
-        """Whether a model only scales the sample's pictures, because a frame was laid on them."""
+        """Return whether a model only scales the sample's pictures, because a frame was laid on them."""
         return sample.framed or self.suite.frame is not None
 
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
@@ -191,7 +191,7 @@ def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Pic
 
 
 def _in_order(source: Source) -> list[Sample]:
-    """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
+    """Sort samples by a hash of their id: any prefix is a fair sample, and the source's own order does not matter."""
 
     def place(sample: Sample) -> tuple[bytes, str, float, str]:
         return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
@@ -203,7 +203,7 @@ def _in_order(source: Source) -> list[Sample]:
 
 
 def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
-    """A named shift that the source brings captured is taken as captured; any other is made from the clean samples."""
+    """Group samples by shift: one that the source brings captured is taken as captured, any other is made from clean samples."""
     captured: dict[str, list[Sample]] = {CLEAN: []}
     for sample in samples:
         captured.setdefault(sample.shift, []).append(sample)

@@ -22,7 +22,7 @@ from sorites.pipeline.scoring import Scored, scores, try_scorer
 from sorites.table import SCHEMA
 
 GREY: Picture = np.full((96, 128, 3), 128, dtype=np.uint8)
-"""What every model and scorer is tried on before any work is done."""
+"""The picture on which every model and scorer is tried before any work is done."""
 SHARED = (
     "source", "split", "sample_id", "image_id", "probe", "label", "accept", "truth", "attrs", "family", "shift", "severity",
     "level", "params", "seed",
@@ -34,7 +34,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Predictions:
-    """What one model made of some images: its rows of the table, and the raw outputs of those it could see."""
+    """The predictions of one model for some images: its rows of the table, and the raw outputs of those it could see."""
 
     rows: pl.DataFrame
     outputs: Outputs
@@ -93,7 +93,7 @@ def _box(box: Box) -> dict[str, Any]:
 
 @dataclass
 class _Verdicts:
-    """What one model says of images, batch after batch, as columns."""
+    """The verdicts of one model on images, collected batch after batch as columns."""
 
     plan: Plan
     model: Model

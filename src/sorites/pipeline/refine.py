@@ -31,7 +31,7 @@ class Bracket:
         return (self.low + self.high) / 2
 
     def wider(self, step: float) -> bool:
-        """Whether halving it again makes sense: rounding in the stops costs no pass, and floats have an end."""
+        """Return whether halving it again makes sense: rounding in the stops costs no pass, and floats have an end."""
         return self.high - self.low > step * (1 + 1e-9) and self.low < self.middle < self.high
 
 
@@ -40,7 +40,7 @@ Brackets = dict[tuple[str, str], Bracket]
 
 
 def brackets(grid: pl.DataFrame, shift: str) -> Brackets:
-    """The first failing bracket of each trajectory that has one; a missing verdict below it leaves the trajectory out."""
+    """Return the first failing bracket of each trajectory that has one; a missing verdict below it leaves the trajectory out."""
     rows = grid.filter(pl.col("output") == "label", pl.col("shift").is_in([CLEAN, shift]), ~pl.col("probe"))
     found: Brackets = {}
     for (model, sample), steps in rows.sort("severity").group_by("model", "sample_id", maintain_order=True):

@@ -84,7 +84,7 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
 
 
 def _ready(folder: Path, name: str, model: str) -> Scorer:
-    """The scorer for one model, fitted where it is to be."""
+    """Return the scorer for one model, fitted if it needs that."""
     head = read_head(folder, model)
     scorer = for_model(core.scorer(name), head)
     return fit.fit_on(scorer, folder, fit.kept_slices(folder, model), model, head) if "training" in scorer.needs else scorer
@@ -101,7 +101,7 @@ def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) ->
 
 
 def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
-    """Image to its strangeness, or none and why."""
+    """Map each image to its strangeness, or to none and why."""
     from safetensors import safe_open
 
     with safe_open(features, "numpy") as file:

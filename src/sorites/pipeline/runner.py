@@ -35,12 +35,12 @@ class Prepared:
     tried: dict[str, Outputs]
 
     def feature_bytes(self) -> int:
-        """What ``keep_features`` takes on disk, training pictures and last layers with it."""
+        """Return the bytes that ``keep_features`` takes on disk, training pictures and last layers included."""
         heads = sum(sum(part.nbytes for part in model.head) for model in self.plan.models.values() if model.head)
         return self.plan.images() * self._wide + self.training_bytes() + heads
 
     def training_bytes(self) -> int:
-        """What the outputs of training pictures take on disk, with what scorers see inside the models."""
+        """Return the bytes that outputs of training pictures take on disk, with what scorers see inside the models."""
         return len(self.plan.fit) * (self._wide + fit.inside_bytes(self.plan)) if self.plan.fit else 0
 
     @property

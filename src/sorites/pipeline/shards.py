@@ -1,4 +1,4 @@
-"""Where the files of a run stand, and which of them are there. A name is made from a unit and a model and never parsed back."""
+"""The places of a run's files, and which of them are there. A name is made from a unit and a model and never parsed back."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def features(folder: Path, unit: Unit, model: str) -> Path:
 
 
 def training(folder: Path, unit: Unit, model: str) -> Path:
-    """What a model gave for a slice of the training pictures."""
+    """The outputs of a model for a slice of the training pictures."""
     return folder / "fits" / f"{stem(unit, model)}.safetensors"
 
 

@@ -202,7 +202,7 @@ class _Found:
 
 
 def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[Row]:
-    """What is missing of an image; nothing where it or its clean picture cannot be made."""
+    """Return the values that an image lacks; none where it or its clean picture cannot be made."""
     try:
         reference = plan.framed(shot.sample.id)
     except BadPicture:

@@ -48,7 +48,7 @@ def _keep(rows: pl.DataFrame, run_id: str, path: Path) -> None:
 
 
 def _packed(found: Predictions) -> bytes:
-    """Logits and features as safetensors, one row per image, with the image ids in its metadata."""
+    """Pack logits and features as safetensors, one row per image, with the image ids in its metadata."""
     from safetensors.numpy import save
 
     given = {"features": found.outputs.features, "logits": found.outputs.logits}

@@ -1,4 +1,4 @@
-"""Those who judge: scorers of outputs, measures and referees of pictures, metrics of the table."""
+"""The judges: scorers of outputs, measures and referees of pictures, metrics of the table."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Scorer:
     """
 
     name: str = ""
-    """What the table calls it; ``core.scorer`` sets it, with the parameters that are not the default."""
+    """The name that the table uses; ``core.scorer`` sets it, with the parameters that are not the default."""
     version: ClassVar[int | str] = 1
     """Part of a run's id: raise it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
-    """What it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""
+    """The things it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""
     fitted: dict[str, int]
     """How many pictures it was fitted on and how many of them it remembers, once it is fitted."""
 
@@ -56,7 +56,7 @@ class Scorer:
 
     @property
     def looks(self) -> bool:
-        """Whether it looks inside the model."""
+        """True if it looks inside the model."""
         return type(self).look is not Scorer.look
 
 

@@ -17,15 +17,15 @@ Head = tuple[NDArray[np.float32], NDArray[np.float32]]
 
 @dataclass
 class Outputs:
-    """What one pass of a model gives for N pictures."""
+    """The outputs of one pass of a model over N pictures."""
 
     logits: NDArray[np.float32] | None = None
     features: NDArray[np.float32] | None = None
     boxes: list[tuple[Box, ...]] | None = None
     inside: Mapping[str, NDArray[np.float32]] = field(default_factory=dict)
-    """What scorers that look inside the model saw there, by the scorer's name: N rows each."""
+    """Rows from inside the model for scorers that look there, by the scorer's name: N rows each."""
     ids: Sequence[str] | None = None
-    """Of the samples, where a scorer is fitted: which of them it remembers follows from these and not from their order."""
+    """The samples' ids, where a scorer is fitted: which of them it remembers follows from these and not from their order."""
 
     def __len__(self) -> int:
         filled = next((x for x in (self.logits, self.features, self.boxes, *self.inside.values()) if x is not None), ())

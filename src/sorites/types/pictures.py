@@ -33,7 +33,7 @@ def to_picture(image: Image) -> Picture:
 
 @dataclass(frozen=True)
 class Setting:
-    """Where the dials stand: a severity on a line, or named params where there is no line."""
+    """The place of the dials: a severity on a line, or named params where there is no line."""
 
     severity: float | None = 0.0
     params: Mapping[str, Any] = field(default_factory=dict)

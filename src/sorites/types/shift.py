@@ -12,10 +12,10 @@ import numpy as np
 from sorites.types.pictures import Image, Setting
 
 Stop = float | Mapping[str, Any]
-"""Where a shift is asked to go: a severity on its dial, or the params of one setting of its grid."""
+"""A place that a shift is asked to go to: a severity on its dial, or the params of one setting of its grid."""
 
 ShiftResult = Image | tuple[Image, Mapping[str, Any]]
-"""What a shift gives for one stop: an image, or an image together with the params that the shift itself chose for it (an
+"""The result of a shift at one stop: an image, or an image together with the params that the shift itself chose for it (an
 automatic exposure, a drawn direction). Chosen params are recorded with the setting's params; they are no part of the request."""
 
 Apply = Callable[[Image, Any, np.random.Generator], ShiftResult]
@@ -25,7 +25,7 @@ AnySweep = TypeVar("AnySweep", bound=Sweep)
 
 @dataclass(eq=False)
 class Shift:
-    """What moves pictures: a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the published
+    """A shift moves pictures. It is a dial, whose severity is a float in ``unit`` with 0 = untouched and ``levels`` the published
     stops 1, 2, ...; or a grid of named ``settings``, which has no line."""
 
     name: str

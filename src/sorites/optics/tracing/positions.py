@@ -1,4 +1,4 @@
-"""Where in its picture a lens is traced: five field heights, three azimuths."""
+"""The positions in its picture at which a lens is traced: five field heights, three azimuths."""
 
 from __future__ import annotations
 
