@@ -90,10 +90,14 @@ class _Moved:
     def exec_module(module: Any) -> None:
         home, renamed = _MOVED[module.__name__]
         moved = importlib.import_module(home)
-        module.__getattr__ = lambda name: getattr(moved, renamed.get(name, name))
+
+        def forwarded(name: str) -> Any:
+            return getattr(moved, renamed.get(name, name))
+
+        module.__getattr__ = forwarded
 
 
-sys.meta_path.append(_Moved)  # type: ignore[arg-type]
+sys.meta_path.append(_Moved)
 
 
 def __getattr__(name: str) -> Any:
