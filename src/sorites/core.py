@@ -251,8 +251,8 @@ def scorer(spec: str, **params: Any) -> Scorer:
 
 
 def scorer_version(spec: str) -> int | str:
-    """The version of a scorer's numbers: the attribute ``version`` of its class or function, else 1."""
-    version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", 1)
+    """The version of a scorer's numbers: the attribute ``version`` of its class or function, else that of ``Scorer``."""
+    version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", Scorer.version)
     return version
 
 

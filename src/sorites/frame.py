@@ -1,9 +1,10 @@
-"""The frame a suite lays on every picture before the shift, so that a dial in pixels means the same for all models."""
+"""The frame a suite lays on every picture before the shift, and the further sources that may bring one of their own."""
 
 from __future__ import annotations
 
 import json
-from typing import Literal
+from pathlib import PurePath
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image as Pillow
@@ -58,3 +59,27 @@ class Frame(Strict):
             return picture
         left, top = (round((side - self.crop) / 2) for side in size)
         return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
+
+
+class SourceEntry(Strict):
+    """A source beside the first one of a suite, with the part that its pictures play.
+
+    Pictures of a ``strange`` source count as unknown to every model, whatever their classes are called; those of a ``familiar``
+    one have labels of the suite. ``group`` says near or far. Without a frame of its own the suite's is laid on its pictures.
+    """
+
+    spec: str
+    name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
+    role: Literal["familiar", "strange"] = "strange"
+    group: str | None = Field(default=None, pattern=r"^[A-Za-z0-9_.-]+$")
+    limit: StrictInt | None = Field(default=None, gt=0)
+    frame: Frame | None = None
+
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, data: Any) -> Any:
+        """Name a source without a name by the last part of its path, or by its reader."""
+        if isinstance(data, dict) and isinstance(data.get("spec"), str) and not data.get("name"):
+            reader, _, argument = data["spec"].partition(":")
+            return {**data, "name": PurePath(argument).name or reader}
+        return data

@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError,
 from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
-from sorites.frame import Frame, Strict
+from sorites.frame import Frame, SourceEntry, Strict
 
 
 class Dial(Strict):
@@ -103,14 +103,22 @@ class Suite(Strict):
     name: str = Field(pattern=r"^[A-Za-z0-9_.-]+$")
     about: str = ""
     source: str = "stamps"
+    source_name: str | None = None
+    """The name of the first source in the table; without one, that of its reader."""
+    sources: tuple[SourceEntry, ...] = ()
+    """Further sources. Where a suite names all of its sources here, the first of them is taken as ``source``."""
     labels: str | tuple[str, ...] = "imagenet"
     frame: Frame | None = None
+    frames: dict[str, Frame] = Field(default_factory=dict)
+    """Frames by the name of a captured shift, for sets that their authors framed in another way."""
     models: tuple[str, ...] = ()
     shifts: tuple[Dial, ...] = ()
     """Empty: whatever the source holds, as captured."""
     scorers: tuple[str, ...] = ()
     """Names, with the parameters that are not the default: ``"knn"``, ``"knn(k=10)"``; a table ``{name = "knn", k = 10}`` is
     turned into that."""
+    scorers_if_fitted: tuple[str, ...] = ()
+    """Scorers that join where the suite has training pictures (``fit``), and are left out with a note where it has none."""
     fit: Fit | None = None
     reference: str | None = None
     """The model that corruption errors are relative to."""
@@ -130,9 +138,10 @@ class Suite(Strict):
     def _plain_names(cls, data: Any) -> Any:
         if isinstance(data, dict) and isinstance(data.get("shifts"), (list, tuple)):
             data = {**data, "shifts": [{"name": s} if isinstance(s, str) else s for s in data["shifts"]]}
-        if isinstance(data, dict) and isinstance(data.get("scorers"), (list, tuple)):
-            data = {**data, "scorers": [_scorer_name(s) for s in data["scorers"]]}
-        return data
+        for key in ("scorers", "scorers_if_fitted"):
+            if isinstance(data, dict) and isinstance(data.get(key), (list, tuple)):
+                data = {**data, key: [_scorer_name(s) for s in data[key]]}
+        return _first_source(data)
 
     @field_validator("labels", mode="before")
     @classmethod
@@ -148,7 +157,9 @@ class Suite(Strict):
 
     @model_validator(mode="after")
     def _once_each(self) -> Suite:
-        for kind, names in (("model", self.models), ("shift", [d.name for d in self.shifts]), ("scorer", self.scorers)):
+        sources = [self.source_name or core.split_spec(self.source)[0], *(entry.name for entry in self.sources)]
+        dials, scorers = [dial.name for dial in self.shifts], (*self.scorers, *self.scorers_if_fitted)
+        for kind, names in (("model", self.models), ("shift", dials), ("scorer", scorers), ("source", sources)):
             twice = {n for n in names if list(names).count(n) > 1}
             if twice:
                 raise ValueError(f"{kind} {sorted(twice)[0]!r} stands twice")
@@ -181,6 +192,23 @@ class Suite(Strict):
         dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
         return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+
+
+def _first_source(data: Any) -> Any:
+    """Take the first of several sources as the suite's own, where the suite names no other."""
+    if (
+        not isinstance(data, dict)
+        or "source" in data
+        or not isinstance(data.get("sources"), (list, tuple))
+        or not data["sources"]
+    ):
+        return data
+    first, *others = data["sources"]
+    if not isinstance(first, Mapping) or first.get("role", "familiar") != "familiar" or first.get("group"):
+        raise ValueError('the first of the sources is the familiar one: it has a spec, no group, and no role but "familiar"')
+    own = {"source": first.get("spec"), "source_name": first.get("name")}
+    own |= {key: first[key] for key in ("limit", "frame") if first.get(key) is not None}
+    return {**data, **own, "sources": others}
 
 
 def _scorer_name(given: Any) -> Any:
@@ -252,7 +280,17 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "shifts": Dial, "distance": Distance, "measure": Distance, "fit": Fit}
+    owners: dict[str, type[BaseModel]] = {
+        "frame": Frame, "frames": Frame, "shifts": Dial, "distance": Distance, "measure": Distance, "fit": Fit, "sources": SourceEntry,
+    }  # fmt: skip
+        "frame": Frame,
+        "shifts": Dial,
+        "distance": Distance,
+        "measure": Distance,
+        "fit": Fit,
+        "sources": SourceEntry,
+        "frames": Frame,
+    }
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))

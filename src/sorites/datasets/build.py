@@ -166,6 +166,6 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "severity": shot.setting.severity,
         "level": shot.setting.level,
         "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
-        "framed": sample.framed or plan.suite.frame is not None,
+        "framed": plan.is_framed(sample),
         "seed": plan.suite.seed,
     }

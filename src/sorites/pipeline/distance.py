@@ -214,7 +214,7 @@ def _images(plan: Plan, keys: list[str]) -> Iterator[tuple[Picture, bool]]:
         for shot in shots(plan, unit):
             if shot.picture is not None:
                 keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
-                yield shot.picture, shot.sample.framed or plan.suite.frame is not None
+                yield shot.picture, plan.is_framed(shot.sample)
 
 
 def write_published_levels(plan: Plan, folder: Path) -> Path | None:

@@ -171,7 +171,7 @@ def collect(folder: Path, task: Task, *, batch: int) -> None:
 def _shot(plan: Plan, sample: Sample) -> Shot:
     shot = Shot(sample, CLEAN, sample.setting)
     try:
-        return replace(shot, picture=framed_picture(plan.suite.frame, sample))
+        return replace(shot, picture=framed_picture(plan.suite, sample))
     except Exception as error:
         return replace(shot, error=reason(error, "reading the picture"))
 

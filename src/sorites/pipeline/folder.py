@@ -141,7 +141,7 @@ def manifest_of(plan: Plan) -> pl.DataFrame:
 
 def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:
     return {
-        "source": plan.source,
+        "source": plan.source_of(sample),
         "split": sample.split,
         "sample_id": sample.id,
         "label": sample.label,

@@ -68,7 +68,7 @@ def describe_formerly(plan: Plan, release: str) -> Info:
         "models": {name: model.first_version() for name, model in plan.models.items()},
         "versions": {"sorites": release, **versions()},
     }
-    return {"run_id": _hash(causes) if _was_possible(plan.suite) else "", **causes}
+    return {"run_id": _hash(causes) if _was_possible(plan) else "", **causes}
 
 
 _FORMER_KEYS: Mapping[str, tuple[str, ...]] = {
@@ -88,8 +88,14 @@ def _former_suite(suite: Suite) -> Info:
     return former | ({"fit": {key: dumped["fit"][key] for key in _FORMER_KEYS["fit"]}} if suite.fit else {})
 
 
-def _was_possible(suite: Suite) -> bool:
-    """Return whether the suite sets no key that releases up to 0.2 did not have."""
+def _was_possible(plan: Plan) -> bool:
+    """Return whether releases up to 0.2 would have given the same numbers.
+
+    They had fewer keys of a suite, and let scorers see classes that the suite does not ask about.
+    """
+    suite = plan.suite
+    if plan.restricted and plan.scorers:
+        return False
     given = suite.model_dump(mode="json", exclude=set(ASIDE), exclude_defaults=True)
     parts = [(given, (*_FORMER_KEYS["suite"], "fit"))]
     parts += [(given.get(key) or {}, _FORMER_KEYS[key]) for key in ("frame", "fit")]

@@ -45,7 +45,7 @@ def captured(plan: Plan, sample: Sample) -> Shot:
     shot = Shot(sample, sample.shift, sample.setting)
     try:
         clean = sample.shift == CLEAN
-        return replace(shot, picture=plan.framed(sample.id) if clean else framed_picture(plan.suite.frame, sample))
+        return replace(shot, picture=plan.framed(sample.id) if clean else framed_picture(plan.suite, sample))
     except Exception as error:
         return replace(shot, error=reason(error, "reading the picture"))
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.errors import SoritesError
-from sorites.frame import Frame
-from sorites.labels import Labels
+from sorites.frame import Frame, SourceEntry
+from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
+from sorites.pipeline.restrict import restricted
 from sorites.rng import digest
 from sorites.suite import Dial, Fit, Suite
 
@@ -79,6 +81,10 @@ class Plan:
     """Model to its own scorers, ready to be called."""
     objects: tuple[str, ...] = ()
     """The names of objects passed from Python, which cannot be made again from the run folder."""
+    restricted: tuple[str, ...] = ()
+    """The models that have more classes than the suite asks about."""
+    left_out: tuple[str, ...] = ()
+    """Scorers of the suite that need training pictures, where it has none."""
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
         return self.fitted.get(model, self.scorers)
@@ -120,49 +126,82 @@ class Plan:
         made = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
         return made.family if made else "captured"
 
+    def source_of(self, sample: Sample) -> str:
+        """Return the name of the sample's source in the table."""
+        return sample.source or self.suite.source_name or self.source
+
+    def is_strange(self, sample: Sample) -> bool:
+        """Return whether the sample comes from a source whose pictures count as unknown to every model."""
+        return self.further[sample.source].role == "strange" if sample.source else False
+
+    @functools.cached_property
+    def further(self) -> Mapping[str, SourceEntry]:
+        """The sources beside the first, by name."""
+        return {entry.name: entry for entry in self.suite.sources}
+
     def is_framed(self, sample: Sample) -> bool:
         """Return whether a model only scales the sample's pictures, because a frame was laid on them."""
-        return sample.framed or self.suite.frame is not None
+        return sample.framed or frame_of(self.suite, sample) is not None
 
     def image_id(self, sample: Sample, shift: str, setting: Setting) -> str:
         if sample.image_id is not None and shift == sample.shift:
             return sample.image_id
         made = self.shifts.get(shift)
         version = 0 if made is None else made.version if not made.options else f"{made.version} {sorted(made.options.items())}"
-        frame = self.suite.frame.canonical if self.suite.frame and not sample.framed else sample.framed
-        return digest(self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
+        laid = frame_of(self.suite, sample)
+        frame = laid.canonical if laid and not sample.framed else sample.framed
+        return digest(sample.source or self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
 
 
-def framed_picture(frame: Frame | None, sample: Sample) -> Picture:
-    """Decode a sample and lay the frame on it, unless it came framed."""
-    picture = sample.load()
+def frame_of(suite: Suite, sample: Sample) -> Frame | None:
+    """Return the frame for a sample: that of its captured shift, else of its source, else of the suite."""
+    own = next((entry.frame for entry in suite.sources if entry.name == sample.source), None) if sample.source else None
+    return suite.frames.get(sample.shift) or own or suite.frame
+
+
+def framed_picture(suite: Suite, sample: Sample) -> Picture:
+    """Decode a sample and lay its frame on it, unless it came framed."""
+    picture, frame = sample.load(), frame_of(suite, sample)
     return picture if frame is None or sample.framed else frame(picture)
 
 
 def make(
-    suite: Suite, source: Source | None = None, models: Mapping[str, Model] | None = None, fit: Source | None = None
+    suite: Suite,
+    source: Source | None = None,
+    models: Mapping[str, Model] | None = None,
+    fit: Source | None = None,
+    further: Mapping[str, Source] | None = None,
 ) -> Plan:
     """Resolve every name in the suite; the first that is wrong is an error before any work is done.
 
-    A source, a model or a training source given as an object takes the place of what the suite names.
+    A source, a model, a training source or a further source given as an object takes the place of what the suite names.
     """
     labels = labels_of(suite.labels)
     read = core.source(suite.source, labels) if source is None else source
-    ordered = _in_order(read)
+    first = _in_order(read)
+    others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
+    ordered = [*first, *(sample for some in others for sample in some)]
     taken, dials = _groups(suite, read.name, ordered)
-    kept = set(list(dict.fromkeys(sample.id for sample in ordered))[: suite.limit])
+    limits = zip((first, *others), (suite.limit, *(entry.limit for entry in suite.sources)), strict=True)
+    kept = {id_ for some, limit in limits for id_ in list(dict.fromkeys(sample.id for sample in some))[:limit]}
     groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.items()}
     shifts = {dial.name: dial.shift() for dial in dials}
     stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
-    loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
+    whole = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
+    cut = [name for name, model in whole.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
+    loaded = {name: restricted(m, _columns(m, labels).places) if name in cut else m for name, m in whole.items()}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
-    scorers = {name: core.scorer(name) for name in suite.scorers}
-    framed = _framed(suite.frame, groups[CLEAN])
+    scorers = {name: core.scorer(name) for name in (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))}
+    framed = _framed(suite, groups[CLEAN])
     training = _training(suite.fit, labels, fit) if suite.fit else ()
-    objects = (*(s.name for s in (source, fit) if s is not None), *(models or ()))
-    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training, objects=objects)
+    objects = (*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ()))
+    left_out = () if suite.fit else suite.scorers_if_fitted
+    return Plan(
+        suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training,
+        objects=objects, restricted=tuple(cut), left_out=left_out,
+    )  # fmt: skip
 
 
 def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
@@ -185,9 +224,23 @@ def _columns(model: Model, labels: Labels) -> Columns:
     return Columns(np.array(list(known)), np.array(list(known.values())), frozenset(known))
 
 
-def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Picture]:
+def _framed(suite: Suite, clean: Sequence[Sample]) -> Callable[[str], Picture]:
     by_id = {sample.id: sample for sample in clean}
-    return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: framed_picture(frame, by_id[id_]))
+    kept = 8 * SLICE if suite.frame else 0  # whole photographs are too large to keep
+    return functools.lru_cache(maxsize=kept)(lambda id_: framed_picture(suite, by_id[id_]))
+
+
+def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[Sample]:
+    """Return the samples of a further source under names that no other source has; strange ones have no label here."""
+    strange = entry.role == "strange"
+    space = OpenLabels(labels.ids, labels.names, dict(labels.aliases)) if strange else labels
+    read = core.source(entry.spec, space) if source is None else source
+    group = () if entry.group is None else (Attr("group", entry.group),)
+    bare: dict[str, Any] = {"label": None, "accept": frozenset()} if strange else {}
+    return [
+        replace(sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=(*sample.attrs, *group), **bare)
+        for sample in _in_order(read)
+    ]
 
 
 def _in_order(source: Source) -> list[Sample]:

@@ -69,7 +69,7 @@ def batches(items: Iterable[T], size: int) -> Iterator[list[T]]:
 def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
     sample = shot.sample
     return {
-        "source": plan.source,
+        "source": plan.source_of(sample),
         "split": sample.split,
         "sample_id": sample.id,
         "image_id": image_id,
@@ -108,7 +108,7 @@ class _Verdicts:
         judged = dict(zip(seen, _judged(known, [some[i].sample for i in seen], given.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(some, given.errors, strict=True)):
             right = shot.sample.right
-            knows = not right.isdisjoint(known.known) if right else None
+            knows = False if self.plan.is_strange(shot.sample) else not right.isdisjoint(known.known) if right else None
             for name, value in zip(VERDICT, (knows, *judged.get(i, (None,) * 4), error), strict=True):
                 self.columns[name].append(value)
         pictures = [(some[i].picture, self.plan.is_framed(some[i].sample)) for i in seen]

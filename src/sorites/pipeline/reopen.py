@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Attr, Picture, Sample, Setting, Source
+from sorites.core import Attr, Picture, Sample, Setting, Source, split_spec
 from sorites.errors import BadPicture, SoritesError
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import read_info, read_manifest
@@ -30,15 +30,23 @@ def plan_of(run: str | Path) -> Plan:
     try:
         return plans.make(alone)
     except SoritesError as error:
-        return plans.make(alone, _from_manifest(run, error))
+        first, further = _from_manifest(run, alone, error)
+        return plans.make(alone, first, further=further)
 
 
-def _from_manifest(run: str | Path, why: SoritesError) -> Source:
+def _from_manifest(run: str | Path, suite: Suite, why: SoritesError) -> tuple[Source, dict[str, Source]]:
+    """Return the first source and the further ones with the samples that the manifest lists; none can be decoded."""
+
     def load() -> Picture:
         raise BadPicture(f"the pictures of {run} are not at hand: {why}")
 
-    rows = read_manifest(run).to_dicts()
-    return Source(rows[0]["source"] if rows else "", [_sample(row, load) for row in rows])
+    found: dict[str, list[Sample]] = {entry.name: [] for entry in suite.sources}
+    first: list[Sample] = []
+    for row in read_manifest(run).to_dicts():
+        place, name = found.get(row["source"], first), row["source"]
+        short = row["sample_id"].removeprefix(f"{name}/") if name in found else row["sample_id"]
+        place.append(_sample({**row, "sample_id": short}, load))
+    return Source(split_spec(suite.source)[0], first), {name: Source(name, some) for name, some in found.items()}
 
 
 def _sample(row: Mapping[str, Any], load: Any) -> Sample:

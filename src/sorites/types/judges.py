@@ -28,7 +28,7 @@ class Scorer:
 
     name: str = ""
     """The name that the table uses; ``core.scorer`` sets it, with the parameters that are not the default."""
-    version: ClassVar[int | str] = 1
+    version: ClassVar[int | str] = 2
     """Part of a run's id: raise it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """The things it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""

@@ -80,6 +80,8 @@ class Sample:
     setting: Setting = Setting()
     framed: bool = False
     image_id: str | None = None
+    source: str = ""
+    """The name of its source in a run of several; empty for the first."""
 
     @property
     def right(self) -> frozenset[int]:
