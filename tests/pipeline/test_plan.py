@@ -133,8 +133,8 @@ def test_a_built_picture_keeps_its_id_and_is_not_framed_again() -> None:
     built = sample("p", "mist", Setting(1.0), image_id="known", framed=True)
     made = make([built], frame={"resize": 4})
     assert made.image_id(built, "mist", built.setting) == "known"
-    assert plan.framed_picture(made.suite.frame, built).shape == (9, 9, 3)
-    assert plan.framed_picture(made.suite.frame, CLEANS[0]).shape == (4, 4, 3)
+    assert plan.framed_picture(made.suite, built).shape == (9, 9, 3)
+    assert plan.framed_picture(made.suite, CLEANS[0]).shape == (4, 4, 3)
 
 
 def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., Model]) -> None:
@@ -156,9 +156,11 @@ def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., 
 def test_a_model_is_asked_only_about_the_suites_labels() -> None:
     model = Model("m", lambda pictures: Outputs(), labels=("dog", "cat", "bird"))
     suite = parse({"name": "s", "labels": ["cat", "fish", "dog"], "models": ["m"]}, "t")
-    columns = plan.make(suite, Source("mine", CLEANS), {"m": model}).columns["m"]
+    made = plan.make(suite, Source("mine", CLEANS), {"m": model})
+    columns = made.columns["m"]
     assert columns.labels.tolist() == [0, 2]
-    assert columns.places.tolist() == [1, 0]
+    assert made.models["m"].labels == ("cat", "dog")
+    assert columns.places.tolist() == [0, 1], "of the logits that are left"
     assert columns.known == {0, 2}
 
 

@@ -19,6 +19,22 @@ SourceName = Annotated[
     str | None,
     typer.Option("--source", metavar="NAME[:PATH]", help="Read pictures from here: stamps, folder:PATH, webdataset:PATH."),
 ]
+SourceNames = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--source",
+        metavar="[NAME=]SPEC",
+        help="Read pictures from here: stamps, folder:PATH, webdataset:PATH. Repeat it as NAME=SPEC for further ones.",
+    ),
+]
+Strange = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--strange",
+        metavar="[GROUP:]NAME=SPEC",
+        help="Also show pictures that no model can know: far:textures=folder:PATH. They need no labels. May be repeated.",
+    ),
+]
 Shifts = Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Apply only this shift. May be repeated.")]
 Levels = Annotated[
     list[int] | None, typer.Option("--level", metavar="N", help="Apply only this published level. May be repeated.")
@@ -79,6 +95,27 @@ def load_suite(
     from sorites.suite import load
 
     return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **others)
+
+
+def further_sources(sources: list[str] | None, strange: list[str] | None) -> dict[str, Any]:
+    """Return the suite's ``source``, ``source_name`` and ``sources`` from the words after --source and --strange."""
+    first, others = (sources or [None])[0], (sources or [])[1:]
+    named = [(text, "familiar", "--source NAME=SPEC") for text in others]
+    named += [(text, "strange", "--strange GROUP:NAME=SPEC") for text in strange or ()]
+    entries = []
+    for text, role, wanted in named:
+        label, equals, spec = str(text).partition("=")
+        group, _, name = label.rpartition(":")
+        if not equals or not name or not spec:
+            raise SoritesError(f"wanted {wanted}, such as far:textures=folder:PATH, got {text!r}")
+        entries.append({"spec": spec, "name": name, "role": role, "group": group or None})
+    label, equals, spec = (first or "").partition("=")
+    is_named = equals and "/" not in label and ":" not in label and "," not in label
+    return {
+        "source": spec if is_named else first,
+        "source_name": label if is_named else None,
+        "sources": tuple(entries),
+    }
 
 
 def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[str, Any]:

@@ -12,7 +12,8 @@ from sorites.cli import options
 
 def run(
     suite: options.SuiteName,
-    source: options.SourceName = None,
+    source: options.SourceNames = None,
+    strange: options.Strange = None,
     model: Annotated[
         list[str] | None,
         typer.Option(
@@ -72,7 +73,7 @@ def run(
         level,
         severity,
         options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses),
-        source=source,
+        **options.further_sources(source, strange),
         models=tuple(model or ()),
         scorers=tuple(scorer or ()),
         fit=None if fit is None else {"source": fit},
@@ -87,6 +88,8 @@ def run(
         typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
         typer.echo(f"outputs of {len(plan.fit)} training pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+    if plan.left_out:
+        typer.echo(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         typer.echo(note, err=True)
     steps: list[str] = []

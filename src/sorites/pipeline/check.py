@@ -40,13 +40,17 @@ def check_suite(spec: str) -> str:
     for scorer in suite.scorers:
         core.scorer(scorer)
     source = core.source(suite.source, names)
+    bare = suite.model_copy(update={"models": ()})
     held = {sample.shift for sample in source}
     stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
     if suite.reference and suite.models and suite.reference not in suite.models:
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
+    if suite.sources:
+        counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
+        lines += [f"{e.role} source {e.name} ({e.spec}): {counts[e.name]} pictures" for e in suite.sources]
     lines += [f"shift {name}: {', '.join(map(str, at))}{_unit(name)}" for name, at in stops.items()]
-    if suite.fit and (note := note_overlap(plans.make(suite.model_copy(update={"models": ()}), source))):
+    if suite.fit and (note := note_overlap(plans.make(bare, source))):
         lines.append(note)
     lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
     return "\n".join(lines)

@@ -35,6 +35,8 @@ def run(
     suite: str | Path | Suite,
     *,
     source: str | Source | None = None,
+    strange: Mapping[str, str | Source] | None = None,
+    familiar: Mapping[str, str | Source] | None = None,
     models: Sequence[str | Model | Callable[..., Any]] = (),
     shifts: Sequence[str] = (),
     levels: Sequence[int] = (),
@@ -53,10 +55,16 @@ def run(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> pl.LazyFrame:
-    """Evaluate a suite and return its table; what is finished in ``out`` already is not done again."""
+    """Evaluate a suite and return its table; what is finished in ``out`` already is not done again.
+
+    ``strange`` names further sources whose pictures no model can know, ``{"far:textures": "folder:PATH"}``, and ``familiar``
+    further ones with labels of the suite.
+    """
+    others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
     given = [model if isinstance(model, str) else _as_model(model) for model in models]
     recipe = load(suite).override(
         source=source.name if isinstance(source, Source) else source,
+        sources=tuple(entry for entry, _ in others.values()),
         models=tuple(model if isinstance(model, str) else model.name for model in given),
         shifts=shifts,
         levels=levels,
@@ -70,9 +78,20 @@ def run(
         refine=refine,
     )
     objects = {model.name: model for model in given if isinstance(model, Model)}
-    plan = plans.make(recipe, _as_source(source), objects, _as_source(fit))
+    read = {name: thing for name, (_, thing) in others.items() if isinstance(thing, Source)}
+    plan = plans.make(recipe, _as_source(source), objects, _as_source(fit), read)
     done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
     return RunTable.of(done, plan)
+
+
+def _entries(named: Mapping[str, str | Source] | None, role: str) -> dict[str, tuple[dict[str, Any], str | Source]]:
+    """Return the entries of further sources in a suite, with the sources themselves, by name."""
+    found: dict[str, tuple[dict[str, Any], str | Source]] = {}
+    for key, thing in (named or {}).items():
+        group, _, name = key.rpartition(":")
+        spec = thing.name if isinstance(thing, Source) else thing
+        found[name] = ({"spec": spec, "name": name, "role": role, "group": group or None}, thing)
+    return found
 
 
 def _as_source(thing: str | Source | None) -> Source | None:
