@@ -280,8 +280,8 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    parts = {"distance": Distance, "measure": Distance, "fit": Fit, "sources": SourceEntry}
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "frames": Frame, "shifts": Dial, **parts}
+    owners: dict[str, type[BaseModel]] = {"frame": Frame, "frames": Frame, "shifts": Dial, "sources": SourceEntry}
+    owners |= {"distance": Distance, "measure": Distance, "fit": Fit}
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))

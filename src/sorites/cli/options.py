@@ -99,7 +99,7 @@ def load_suite(
 
 def further_sources(sources: list[str] | None, strange: list[str] | None) -> dict[str, Any]:
     """Return the suite's ``source``, ``source_name`` and ``sources`` from the words after --source and --strange."""
-    first, others = (sources or [None])[0], (sources or [])[1:]
+    first, others = (sources[0], sources[1:]) if sources else (None, [])
     named = [(text, "familiar", "--source NAME=SPEC") for text in others]
     named += [(text, "strange", "--strange GROUP:NAME=SPEC") for text in strange or ()]
     entries = []
