@@ -42,7 +42,7 @@ def f1(
     keys, found = groups(rest, by, framework, against)
     judge = [keys.index(key) for key in BY_SCORER]
     lines = [_line(keys, group, thresholds.get(tuple(group.key[place] for place in judge))) for group in found]
-    return _answer(lines, keys)
+    return _answer(table, lines, keys)
 
 
 @add_metric
@@ -58,13 +58,13 @@ def f1_at_tpr95(
     ``f1``, with the threshold held fixed. (The released code takes the point of the ROC curve whose TPR is nearest to 95 %.)
     """
     keys, found = groups(table, by, framework, against)
-    return _answer([_passing_line(keys, group) for group in found if group.counts["n"]], keys)
+    return _answer(table, [_passing_line(keys, group) for group in found if group.counts["n"]], keys)
 
 
-def _answer(lines: Sequence[dict[str, object]], keys: Sequence[str]) -> pl.DataFrame:
+def _answer(table: Table, lines: Sequence[dict[str, object]], keys: Sequence[str]) -> pl.DataFrame:
     numbers = dict.fromkeys(("value", "low", "high", "threshold"), pl.Float64())
     counts = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
-    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, **counts})
+    frame = pl.DataFrame(lines, schema={**key_types(table, keys), **numbers, **counts})
     return answer_frame(frame, keys, *COLUMNS, "threshold")
 
 
