@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-
 from tests.reports import worlds
 
 from sorites import table

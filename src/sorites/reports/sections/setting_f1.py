@@ -96,7 +96,9 @@ def _ends(view: View, settings: pl.DataFrame) -> Html:
         for scorer in scorers(view):
             mine = settings.filter(pl.col("model") == model, pl.col("scorer") == scorer, pl.col("value").is_not_null())
             manual, auto = mine.filter(~AUTO).sort("value", *SETTING).to_dicts(), mine.filter(AUTO).to_dicts()
-            ends = [estimate(row, _of(row), f"{dials(row)}, {_lamp(row)}") for row in (manual[:1] + manual[-1:])]
+            ends = [
+                join([estimate(row, _of(row)), tag("small", f"{dials(row)}, {_lamp(row)}")]) for row in manual[:1] + manual[-1:]
+            ]
             by_light = {row["light"]: estimate(row, _of(row)) for row in auto}
             if ends:
                 lines.append([model, scorer, *ends, *(by_light.get(light, estimate(None)) for light in lights)])
