@@ -102,3 +102,75 @@ def test_means_that_do_not_differ_have_no_correlation(seen: pl.DataFrame) -> Non
     flat = seen.with_columns(score=pl.lit(1.0, pl.Float32))
     assert correlation(flat)["value"].to_list() == [None, None]
     assert sensitivity(flat)["value"].to_list() == pytest.approx([0.0, 0.0])
+
+
+@pytest.fixture(scope="module")
+def two_sets(row: Any, frame: Any) -> pl.DataFrame:
+    """One source with two graded sets, as is_ood reads them, and a third set from another source; familiar ones lack labels."""
+    rng = np.random.default_rng(11)
+    shared = {"output": "ood", "scorer": "knn", "label": None, "known": None}
+    made = [row(f"v{i}", "clean", 0.0, None, score=rng.normal(), source="is_ood", **shared) for i in range(80)]
+    for name, slope in (("imagenet21k", -0.3), ("syn_is", 0.3), ("own", 0.1)):
+        for sem, cov, i in itertools.product((1, 2, 3), (1, 2, 3, 4), range(14)):
+            place = {"sem_level": sem, "cov_level": cov, "score": rng.normal(1.5 + 0.3 * sem + slope * cov)}
+            told = {"params": f'{{"cov_level": {cov}, "sem_level": {sem}}}', "split": "unknown", "source": "is_ood"}
+            if name == "own":
+                told = {"params": "{}", "source": "own", "known": False}
+            at = ("clean", 0.0) if name == "own" else (name, None)
+            made.append(row(f"{name}{sem}{cov}{i}", *at, None, **shared | place | told))
+    return frame(made)
+
+
+SETS = {"imagenet21k": pl.col("shift") == "imagenet21k", "own": pl.col("source") == "own", "syn_is": pl.col("shift") == "syn_is"}
+
+
+def own_areas(seen: pl.DataFrame, chosen: pl.Expr) -> dict[tuple[int, int], float]:
+    familiar = seen.filter(pl.col("sem_level").is_null())["score"].to_list()
+    found = seen.filter(chosen & pl.col("sem_level").is_not_null()).group_by("sem_level", "cov_level").agg("score")
+    return {(s, c): roc_auc_score([0] * len(familiar) + [1] * len(own), [*familiar, *own]) for s, c, own in found.iter_rows()}
+
+
+@pytest.mark.parametrize("name", list(SETS))
+def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_familiar_pool(two_sets: pl.DataFrame, name: str) -> None:
+    found = level_map(two_sets).filter(set=name)
+    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in found.to_dicts()} == pytest.approx(
+        own_areas(two_sets, SETS[name])
+    )
+    assert found["n"].unique().to_list() == [14]
+    assert found["familiar"].unique().to_list() == [80]
+
+
+def test_tables_1_and_2_have_covariate_correlations_of_two_signs(two_sets: pl.DataFrame) -> None:
+    signs = {}
+    for name in SETS:
+        areas = own_areas(two_sets, SETS[name])
+        means = [np.mean([area for (_, cov), area in areas.items() if cov == level]) for level in range(1, 5)]
+        r, slope = equations(np.array(means), np.arange(1, 5))
+        for ask, wanted in ((correlation, r), (sensitivity, slope)):
+            assert ask(two_sets).filter(set=name, axis="covariate")["value"].item() == pytest.approx(wanted)
+        signs[name] = np.sign(r)
+    assert (signs["imagenet21k"], signs["syn_is"]) == (-1, 1)
+
+
+def test_sets_are_pooled_only_on_request_and_then_by_name(two_sets: pl.DataFrame) -> None:
+    for ask in (level_map, level_curve, correlation, sensitivity):
+        for by in (("model", "scorer"), (), "set"):
+            assert set(ask(two_sets, by=by)["set"]) == set(SETS)
+        assert set(ask(two_sets, pooled=True)["set"]) == {"pooled: imagenet21k + own + syn_is"}
+    found = level_map(two_sets, pooled=True)
+    areas = own_areas(two_sets, pl.lit(True))
+    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in found.to_dicts()} == pytest.approx(areas)
+    assert found["n"].unique().to_list() == [42]
+
+
+def test_one_set_is_named_by_its_source(seen: pl.DataFrame) -> None:
+    assert set(level_map(seen)["set"]) == {"s"}
+    assert level_map(seen, pooled=True).drop("set").equals(level_map(seen).drop("set"))
+
+
+def test_sets_of_one_name_in_two_sources_stay_apart(two_sets: pl.DataFrame) -> None:
+    again = two_sets.with_columns(
+        pl.col("source").replace("is_ood", "other"), pl.col("sample_id") + "b", pl.col("image_id") + "b"
+    )
+    names = {"is_ood/imagenet21k", "other/imagenet21k", "is_ood/syn_is", "other/syn_is", "own"}
+    assert set(level_map(pl.concat([two_sets, again]))["set"]) == names

@@ -3,10 +3,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from sklearn.metrics import f1_score, precision_recall_curve
+from scipy.stats import norm
+from sklearn.metrics import f1_score, precision_recall_curve, roc_curve
 
 from sorites.errors import SoritesError
-from sorites.metrics import f1
+from sorites.metrics import f1, f1_at_tpr95
 from sorites.metrics._separation import pair
 from sorites.metrics.threshold import best_threshold
 
@@ -53,3 +54,82 @@ def test_a_split_without_strange_pictures_gives_null(seen: pl.DataFrame) -> None
     found = f1(seen.filter((pl.col("split") == "test") | pl.col("correct")), framework="model-specific", split="val")
     assert found.select("value", "low", "high", "threshold").row(0) == (None, None, None, None)
     assert found["n"].item() == 100
+
+
+def released_f1(scores: np.ndarray, right: np.ndarray) -> float:
+    """F1 of ImageNet-ES in the words of its definition: right is positive, and 95 % of the right pictures pass."""
+    ordered = sorted(scores[right])
+    limit = next(score for place, score in enumerate(ordered, 1) if place >= 0.95 * len(ordered))
+    passed = scores <= limit
+    tp, fp, fn = (int(np.sum(found)) for found in (right & passed, ~right & passed, right & ~passed))
+    return 2 * tp / (2 * tp + fp + fn)
+
+
+def settings(row: Any, accuracies: dict[str, float], apart: float = 1.2, pictures: int = 1000) -> list[Any]:
+    """Scores at settings of given accuracies, normal with the same separation everywhere; the first setting is for validation."""
+    made = []
+    for params, accuracy in accuracies.items():
+        right = np.arange(pictures) < round(accuracy * pictures)
+        scores = np.empty(pictures)
+        for which, middle in ((right, 0.0), (~right, apart)):
+            scores[which] = norm.ppf((np.arange(which.sum()) + 0.5) / which.sum(), middle)
+        more = {"output": "ood", "scorer": "msp", "params": params, "split": "val" if params == "val" else "test"}
+        made += [row(f"p{i}", "camera", None, bool(right[i]), score=scores[i], **more) for i in range(pictures)]
+    return made
+
+
+def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_strange_pictures_rises(row: Any, frame: Any) -> None:
+    """An audit found .90 .75 .36 .08 as released and .48 .74 .87 .92 here, at accuracies .8 .5 .2 .02."""
+    accuracies = {"a": 0.8, "b": 0.5, "c": 0.2, "d": 0.02}
+    seen = frame(settings(row, {"val": 0.5, **accuracies}))
+    released = f1_at_tpr95(seen.filter(split="test"))
+    for found in released.to_dicts():
+        here = seen.filter(params=found["params"])
+        assert found["value"] == pytest.approx(released_f1(here["score"].to_numpy(), here["correct"].to_numpy()))
+        assert (found["familiar"], found["n"]) == (round(1000 * accuracies[found["params"]]), 1000)
+        assert found["low"] < found["value"] < found["high"]
+    ours = f1(seen, by=("model", "scorer", "params"), framework="model-specific", split="val")
+    assert released["params"].to_list() == ours["params"].to_list() == list(accuracies)
+    assert released["value"].to_list() == pytest.approx([0.90, 0.75, 0.36, 0.08], abs=0.06)
+    assert ours["value"].to_list() == pytest.approx([0.48, 0.74, 0.87, 0.92], abs=0.02)
+
+
+def test_f1_at_tpr95_with_ties_and_against_the_nearest_point_of_the_roc_curve(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(9)
+    right = rng.random(800) < 0.6
+    scores = np.round(rng.normal(1.5 * ~right), 1).astype(np.float32)
+    made = [
+        row(f"p{i}", "camera", None, bool(r), output="ood", scorer="x", score=s)
+        for i, (r, s) in enumerate(zip(right, scores, strict=True))
+    ]
+    found = f1_at_tpr95(frame(made))["value"].item()
+    assert found == pytest.approx(released_f1(scores, right))
+    _, share, limits = roc_curve(right, -scores, drop_intermediate=False)
+    passed = -scores >= limits[np.argmin(np.abs(share - 0.95))]
+    assert found == pytest.approx(f1_score(right, passed), abs=0.02)
+
+
+def test_f1_at_tpr95_without_wrong_or_without_right_pictures(row: Any, frame: Any) -> None:
+    def asked(right: bool) -> Any:
+        more = {"output": "ood", "scorer": "x"}
+        return f1_at_tpr95(frame([row(f"p{i}", "camera", None, right, score=float(i), **more) for i in range(40)])).row(
+            0, named=True
+        )
+
+    assert asked(True)["value"] == pytest.approx(2 * 38 / (2 * 38 + 2))
+    assert asked(True)["threshold"] == 37.0
+    assert [asked(False)[name] for name in ("value", "low", "high", "threshold", "n")] == [None, None, None, None, 40]
+
+
+def test_f1_at_tpr95_of_each_strange_set(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(2)
+    more = {"output": "ood", "scorer": "x"}
+    made = [row(f"p{i}", "clean", 0.0, True, score=rng.normal(), **more) for i in range(100)]
+    for name, far in (("near", 1.0), ("far", 3.0)):
+        strange = {"source": name, "known": False, "label": None}
+        made += [row(f"{name}{i}", "clean", 0.0, None, score=rng.normal(far), **strange, **more) for i in range(50)]
+    seen = frame(made)
+    for found in f1_at_tpr95(seen, by=("source",), framework="semantic").to_dicts():
+        here = seen.filter((pl.col("source") == found["source"]) | pl.col("known"))
+        assert found["value"] == pytest.approx(released_f1(here["score"].to_numpy(), here["known"].to_numpy()))
+        assert (found["familiar"], found["strange"]) == (100, 50)

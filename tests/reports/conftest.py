@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.reports import worlds
 
 from sorites import table
 from sorites.core import CLEAN, SHIFTS, Picture, to_image, to_picture
@@ -198,3 +199,16 @@ def browser(chromium: Path) -> Iterator[Any]:
         opened = started.chromium.launch(executable_path=str(chromium), args=[*quiet, "--no-first-run"])
         yield opened
         opened.close()
+
+
+@pytest.fixture(scope="session")
+def es_run() -> RunView:
+    """ImageNet-ES beside four strange sets, near and far."""
+    suite = {"name": "es", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}], "scorers": list(worlds.SCORERS)}
+    return RunView(table.rows(list(worlds.imagenet_es())).lazy(), "es", {"suite": suite})
+
+
+@pytest.fixture(scope="session")
+def graded_run() -> RunView:
+    """IS-OOD as published: familiar pictures without labels, and two graded sets of one source."""
+    return RunView(table.rows(list(worlds.is_ood())).lazy(), "graded", {"suite": {"name": "graded", "scorers": ["msp", "knn"]}})

@@ -151,3 +151,17 @@ def test_many_models_are_switched_by_buttons(browser: Any, run: RunView, tmp_pat
     assert button.get_attribute("aria-pressed") == "false"
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     visit.context.close()
+
+
+@pytest.mark.parametrize("width", [360, 1400])
+@pytest.mark.parametrize("which", ["es_run", "graded_run"])
+def test_pages_of_several_sets_fit_every_screen_without_a_complaint(
+    browser: Any, request: pytest.FixtureRequest, tmp_path: Path, which: str, width: int
+) -> None:
+    visit = Visit(browser, reports.page([request.getfixturevalue(which)], tmp_path / "sets.html"), width)
+    visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
+    assert visit.complaints == []
+    assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    narrow = "[...document.querySelectorAll('#strangeness .heat.named tbody th')].filter(t => t.clientHeight > 60).length"
+    assert visit.page.evaluate(narrow) == 0
+    visit.context.close()

@@ -25,7 +25,7 @@ from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz
 from sorites.metrics.ranking import rank
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.strange_attributes import strange_share
-from sorites.metrics.threshold import f1
+from sorites.metrics.threshold import f1, f1_at_tpr95
 
 __all__ = [
     "accuracy",
@@ -46,6 +46,7 @@ __all__ = [
     "dial_accuracy",
     "dial_drop",
     "f1",
+    "f1_at_tpr95",
     "failure_histogram",
     "failure_point",
     "filtered_accuracy",

@@ -1,14 +1,18 @@
 """A framework decides which pictures are familiar and which are strange: two expressions on the ``ood`` rows of the table.
 
 - ``semantic``: a familiar picture shows a class the model knows; a strange one shows none (``known`` is false, or it has no
-  label and its split is "unknown"). Shifted pictures of known classes stay familiar.
+  label and its split is "unknown"). Shifted pictures of known classes stay familiar. A picture without a label that nothing calls
+  strange counts as familiar: IS-OOD's published layout has no labels for its familiar pictures.
 - ``model-specific``: familiar is what the model gets right (S+), strange what it gets wrong (S-) (Averly and Chao, ICCV 2023).
 - ``combined``: the test of ImageNet-ES (supplement, Table 3): familiar is clean and right; strange shows no known class
   (S-OOD), or is shifted and wrong (C-OOD). Grouped by ``kind`` and ``group`` it gives the columns of that table.
-- ``graded``: the test of IS-OOD: familiar is clean and of a known class; strange is everything else that has both levels.
+- ``graded``: the test of IS-OOD: familiar is clean and of a known class (or without a label, as above); strange is everything
+  else that has both levels.
 
-Metrics of scores can also be grouped by two columns that the table does not hold: ``kind`` (ID, S-OOD or C-OOD) and ``group``,
-the value of the attribute "group" (near, far).
+Metrics of scores can also be grouped by three columns that the table does not hold: ``kind`` (ID, S-OOD or C-OOD), ``group``,
+the value of the attribute "group" (near, far), and ``set``, the set of pictures that a picture belongs to (see ``_sets``).
+Grouped by ``source``, ``set`` or ``group``, the strange pictures of each are compared with all familiar pictures of the run that
+were shifted and judged in the same way. A group pools the pictures of its sets; OpenOOD averages the sets' numbers instead.
 """
 
 from __future__ import annotations
@@ -23,11 +27,13 @@ from sorites.core import CLEAN
 from sorites.errors import SoritesError, UnknownName
 from sorites.metrics._rows import ON_GRID, SAMPLE_KEY, select_rows
 from sorites.metrics._separation import Pair, Pool
+from sorites.metrics._sets import SET, with_sets
 from sorites.table import Table
 
 UNTOUCHED = pl.col("shift") == CLEAN
 UNKNOWN_CLASS = (pl.col("known").not_() | (pl.col("label").is_null() & (pl.col("split") == "unknown"))).fill_null(False)
-KNOWN_CLASS = pl.col("known").fill_null(False) & ~UNKNOWN_CLASS
+UNLABELLED = pl.col("label").is_null() & pl.col("known").is_null()
+KNOWN_CLASS = (pl.col("known").fill_null(False) | UNLABELLED) & ~UNKNOWN_CLASS
 RIGHT, WRONG = pl.col("correct").fill_null(False), pl.col("correct").not_().fill_null(False)
 HAS_LEVELS = pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null()
 
@@ -83,7 +89,8 @@ def scored_rows(table: Table, by: Sequence[str]) -> tuple[pl.LazyFrame, list[str
     The column ``sample`` is a number that differs between samples.
     """
     wanted = [by] if isinstance(by, str) else list(by)
-    named = table.lazy().with_columns(kind=KIND, group=GROUP_VALUES.list.first())
+    in_sets = with_sets(table) if SET in wanted else table.lazy()
+    named = in_sets.with_columns(kind=KIND, group=GROUP_VALUES.list.first())
     rows, keys = select_rows(named, [*wanted, *BY_SCORER], output="ood")
     return rows.filter(ON_GRID).with_columns(sample=pl.struct(SAMPLE_KEY).hash()), keys
 

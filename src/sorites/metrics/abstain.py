@@ -58,7 +58,7 @@ def aurc(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     keys, found = _answers(table, by)
     lines = [_area(keys, group) for group in found]
     numbers = dict.fromkeys(("value", "low", "high", "risk", "best"), pl.Float64())
-    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    frame = pl.DataFrame(lines, schema={**key_types(table, keys), **numbers, "n": pl.Int64()})
     return answer_frame(frame, keys, "value", "n", "low", "high", "risk", "best")
 
 
@@ -70,7 +70,7 @@ def risk_coverage(table: Table, by: Sequence[str] = BY_SCORER, points: int = 50)
     keys, found = _answers(table, by)
     lines = [line for group in found for line in _curve(keys, group, points)]
     numbers = dict.fromkeys(("coverage", "value", "low", "high"), pl.Float64())
-    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, "n": pl.Int64()})
+    frame = pl.DataFrame(lines, schema={**key_types(table, keys), **numbers, "n": pl.Int64()})
     return answer_frame(frame, keys, "value", "n", "low", "high", then=["coverage"])
 
 

@@ -3,6 +3,10 @@
 The familiar pool is every clean picture of a known class; a cell holds the other pictures of its two levels. A cell of
 fewer than ``min_n`` pictures is too small to be reliable: its value is null, and its ``n`` stays. The published code skips cells
 below 10. A level is an integer bin of a measured distance, never a severity.
+
+Sets of pictures (see ``_sets``) are held apart, each against the same familiar pool, and named in the column ``set``: in IS-OOD
+the correlation with the covariate level has another sign on ImageNet-21K than on Syn-IS (its third insight), so that a mixture of
+both says nothing of either. ``pooled`` makes one map of all sets, whose name in ``set`` starts with "pooled:" and lists them.
 """
 
 from __future__ import annotations
@@ -13,26 +17,34 @@ import polars as pl
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._pools import BY_SCORER
+from sorites.metrics._pools import BY_SCORER, framework_named
 from sorites.metrics._rows import answer_frame
+from sorites.metrics._sets import SET, pooled_sets
 from sorites.metrics.ood import NUMBERS, ood_numbers
 from sorites.table import Table
 
 MIN_N = 10
 AXES = {"semantic": "sem_level", "covariate": "cov_level"}
 CELL = ("sem_level", "cov_level")
+BY_SET = (*BY_SCORER, SET)
 
 
 @add_metric
-def level_map(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
-    """AUROC, or another number of ``ood``, per cell of ``sem_level`` and ``cov_level``; ``n`` counts the pictures of the cell."""
+def level_map(
+    table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
+) -> pl.DataFrame:
+    """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``; ``n`` counts its pictures.
+
+    ``set`` is added to ``by`` where it is left out, as ``model`` and ``scorer`` are; ``pooled`` makes one map of all sets.
+    """
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
         raise SoritesError(f"min_n is a number of pictures from 1 up, got {min_n}")
     wanted = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
-    found = ood_numbers(table, [*wanted, *BY_SCORER, *CELL], "graded", "clean", [metric])
-    keys = list(dict.fromkeys([*wanted, *BY_SCORER]))
+    asked = pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
+    keys = list(dict.fromkeys([*wanted, *BY_SET]))
+    found = ood_numbers(asked, [*keys, *CELL], "graded", "clean", [metric])
     graded = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
     fair = [pl.when(pl.col("strange") >= min_n).then(name).alias(name) for name in ("value", "low", "high")]
     cells = graded.with_columns(*fair, n=pl.col("strange"))
@@ -40,13 +52,15 @@ def level_map(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc"
 
 
 @add_metric
-def level_curve(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+def level_curve(
+    table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
+) -> pl.DataFrame:
     """Mean over the cells of ``level_map`` at each ``level`` of one ``axis``, semantic or covariate.
 
     ``cells`` is the number of cells and ``n`` counts their pictures. ``least`` and ``most`` are the extremes of the cells: that
     spread shows the effect of the other axis and is not an interval.
     """
-    cells = level_map(table, by, metric, min_n)
+    cells = level_map(table, by, metric, min_n, pooled)
     keys = [key for key in cells.columns[: cells.columns.index("value")] if key not in CELL]
     fair = cells.filter(pl.col("value").is_not_null())
     along = [
@@ -61,27 +75,31 @@ def level_curve(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auro
 
 
 @add_metric
-def correlation(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+def correlation(
+    table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
+) -> pl.DataFrame:
     """Pearson correlation of the level means with the level, along each ``axis`` (IS-OOD, equation 5).
 
     ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not differ. Levels whose cells are
     all too small are left out, and the others keep their numbers.
     """
-    return _along(table, by, metric, min_n, pl.corr("level", "value"))
+    return _along(table, by, metric, min_n, pooled, pl.corr("level", "value"))
 
 
 @add_metric
-def sensitivity(table: Table, by: Sequence[str] = BY_SCORER, metric: str = "auroc", min_n: int = MIN_N) -> pl.DataFrame:
+def sensitivity(
+    table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
+) -> pl.DataFrame:
     """Change of the level means per level, by least squares and without its sign, along each ``axis`` (IS-OOD, equation 6).
 
     The value is a fraction, where the paper prints percent. It is null with fewer than 3 ``levels``.
     """
     slope = pl.cov("level", "value") / pl.col("level").var()
-    return _along(table, by, metric, min_n, slope.abs())
+    return _along(table, by, metric, min_n, pooled, slope.abs())
 
 
-def _along(table: Table, by: Sequence[str], metric: str, min_n: int, number: pl.Expr) -> pl.DataFrame:
-    curve = level_curve(table, by, metric, min_n)
+def _along(table: Table, by: Sequence[str], metric: str, min_n: int, pooled: bool, number: pl.Expr) -> pl.DataFrame:
+    curve = level_curve(table, by, metric, min_n, pooled)
     keys = curve.columns[: curve.columns.index("axis")]
     enough = pl.when(pl.len() >= 3).then(number)
     line = curve.group_by(*keys, "axis").agg(value=enough, n=pl.col("n").sum(), levels=pl.len().cast(pl.Int64))

@@ -19,7 +19,7 @@ from sorites.metrics import _separation as separation
 from sorites.metrics._pools import BY_SCORER, Group, groups
 from sorites.metrics._rows import answer_frame
 from sorites.metrics._separation import Pair
-from sorites.table import SCHEMA, Table
+from sorites.table import Table
 
 Estimate = tuple[float, float | None, float | None]
 COLUMNS = ("value", "n", "low", "high", "familiar", "strange", "missing")
@@ -121,7 +121,7 @@ def ood_numbers(table: Table, by: Sequence[str], framework: str, against: str, n
     """Return one row per group and number, for the numbers in ``names``."""
     keys, found = groups(table, by, framework, against)
     lines = [line for group in found for line in _lines(keys, group, names)]
-    kinds = {**key_types(keys), "metric": pl.String(), **_FLOATS, **_COUNTS}
+    kinds = {**key_types(table, keys), "metric": pl.String(), **_FLOATS, **_COUNTS}
     return answer_frame(pl.DataFrame(lines, schema=kinds), keys, *COLUMNS, then=["metric"])
 
 
@@ -131,6 +131,7 @@ def _lines(keys: Sequence[str], group: Group, names: Iterable[str]) -> list[dict
     return [{**shared, "metric": name, "value": v, "low": low, "high": high} for name, (v, low, high) in estimates.items()]
 
 
-def key_types(keys: Sequence[str]) -> dict[str, pl.DataType]:
-    """Return the types that the columns of ``by`` have in the table, whatever values came."""
-    return {key: SCHEMA.get(key, pl.String()) for key in keys}
+def key_types(table: Table, keys: Sequence[str]) -> dict[str, pl.DataType]:
+    """Return the types of the columns to group by, whatever values came; those that the table does not hold are texts."""
+    held = table.lazy().collect_schema()
+    return {key: held.get(key, pl.String()) for key in keys}

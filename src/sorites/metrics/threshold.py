@@ -1,7 +1,12 @@
-"""F1 at a fixed threshold, which is chosen on one split and judged on the others."""
+"""F1 at a threshold, in two definitions that answer two questions.
+
+``f1`` asks whether strange pictures are found: strange is positive, and the threshold is chosen on one split and judged on the
+others. ``f1_at_tpr95`` is that of ImageNet-ES: familiar is positive, and each setting has its own threshold.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -14,7 +19,11 @@ from sorites.metrics._pools import BY_SCORER, Group, groups
 from sorites.metrics._rows import answer_frame
 from sorites.metrics._separation import Pair
 from sorites.metrics.ood import COLUMNS, key_types
+from sorites.metrics.scores import SETTING
 from sorites.table import Table
+
+TPR = 0.95
+"""The share of the familiar pictures that pass the threshold of ``f1_at_tpr95``."""
 
 
 @add_metric
@@ -33,10 +42,39 @@ def f1(
     keys, found = groups(rest, by, framework, against)
     judge = [keys.index(key) for key in BY_SCORER]
     lines = [_line(keys, group, thresholds.get(tuple(group.key[place] for place in judge))) for group in found]
+    return _answer(table, lines, keys)
+
+
+@add_metric
+def f1_at_tpr95(
+    table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING), framework: str = "model-specific", against: str = "same"
+) -> pl.DataFrame:
+    """F1 of passing familiar pictures at the threshold that 95 % of each setting's familiar pictures pass (ImageNet-ES).
+
+    In the framework of that paper familiar is what the model gets right: TP is right and passed, FP wrong and passed, FN right
+    and not passed, and F1 = 2 TP / (2 TP + FP + FN). A picture passes at the ``threshold`` or below it; the threshold is the
+    lowest that at least 95 % pass. It falls with accuracy even where the score separates equally well, because wrong pictures
+    outnumber right ones. It is null without a familiar picture; a setting without any score is absent. The interval is that of
+    ``f1``, with the threshold held fixed. (The released code takes the point of the ROC curve whose TPR is nearest to 95 %.)
+    """
+    keys, found = groups(table, by, framework, against)
+    return _answer(table, [_passing_line(keys, group) for group in found if group.counts["n"]], keys)
+
+
+def _answer(table: Table, lines: Sequence[dict[str, object]], keys: Sequence[str]) -> pl.DataFrame:
     numbers = dict.fromkeys(("value", "low", "high", "threshold"), pl.Float64())
     counts = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
-    frame = pl.DataFrame(lines, schema={**key_types(keys), **numbers, **counts})
+    frame = pl.DataFrame(lines, schema={**key_types(table, keys), **numbers, **counts})
     return answer_frame(frame, keys, *COLUMNS, "threshold")
+
+
+def _passing_line(keys: Sequence[str], group: Group) -> dict[str, object]:
+    line = {**dict(zip(keys, group.key, strict=True)), **group.counts}
+    familiar = group.familiar.scores
+    if not len(familiar):
+        return {**line, "value": None, "low": None, "high": None, "threshold": None}
+    threshold = float(familiar[math.ceil(TPR * len(familiar) - 1e-9) - 1])
+    return {**line, "threshold": threshold, **_f1(Pair(group.familiar, group.strange).flipped, -threshold)}
 
 
 def _splits(table: Table, split: str | None) -> list[str]:

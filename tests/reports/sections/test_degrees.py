@@ -39,3 +39,20 @@ def test_correlation_and_sensitivity_stand_in_a_table(strange_run: RunView, body
 def test_without_levels_it_does_not_appear(strange_run: RunView) -> None:
     flat = strange_run.table.with_columns(sem_level=pl.lit(None, pl.Int32))
     assert degrees(merge([dataclasses.replace(strange_run, table=flat)])) is None
+
+
+def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None:
+    section = degrees(merge([graded_run]))
+    assert section is not None
+    heads = re.findall(r"<h3>(.*?)</h3>", section.body)
+    assert [head for head in heads if "·" in head] == [
+        *("lite0 · msp · imagenet21k", "lite0 · msp · syn_is", "lite0 · knn · imagenet21k", "lite0 · knn · syn_is"),
+        *(f"lite0 · {axis} axis · {name}" for name in ("imagenet21k", "syn_is") for axis in ("semantic", "covariate")),
+    ]
+    assert "level of syn_is, with n; 300 familiar pictures" in section.body
+    assert "pooled" not in section.body
+    for name in ("imagenet21k", "syn_is"):
+        row = metrics.correlation(graded_run.table).filter(scorer="knn", set=name, axis="covariate").row(0, named=True)
+        line = re.search(rf"<td[^>]*>knn</td><td[^>]*>{name}</td>.*?</tr>", section.body)
+        assert line is not None
+        assert f"{row['value']:.2g}".replace("-", "−") in line.group()

@@ -27,13 +27,12 @@ def heat(
 ) -> Html:
     """Return a table that scrolls inside itself; a row is its head and its cells.
 
-    ``named`` is true where the row heads are names and not levels.
+    ``named`` is true where the row heads are names and not levels. An empty ``caption`` is left out.
     """
     top = tag("tr", tag("th", corner, scope="col"), *(tag("th", column, scope="col") for column in columns))
     body = [tag("tr", tag("th", head, scope="row"), *cells) for head, cells in rows]
-    table = tag(
-        "table", tag("caption", caption), tag("thead", top), tag("tbody", *body), cls="heat named" if named else "heat level"
-    )
+    titled = tag("caption", caption) if caption else EMPTY
+    table = tag("table", titled, tag("thead", top), tag("tbody", *body), cls="heat named" if named else "heat level")
     return tag("div", table, cls="scroll", tabindex="0")
 
 

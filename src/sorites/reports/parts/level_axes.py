@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,25 +19,47 @@ AXES = {"semantic": "sem_level", "covariate": "cov_level"}
 
 
 def level_axes(view: View) -> Html:
-    """Return two cards per model: the mean AUROC over the semantic levels, and over the covariate levels."""
-    cards = [card for model in view.models for axis in AXES if (card := _card(view, model, axis))]
+    """Return two cards per model and set: the mean AUROC over the semantic levels, and over the covariate levels."""
+    found = itertools.product(view.models, set_names(view), AXES)
+    cards = [card for model, name, axis in found if (card := _card(view, model, name, axis))]
     return tag("div", *cards, cls="cards two")
 
 
-def _card(view: View, model: str, axis: str) -> Html:
-    rows = view.compute(metrics.level_curve).filter(pl.col("model") == model, pl.col("axis") == axis)
-    by_scorer = {name: part for name in scorers(view) if (part := rows.filter(pl.col("scorer") == name)).height}
+def set_names(view: View) -> list[str | None]:
+    """Return the sets of pictures with levels, by name."""
+    return view.compute(metrics.level_map)["set"].unique().sort().to_list()
+
+
+def in_sets(rows: pl.DataFrame) -> list[tuple[str | None, pl.DataFrame]]:
+    """Return the rows of each set with its name."""
+    return [(key[0], part) for key, part in sorted(rows.partition_by("set", as_dict=True).items(), key=str)]
+
+
+def title(view: View, *parts: str, name: str | None) -> str:
+    """Return the heading of a card, with the set of pictures where there are several."""
+    return " · ".join([*parts, *([str(name)] if len(set_names(view)) > 1 else [])])
+
+
+def _card(view: View, model: str, name: str | None, axis: str) -> Html:
+    in_set = pl.col("set").eq_missing(pl.lit(name, pl.String))
+    rows = view.compute(metrics.level_curve).filter(in_set, pl.col("model") == model, pl.col("axis") == axis)
+    by_scorer = {one: part for one in scorers(view) if (part := rows.filter(pl.col("scorer") == one)).height}
     if not by_scorer:
         return EMPTY
-    drawn = _lines(view, model, axis, by_scorer) if len(by_scorer) <= MOST_LINES else _table(view, model, axis, by_scorer)
-    return tag("article", tag("h3", f"{model} · {axis} axis"), drawn, cls="card")
+    heading = title(view, model, f"{axis} axis", name=name)
+    if len(by_scorer) <= MOST_LINES:
+        drawn = _lines(view, heading, axis, by_scorer)
+    else:
+        cells = view.compute(metrics.level_map).filter(in_set, pl.col("model") == model)
+        drawn = _table(_levels(cells, axis), axis, by_scorer)
+    return tag("article", tag("h3", heading), drawn, cls="card")
 
 
-def _lines(view: View, model: str, axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
+def _lines(view: View, heading: str, axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
     levels = [level for rows in by_scorer.values() for level in rows["level"]]
     scale = {"dtick": 1, "range": [min(levels) - 0.3, max(levels) + 0.3]}
     axes = {"xaxis": scale, "yaxis": {**PERCENT_AXIS, "dtick": 0.25}}
-    label = f"AUROC of each scorer against the {axis} level, {model}"
+    label = f"AUROC of each scorer against the {axis} level, {heading}"
     lines = {name: _line(rows) for name, rows in by_scorer.items()}
     return chart(view, scorers(view), (f"{axis} level", "mean AUROC"), lines, label=label, **axes)
 
@@ -52,9 +75,8 @@ def _line(rows: pl.DataFrame) -> dict[str, Any]:
     }
 
 
-def _table(view: View, model: str, axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
+def _table(levels: Mapping[int, int], axis: str, by_scorer: Mapping[str, pl.DataFrame]) -> Html:
     """Return a table of scorers, the best mean first; a level is hatched where all its cells have too few pictures."""
-    levels = _levels(view, model, axis)
     cells = {(name, row["level"]): row for name, part in by_scorer.items() for row in part.to_dicts()}
     best = sorted(by_scorer, key=lambda name: float(by_scorer[name]["value"].mean()), reverse=True)  # type: ignore[arg-type]
     rows = [(name, [_cell(name, level, cells.get((name, level)), levels) for level in levels]) for name in best]
@@ -68,10 +90,9 @@ def _table(view: View, model: str, axis: str, by_scorer: Mapping[str, pl.DataFra
     )
 
 
-def _levels(view: View, model: str, axis: str) -> dict[int, int]:
+def _levels(cells: pl.DataFrame, axis: str) -> dict[int, int]:
     """Return the number of pictures of every level from the least to the greatest, in small and in large cells."""
-    mine = view.compute(metrics.level_map).filter(pl.col("model") == model)
-    most = mine.group_by("scorer", AXES[axis]).agg(pl.col("n").sum()).group_by(AXES[axis]).agg(pl.col("n").max())
+    most = cells.group_by("scorer", AXES[axis]).agg(pl.col("n").sum()).group_by(AXES[axis]).agg(pl.col("n").max())
     counts = dict(most.iter_rows())
     return {level: counts.get(level, 0) for level in range(min(counts), max(counts) + 1)}
 

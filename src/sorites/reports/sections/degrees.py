@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.heat import NONE, heat, shaded, thin
-from sorites.reports.parts.level_axes import AXES, level_axes
+from sorites.reports.parts.level_axes import AXES, in_sets, level_axes, set_names, title
 from sorites.reports.parts.markup import Html, count, folded, grid, join, number, percent, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.parts.scorers import estimate, scorers
@@ -24,7 +25,8 @@ def degrees(view: View) -> Section | None:
     if not maps:
         return None
     lead = (
-        "The pictures of each cell are compared with the same clean pictures of known classes. Blue is an AUROC above 50 %, "
+        "The pictures of each cell are compared with the same clean pictures of known classes; each set of pictures has its own "
+        "map. Blue is an AUROC above 50 %, "
         "orange below. Hatched cells have too few pictures to be reliable and enter no mean; empty cells have none. A good "
         "score rises with the change of meaning (downwards) and does not react to the change of appearance (to the right)."
     )
@@ -38,15 +40,20 @@ def _maps(view: View, scorer: str, cells: pl.DataFrame) -> list[Html]:
     for model in view.models:
         model_rows = cells.filter(pl.col("model") == model, pl.col("scorer") == scorer)
         if model_rows.height:
-            found.append(tag("article", tag("h3", f"{model} · {scorer}"), _map(model_rows), cls="card"))
+            found += [
+                tag("article", tag("h3", title(view, model, scorer, name=name)), _map(rows, name), cls="card")
+                for name, rows in in_sets(model_rows)
+            ]
     return found
 
 
-def _map(cells: pl.DataFrame) -> Html:
+def _map(cells: pl.DataFrame, name: str | None) -> Html:
     by_levels = {(row["sem_level"], row["cov_level"]): row for row in cells.to_dicts()}
     down, across = (range(min(levels), max(levels) + 1) for levels in zip(*by_levels, strict=True))
     rows = [(level, [_cell(by_levels.get((level, column))) for column in across]) for level in down]
-    caption = f"AUROC in % by semantic and covariate level, with n; {count(cells['familiar'].max() or 0)} familiar pictures"  # type: ignore[arg-type]
+    familiar = count(cells["familiar"].max() or 0)  # type: ignore[arg-type]
+    of_set = f" of {name}" if name else ""
+    caption = f"AUROC in % by semantic and covariate level{of_set}, with n; {familiar} familiar pictures"
     return heat("meaning ↓ appearance →", across, rows, caption)
 
 
@@ -62,18 +69,21 @@ def _cell(row: dict[str, Any] | None) -> Html:
 def _table(view: View) -> Html:
     """Return correlation and sensitivity along both axes, with the levels they rest on."""
     answers = {"correlation": view.compute(metrics.correlation), "sensitivity": view.compute(metrics.sensitivity)}
-    cells = {(r["model"], r["scorer"], r["axis"], name): r for name, frame in answers.items() for r in frame.to_dicts()}
+    cells = {(r["model"], r["scorer"], r["set"], r["axis"], name): r for name, frame in answers.items() for r in frame.to_dicts()}
+    several = len(set_names(view)) > 1
     lines = []
-    for model, scorer in ((model, scorer) for model in view.models for scorer in scorers(view)):
-        numbers = [cells.get((model, scorer, axis, name)) for axis in AXES for name in answers]
+    for model, scorer, name in itertools.product(view.models, scorers(view), set_names(view)):
+        numbers = [cells.get((model, scorer, name, axis, asked)) for axis in AXES for asked in answers]
         if any(numbers):
-            lines.append([model, scorer, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
-    head = ["", "scorer", *(f"{axis} {name}" for axis in AXES for name in answers)]
+            named = [model, scorer, *([name] if several else [])]
+            lines.append([*named, *(_number(row, "sens" if i % 2 else "") for i, row in enumerate(numbers))])
+    named = ["", "scorer", *(["pictures"] if several else [])]
+    head = [*named, *(f"{axis} {asked}" for axis in AXES for asked in answers)]
     caption = (
         "Correlation of the mean AUROC with the level, and its change per level (sensitivity, in points), over the levels present"
     )
     summary = "Correlation with the level and sensitivity of each scorer, along both axes"
-    return folded(summary, grid(head, lines, text=2, caption=caption), len(lines))
+    return folded(summary, grid(head, lines, text=len(named), caption=caption), len(lines))
 
 
 def _number(row: dict[str, Any] | None, kind: str) -> Html:

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.camera_settings import AUTO, POLICIES
-from sorites.reports.parts.camera_settings import dials, grids, shutter_text
-from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, points, tag
+from sorites.metrics.camera_settings import POLICIES
+from sorites.reports.parts.camera_settings import dials, interval_of, setting_maps
+from sorites.reports.parts.markup import DASH, EMPTY, Html, count, grid, join, percent, points, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.parts.scorers import estimate
 from sorites.reports.section import Section, add_section
@@ -30,7 +30,9 @@ POLICY_NAMES = {
 def exposure(view: View) -> Section | None:
     """Heat maps per model, aperture and light; then the tables. Absent without a camera grid."""
     settings = view.compute(metrics.setting_accuracy).filter(pl.col("n") > 0)
-    maps = {model: drawn for model in view.models if (drawn := _maps(settings.filter(pl.col("model") == model)))}
+    maps = {
+        model: drawn for model in view.models if (drawn := setting_maps(settings.filter(pl.col("model") == model), interval_of))
+    }
     if not maps:
         return None
     lead = (
@@ -40,43 +42,6 @@ def exposure(view: View) -> Section | None:
     tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
     below = tag("div", tag("div", *tables, cls="cards two"), cls="below") if tables else EMPTY
     return Section("Which camera settings suit the model?", join([picked("exposure", "Model", maps), below]), "Exposure", lead)
-
-
-def _maps(settings: pl.DataFrame) -> Html:
-    lights = settings["light"].unique(maintain_order=True).sort(descending=True).to_list()
-    cards = [card for light in lights for card in _light(settings.filter(pl.col("light").eq_missing(pl.lit(light))), light)]
-    return tag("div", *cards, cls="cards two") if cards else EMPTY
-
-
-def _light(settings: pl.DataFrame, light: str | None) -> Iterator[Html]:
-    lamp = f"lamp {light}" if light else "one light"
-    manual = settings.filter(~AUTO)
-    for aperture in manual["aperture"].unique().sort():
-        maps = [_map(part) for part in grids(manual.filter(pl.col("aperture") == aperture))]
-        yield tag("article", tag("h3", f"f/{number(aperture)} · {lamp}"), *maps, cls="card")
-    for auto in settings.filter(AUTO).to_dicts():
-        interval = f"95 %: {between(percent(auto['low']), percent(auto['high']))}, n = {count(auto['n'])}"
-        text = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval))
-        yield tag("article", tag("h3", f"automatic · {lamp}"), text, cls="card")
-
-
-def _map(settings: pl.DataFrame) -> Html:
-    by_setting = {(row["iso"], row["shutter"]): row for row in settings.to_dicts()}
-    isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
-    head = [tag("th", "ISO ↓ shutter →", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters)]
-    body = [
-        tag("tr", tag("th", count(int(iso)), scope="row"), *(_cell(by_setting.get((iso, s))) for s in shutters)) for iso in isos
-    ]
-    table = tag("table", tag("thead", tag("tr", *head)), tag("tbody", *body), cls="heat")
-    return tag("div", table, cls="scroll", tabindex="0")
-
-
-def _cell(row: Row | None) -> Html:
-    if row is None:
-        return tag("td", cls="none")
-    hover = f"{percent(row['value'])}, 95 %: {between(percent(row['low']), percent(row['high']))}, n = {row['n']}"
-    shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,var(--card))"
-    return tag("td", f"{100 * row['value']:.0f}", title=hover, style=shade)
 
 
 def _ends(view: View) -> Html:

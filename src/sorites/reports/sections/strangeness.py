@@ -10,6 +10,7 @@ from sorites import metrics
 from sorites.reports.parts.markup import DASH, EMPTY, Html, count, folded, grid, join, number, tag
 from sorites.reports.parts.scorers import estimate, scorers
 from sorites.reports.parts.strange_dots import VIEWS, kinds, strange_dots
+from sorites.reports.parts.strange_sets import strange_sets
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -28,7 +29,7 @@ NUMBERS = {
 
 @add_section(order=61)
 def strangeness(view: View) -> Section | None:
-    """Dots of every scorer, then one table per framework, the combination of ImageNet-ES, and score against accuracy."""
+    """Dots of every scorer, FPR per set of strange pictures, one table per framework, the kinds, and score against accuracy."""
     tables = [table for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view)) if table]
     if not tables:
         return None
@@ -40,7 +41,7 @@ def strangeness(view: View) -> Section | None:
     )
     return Section(
         "Can the score separate strange from familiar pictures?",
-        tag("div", strange_dots(view), *tables, cls="stack"),
+        tag("div", strange_dots(view), strange_sets(view), *tables, cls="stack"),
         "OOD",
         lead,
     )
