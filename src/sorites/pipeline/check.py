@@ -68,6 +68,8 @@ def check_run(folder: Path) -> str:
         wrong.append(f"{others} rows of another run")
     if wrong:
         raise SoritesError(f"{folder}: " + "; ".join(wrong))
+    if "imported" in info:
+        return _imported(folder, rows, info)
     return _coverage(folder, rows, info, _unrefined(folder, info))
 
 
@@ -84,6 +86,22 @@ def _unrefined(folder: Path, info: Mapping[str, Any]) -> Counter[str]:
     if not info["suite"].get("refine"):
         return Counter()
     return Counter(name for names in missing(folder, plan_of(folder).probes(), info["models"]).values() for name in names)
+
+
+def _imported(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any]) -> str:
+    """An import is whole if it has the rows that its files held; they need not be the same images for every model."""
+    wanted, held = info["imported"]["rows"], rows.select(pl.len()).collect(engine="streaming").item()
+    if held != wanted:
+        raise SoritesError(f"{folder}: {held} of {wanted} imported rows: type the import's command again")
+    grid = rows.filter(pl.col("output") == "label", ~pl.col("probe"))
+    counted = grid.group_by("model").agg(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming")
+    counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
+    images = read_manifest(folder).height
+    lines = [f"run {info['run_id']}: {images} images, imported as {info['imported']['as']}"]
+    for name in info["models"]:
+        seen, errors = counts.get(name, (0, 0))
+        lines.append(f"{name}: {seen} rows, {errors} errors" + (f", {images - seen} images not in its files" * (seen < images)))
+    return "\n".join(lines)
 
 
 def _coverage(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
