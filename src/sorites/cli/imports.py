@@ -11,9 +11,7 @@ from sorites.cli import options
 
 
 def import_(
-    files: Annotated[
-        list[Path], typer.Argument(metavar="FILE", help="Prediction files (CSV or parquet), or folders of them.")
-    ],
+    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Prediction files (CSV or parquet), or folders of them.")],
     as_: Annotated[
         str,
         typer.Option(
@@ -36,7 +34,9 @@ def import_(
     ] = None,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", metavar="MODEL|FILE.csv", help="The model, or a file of its errors, that errors are relative to."),
+        typer.Option(
+            "--reference", metavar="MODEL|FILE.csv", help="The model that errors are relative to, or a file of its errors."
+        ),
     ] = None,
 ) -> None:
     """Turn prediction files into a run folder, without pictures.

@@ -1,8 +1,8 @@
 """Read the prediction files of CNS-Bench: what its evaluation writes, and what it is turned into for release.
 
 The evaluation writes ``<model>.csv`` with ``pred_class, gt_class, img_dir``; the release holds ``<model>__<shift>.csv`` with
-``pred_class, gt_class, shift, class_str, img_name, class_name, seed, scale`` and a column named after the model. Only the picture's
-name is believed: the released ``scale`` was cut from names of another length, and says 0.1 for ``scale_1000.jpg``.
+``pred_class, gt_class, shift, class_str, img_name, class_name, seed, scale`` and a column named after the model. Only the name of
+the picture is believed: the released ``scale`` was cut from names of another length, and says 0.1 for ``scale_1000.jpg``.
 Dünkel et al., "CNS-Bench: Benchmarking Image Classifier Robustness Under Continuous Nuisance Shifts", ICCV 2025.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -34,15 +35,16 @@ def read_cns(path: Path, naming: Naming) -> Sheet:
     where = ("img_dir",) if "img_dir" in frame.columns else ("shift", "class_str", "img_name")
     lost += [name for name in where if name not in frame.columns]
     if lost:
-        wanted = "pred_class, gt_class and img_dir (or shift, class_str, img_name)"
-        raise SoritesError(f"{path.name}: wanted the columns {wanted}; {', '.join(lost)} missing. It has {', '.join(frame.columns)}")
+        wanted, has = "pred_class, gt_class and img_dir (or shift, class_str, img_name)", ", ".join(frame.columns)
+        raise SoritesError(f"{path.name}: wanted the columns {wanted}; {', '.join(lost)} missing. It has {has}")
     model, _, shift = path.stem.partition("__")
     called = {"label": "gt_class", "pred": "pred_class", "sample_id": where[-1], "severity": where[-1]}
     numbered = frame.with_row_index(ROW, offset=1).with_columns(pl.col(ROW).cast(pl.Int64))
     sheet = Sheet(path.name, numbered, called)
-    pictures = [_picture(sheet, index, "/".join(map(str, parts)), shift) for index, parts in enumerate(frame.select(where).rows())]
+    paths = ["/".join(map(str, parts)) for parts in frame.select(where).rows()]
+    pictures = [_picture(sheet, index, text, shift) for index, text in enumerate(paths)]
     _refuse_other_class(sheet, pictures)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "sample_id": [picture.trajectory for picture in pictures],
         "shift": [picture.shift for picture in pictures],
         "severity": [picture.scale for picture in pictures],

@@ -1,8 +1,8 @@
 """Read counts of right answers, one row per model and setting, and make of each as many rows of the table as it counts.
 
 The samples of these rows are made up, others at every setting and for every model: which pictures were right is not known, so
-nothing can be paired. Accuracies, their intervals and the summaries of a camera grid follow from counts alone. Metrics that follow
-a sample from one setting to another pass over made-up samples.
+nothing can be paired. Accuracies, their intervals and the summaries of a camera grid follow from counts alone. Metrics that
+follow a sample from one setting to another pass over made-up samples.
 """
 
 from __future__ import annotations
@@ -107,4 +107,3 @@ def _published(sheet: Sheet, index: int, row: Mapping[str, Any]) -> Mapping[str,
     if not found or not 1 <= int(found[1]) <= len(settings):
         raise sheet.wrong(index, "param", f"wanted auto or a setting of {split} from 1 to {len(settings)}, got {row['param']!r}")
     return settings[int(found[1]) - 1]
-

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 import polars as pl
 
 from sorites.errors import SoritesError
-from sorites.pipeline.imports.rows import ROW, SHARED
+from sorites.pipeline.folder import MANIFEST
+from sorites.pipeline.imports.cells import ROW
+from sorites.pipeline.imports.rows import SHARED
 from sorites.table import KEY
 
 _VERDICT = ("pred", "correct", "error")
@@ -60,11 +62,10 @@ class Images:
 
     def _note_images(self, rows: pl.DataFrame) -> None:
         grid = rows.filter(~pl.col("probe")).unique("image_id", keep="first", maintain_order=True)
-        noted = grid.select(
-            "source", "split", "sample_id", "label", "accept", pl.col("attrs").fill_null([]), "shift", "severity", "params", "level",
-            "image_id", ROW, framed=pl.lit(False), same=pl.struct(*_SAME[:-1], pl.col("accept").cast(pl.List(pl.String)).list.join(" ")).hash(),
-            file=pl.lit(len(self._files) - 1),
-        )  # fmt: skip
+        accept = pl.col("accept").cast(pl.List(pl.String)).list.join(" ")
+        told = {"framed": pl.lit(False), "same": pl.struct(*_SAME[:-1], accept).hash(), "file": pl.lit(len(self._files) - 1)}
+        columns = [name for name in MANIFEST if name not in ("attrs", "framed")]
+        noted = grid.select(ROW, *columns, pl.col("attrs").fill_null([]), **told)
         self._images.append(noted)
 
     def manifest(self) -> pl.DataFrame:

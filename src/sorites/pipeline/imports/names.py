@@ -79,16 +79,17 @@ class Naming:
 
 
 def read_naming(path: str | Path | None) -> Naming:
-    """Read the TOML file of ``--columns``: a table ``[columns]``, a table ``[constants]`` and ``higher``, all of them optional."""
+    """Read the TOML file of ``--columns``: a table ``[columns]``, a table ``[constants]`` and ``higher``, all optional."""
     if path is None:
         return Naming()
     try:
         data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise SoritesError(f"--columns: cannot read {path}: {error}") from error
+    keys = ("columns", "constants", "higher")
     for key in data:
-        if key not in ("columns", "constants", "higher"):
-            raise UnknownName(f"key of {path}", key, ("columns", "constants", "higher"), "It may have columns, constants, higher.")
+        if key not in keys:
+            raise UnknownName(f"key of {path}", key, keys, f"It may have {', '.join(keys)}.")
     columns, constants = (_table(data, key, path) for key in ("columns", "constants"))
     higher = data.get("higher", "stranger")
     if higher not in HIGHER:

@@ -1,4 +1,4 @@
-"""From the cells of a prediction file to rows of the table: what is absent is filled in, and the verdict follows from the rest."""
+"""From the cells of a prediction file to rows of the table: what is absent is filled in, and the verdict follows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _IMAGE = ["source", "sample_id", "shift", "severity", "params", "seed"]
 
 
 def table_rows(sheet: Sheet, labels: Labels, higher: str = "stranger") -> pl.DataFrame:
-    """Return the sheet as rows of the table, with the columns ``ROW`` and ``SHARED`` beside them; nothing has a ``run_id`` yet."""
+    """Return the sheet as rows of the table, with ``ROW`` and ``SHARED`` beside them; nothing has a ``run_id`` yet."""
     _refuse_absent(sheet)
     known = _filled(typed(sheet, labels))
     moved = _with_clean(_with_parts(known))
@@ -71,8 +71,8 @@ def _with_parts(rows: pl.DataFrame) -> pl.DataFrame:
 
 
 def _put_params(held: str | None, parts: Mapping[str, Any]) -> str:
-    return json.dumps({**json.loads(held or "{}"), **{key: number(value) for key, value in parts.items() if value is not None}},
-                      sort_keys=True)  # fmt: skip
+    given = {key: number(value) for key, value in parts.items() if value is not None}
+    return json.dumps({**json.loads(held or "{}"), **given}, sort_keys=True)
 
 
 def number(value: Any) -> Any:
@@ -137,8 +137,8 @@ def _with_image_ids(rows: pl.DataFrame) -> pl.DataFrame:
         digest(source, sample, shift, SOURCE, Setting(severity, json.loads(params)).canonical, seed).hex()
         for source, sample, shift, severity, params, seed in images.iter_rows()
     ]
-    return rows.join(images.with_columns(image_id=pl.Series(ids, dtype=pl.String)), on=_IMAGE, how="left", nulls_equal=True,
-                     maintain_order="left")  # fmt: skip
+    named = images.with_columns(image_id=pl.Series(ids, dtype=pl.String))
+    return rows.join(named, on=_IMAGE, how="left", nulls_equal=True, maintain_order="left")
 
 
 def _family(rows: pl.DataFrame) -> pl.Expr:

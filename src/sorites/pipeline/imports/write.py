@@ -13,20 +13,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import polars as pl
-
 from sorites.errors import SoritesError, UnknownName
 from sorites.files import TEMPORARY, locked
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.pipeline.folder import MANIFEST, read_info, write_info
 from sorites.pipeline.identity import Info
-from sorites.pipeline.imports.cells import Sheet, read_sheet
+from sorites.pipeline.imports.cells import ROW, Sheet, read_sheet
 from sorites.pipeline.imports.cns import read_cns
 from sorites.pipeline.imports.counts import read_counts
 from sorites.pipeline.imports.images import Images
 from sorites.pipeline.imports.names import Naming, read_naming
-from sorites.pipeline.imports.rows import ROW, SHARED, table_rows
+from sorites.pipeline.imports.rows import SHARED, table_rows
 from sorites.pipeline.shards import slug
 from sorites.rng import digest
 from sorites.suite import parse
@@ -83,7 +81,7 @@ def import_predictions(
             kept = images.add(path.name, table_rows(sheet, names, naming.higher))
             write(kept.drop(ROW, SHARED), draft / "predictions" / shard)
         info = _info(run_id, causes, images, names, folder, reference)
-        write(images.manifest().select(MANIFEST.names()).cast(dict(MANIFEST)), draft / "manifest.parquet")
+        write(images.manifest().select(MANIFEST.names()).cast(MANIFEST), draft / "manifest.parquet")
         write_info(draft, info)
         _put(draft, folder)
     return Imported(folder, True, called)
