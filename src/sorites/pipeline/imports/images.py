@@ -61,12 +61,11 @@ class Images:
         raise SoritesError(f"{self._files[second['file']]}, row {second[ROW]}, column sample_id: {what} stands twice, see {also}")
 
     def _note_images(self, rows: pl.DataFrame) -> None:
-        grid = rows.filter(~pl.col("probe")).unique("image_id", keep="first", maintain_order=True)
         accept = pl.col("accept").cast(pl.List(pl.String)).list.join(" ")
         told = {"framed": pl.lit(False), "same": pl.struct(*_SAME[:-1], accept).hash(), "file": pl.lit(len(self._files) - 1)}
         columns = [name for name in MANIFEST if name not in ("attrs", "framed")]
-        noted = grid.select(ROW, *columns, pl.col("attrs").fill_null([]), **told)
-        self._images.append(noted)
+        noted = rows.filter(~pl.col("probe")).select(ROW, *columns, pl.col("attrs").fill_null([]), **told)
+        self._images.append(noted.unique(["image_id", "same"], keep="first", maintain_order=True))
 
     def manifest(self) -> pl.DataFrame:
         """Return one row per image; files that say different things of one image are an error."""
