@@ -29,7 +29,9 @@ def released(folder: Path, model: str) -> list[Path]:
                 truth = int(name[:3])
                 pred, image = truth if scale in right else 1, f"seed_{seed:04d}_scale_{scale:04d}.jpg"
                 cut = int(image.split("_")[-1][:-5]) / 1000
-                lines.append(f"{len(lines) % 3},{pred}.0,{truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},{pred == truth}")
+                lines.append(
+                    f"{len(lines) % 3},{pred}.0,{truth}.0,{shift},{name},{image},{name[4:]},{seed:04d},{cut},{pred == truth}"
+                )
         files.append(folder / f"{model}__{shift}.csv")
         files[-1].write_text("\n".join(lines) + "\n")
     return files
@@ -98,13 +100,19 @@ def test_pictures_made_with_the_scripts_take_the_shift_from_the_name_of_the_file
     ("text", "match"),
     [
         ("a,b\n1,2\n", "m.csv: wanted the columns pred_class, gt_class and img_dir .* pred_class, gt_class, shift.* missing"),
-        ("pred_class,gt_class,img_dir\n1,22,x.jpg\n", "m.csv, row 1, column img_dir: x.jpg: wanted a path that ends in shift/class"),
+        (
+            "pred_class,gt_class,img_dir\n1,22,x.jpg\n",
+            "m.csv, row 1, column img_dir: x.jpg: wanted a path that ends in shift/class",
+        ),
         ("pred_class,gt_class,img_dir\n1,22,s/022_bald eagle/x.jpg\n", "row 1, column img_dir: .*wanted a name like seed_0034"),
         (
             "pred_class,gt_class,img_dir\n1,3,s/022_bald eagle/seed_0001_scale_0500.jpg\n",
             "m.csv, row 1, column gt_class: wanted 22, the class of s/022_bald eagle/.*; got 3.0. Files made with --class_mask",
         ),
-        ("pred_class,gt_class,img_dir\nx,22,s/022_bald eagle/seed_0001_scale_0500.jpg\n", "row 1, column pred_class: no class named 'x'"),
+        (
+            "pred_class,gt_class,img_dir\nx,22,s/022_bald eagle/seed_0001_scale_0500.jpg\n",
+            "row 1, column pred_class: no class named 'x'",
+        ),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, text: str, match: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import polars as pl
 import pytest
 from polars.testing import assert_frame_equal
+from tests.conftest import CLASSES
 
 import sorites
 from sorites import metrics, table
@@ -20,7 +21,6 @@ from sorites.pipeline.folder import read_info
 from sorites.pipeline.imports.write import import_predictions
 from sorites.pipeline.reopen import plan_of
 from sorites.suite import parse
-from tests.conftest import CLASSES
 
 SUITE = parse({"name": "s", "shifts": ["contrast", "camera"], "frame": {"resize": 40}, "scorers": ["msp"]}, "test")
 
@@ -29,7 +29,9 @@ SUITE = parse({"name": "s", "shifts": ["contrast", "camera"], "frame": {"resize"
 def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with a dial, a grid, probes, a scorer and two models."""
     out = tmp_path_factory.mktemp("import") / "run"
-    sorites.run(SUITE, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=4, refine=0.05, labels=CLASSES)
+    sorites.run(
+        SUITE, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=4, refine=0.05, labels=CLASSES
+    )
     return out
 
 
@@ -81,7 +83,7 @@ def test_metrics_are_those_of_the_run(name: str, options: dict[str, Any], run: P
 
 
 def test_plain_columns_give_the_same_numbers(run: Path, tmp_path: Path) -> None:
-    """Only sample, label, prediction, model, shift and severity, under other names, classes by WordNet id, in two parquet files."""
+    """Only sample, label, prediction, model, shift and severity, under other names, with WordNet ids, in two parquet files."""
     rows = table.read(run).filter(pl.col("output") == "label", ~pl.col("probe"), pl.col("shift") != "camera").collect()
     named = pl.col("label", "pred").replace_strict(dict(enumerate(CLASSES)), return_dtype=pl.String)
     plain = rows.select("model", named, image="sample_id", corruption="shift", scale="severity")
@@ -124,7 +126,8 @@ def test_scores_become_rows_of_their_own_and_higher_may_mean_familiar(tmp_path: 
 def test_columns_and_constants_from_a_toml_file(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text('img,top,who,ISO,place,best\nx,281,tabby,250,snow,"281;282"\n')
     (tmp_path / "map.toml").write_text(
-        '[columns]\nsample_id = "img"\npred = "top"\nlabel = "who"\ntop5 = "best"\n"params.iso" = "ISO"\n"attrs.location" = "place"\n'
+        '[columns]\nsample_id = "img"\npred = "top"\nlabel = "who"\ntop5 = "best"\n"params.iso" = "ISO"\n'
+        '"attrs.location" = "place"\n'
         '[constants]\nmodel = "m"\nshift = "camera"\nparams.light = "on"\n'
     )
     found = import_predictions([tmp_path / "p.csv"], "csv", tmp_path / "run", columns=tmp_path / "map.toml", source="mine").folder
@@ -142,7 +145,7 @@ def test_the_same_again_is_nothing_to_do_and_other_content_is_refused(tmp_path: 
     before = {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in out.rglob("*.*") if path.is_file()}
     assert not import_predictions([file], "csv", out).worked
     assert {path: (path.read_bytes(), path.stat().st_mtime_ns) for path in before} == before
-    with pytest.raises(SoritesError, match="run holds another run \\(constants: {} there, {\"source\": \"x\"} here\\)"):
+    with pytest.raises(SoritesError, match='run holds another run \\(constants: {} there, {"source": "x"} here\\)'):
         import_predictions([file], "csv", out, source="x")
     file.write_text("sample,label,pred,model\na,1,1,m\nb,1,1,m\n")
     with pytest.raises(SoritesError, match=r"run holds another run \(p.csv has other content\). Choose another --out DIR"):
@@ -164,7 +167,10 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "match"),
     [
-        ("sample,label,pred\na,1,1\n", "p.csv: wanted columns for model; name the model with --model NAME. Found sample_id from sample"),
+        (
+            "sample,label,pred\na,1,1\n",
+            "p.csv: wanted columns for model; name the model with --model NAME. Found sample_id from sample",
+        ),
         ("sample,model,pred\na,m,1\n", "p.csv: wanted columns for label; name columns with --columns FILE.toml"),
         ("image,path,label,pred,model\na,b,1,1,m\n", 'image and path could both be sample_id; say which.* sample_id = "image"'),
         ("sample,gt,pred,model\na,1,1,m\nb,dragon,1,m\n", "p.csv, row 2, column gt: no class named 'dragon'"),
@@ -177,8 +183,14 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ("sample,label,pred,model,right\na,1,1,m,maybe\n", "row 1, column right: wanted true or false, got 'maybe'"),
         ("sample,label,pred,model,params\na,1,1,m,[1]\n", r"row 1, column params: wanted a JSON object, got \[1\]"),
         ("sample,label,pred,model\na,1,1,m\n,1,1,m\n", "p.csv, row 2, column sample: wanted an id, got nothing"),
-        ("sample,label,pred,model\na,1,,m\n", "p.csv, row 1, column pred: empty: give a prediction, or say why in a column error"),
-        ("sample,label,pred,model\na,1,1,m\na,1,2,m\n", "p.csv, row 2, column sample_id: a under clean by m stands twice, see row 1"),
+        (
+            "sample,label,pred,model\na,1,,m\n",
+            "p.csv, row 1, column pred: empty: give a prediction, or say why in a column error",
+        ),
+        (
+            "sample,label,pred,model\na,1,1,m\na,1,2,m\n",
+            "p.csv, row 2, column sample_id: a under clean by m stands twice, see row 1",
+        ),
         ("sample,label,pred,model\na,1,1,m\na,2,2,n\n", "p.csv, row 2, column label: 2, but row 1 of p.csv says 1"),
         ("sample,label,pred,model\n", "holds no rows"),
         ("", "cannot read .*p.csv"),
@@ -197,7 +209,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
     [
         ("[columns]\npredd = 'x'\n", "no column in \\[columns\\] of .*map.toml named 'predd'. Did you mean pred"),
         ("[columns]\npred = 'x'\n", "no column of p.csv named 'x'"),
-        ("[columns]\npred = 3\n", "wanted \\[columns\\] as pred = \"the file's column\", got 3"),
+        ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
         ("higher = 'up'\n", "higher is one of stranger, familiar, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
         ("pred", "--columns: cannot read .*map.toml"),
