@@ -260,6 +260,15 @@ def test_check_finds_lost_rows_and_says_which_images_a_model_lacks(tmp_path: Pat
         check(str(out))
 
 
+def test_imports_share_samples_in_a_report_only_by_a_named_source(tmp_path: Path) -> None:
+    for name in ("p", "q"):
+        (tmp_path / f"{name}.csv").write_text(f"sample,label,pred,model\na,1,1,{name}\n")
+    for source, shared in ((None, False), ("mine", True)):
+        runs = [import_predictions([tmp_path / f"{n}.csv"], "csv", tmp_path / f"{source}-{n}", source=source) for n in "pq"]
+        named = {read_info(run.folder)["suite"]["source"] for run in runs}
+        assert (len(named) == 1) is shared
+
+
 def test_a_reference_can_be_named_later(tmp_path: Path) -> None:
     (tmp_path / "p.csv").write_text("sample,label,pred,model\na,1,1,m\n")
     out = import_predictions([tmp_path / "p.csv"], "csv", tmp_path / "run").folder

@@ -35,11 +35,10 @@ class Images:
         hashed = told.select(
             ROW, SHARED, key=pl.struct(KEY).hash(), verdict=pl.struct(_VERDICT).hash(), file=pl.lit(len(self._files) - 1)
         )
-        before = pl.concat([*self._keys, hashed]).filter(pl.col("key").is_in(hashed["key"].unique().implode()))
-        self._refuse_twice(before, told)
-        fresh = hashed["key"].is_first_distinct()
-        if self._keys:
-            fresh = fresh & ~hashed["key"].is_in(pl.concat([part["key"] for part in self._keys]).unique().implode())
+        ours = pl.col("key").is_in(hashed["key"].unique().implode())
+        before = pl.concat([hashed.clear(), *(part.filter(ours) for part in self._keys)])
+        self._refuse_twice(pl.concat([before, hashed]), told)
+        fresh = hashed["key"].is_first_distinct() & ~hashed["key"].is_in(before["key"].implode())
         kept = told.filter(fresh)
         self._keys.append(hashed.filter(fresh))
         self._note_images(kept)

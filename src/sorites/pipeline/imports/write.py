@@ -24,7 +24,7 @@ from sorites.pipeline.imports.cns import read_cns
 from sorites.pipeline.imports.counts import read_counts
 from sorites.pipeline.imports.images import Images
 from sorites.pipeline.imports.names import Naming, read_naming
-from sorites.pipeline.imports.rows import SHARED, table_rows
+from sorites.pipeline.imports.rows import SHARED, SOURCE, table_rows
 from sorites.pipeline.shards import slug
 from sorites.rng import digest
 from sorites.suite import parse
@@ -151,7 +151,7 @@ def _info(run_id: str, causes: Info, images: Images, names: Labels, folder: Path
         {
             "name": name,
             "about": f"Predictions imported from {len(causes['files'])} file{'s' * (len(causes['files']) > 1)}.",
-            "source": f"imported:{', '.join(images.sources())}",
+            "source": _source(run_id, causes["as"], images.sources()),
             "labels": "imagenet" if names == labels_of("imagenet") else names.ids,
             "models": images.models(),
             "reference": _known_reference(reference, images.models()),
@@ -168,6 +168,12 @@ def _info(run_id: str, causes: Info, images: Images, names: Labels, folder: Path
         "models": dict.fromkeys(images.models(), "imported"),
         "versions": {},
     }
+
+
+def _source(run_id: str, kind: str, sources: Sequence[str]) -> str:
+    """Runs of one named source share their pictures in a report; what has no name, or was only counted, is shared with nobody."""
+    shared = kind != "counts" and SOURCE not in sources
+    return f"imported:{', '.join(sources) if shared else run_id}"
 
 
 def _known_reference(reference: str | None, models: Sequence[str]) -> str | None:
