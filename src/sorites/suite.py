@@ -121,7 +121,7 @@ class Suite(Strict):
     """Scorers that join where the suite has training pictures (``fit``), and are left out with a note where it has none."""
     fit: Fit | None = None
     reference: str | None = None
-    """The model that corruption errors are relative to."""
+    """The model that corruption errors are relative to, or a CSV file with the errors of one (shift, severity, error)."""
     refine: float | None = Field(default=None, gt=0, lt=1)
     """Bisect failure points to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)

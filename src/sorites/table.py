@@ -55,6 +55,9 @@ KEY = ("run_id", "image_id", "model", "output", "scorer")
 FACTS = ("valid", "level", "sem_level", "cov_level", "degrees")
 """Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
 
+COUNTED = "counted/"
+"""How the ids of samples begin that were made up from counts: nothing is known of them from one setting to another."""
+
 Table = pl.LazyFrame | pl.DataFrame
 
 

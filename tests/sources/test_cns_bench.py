@@ -65,6 +65,23 @@ def test_annotations_say_which_pictures_count(root: Path) -> None:
     assert [s.id for s in by_folder] == [s.id for s in by_file] == ["heavy_snow/022/seed_0034"] * 6
 
 
+def test_annotations_may_lie_apart_from_the_pictures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+    images = [
+        {"image": f"heavy_snow/022_bald eagle/seed_0034_scale_{s:04d}.jpg", "seed": 34, "scale": s / 1000}
+        | {"shift": "heavy_snow", "class": 22}
+        for s in SCALES
+    ]
+    file = tmp_path_factory.mktemp("apart") / "mine.json"
+    file.write_text(json.dumps({"images": images}))
+    found = core.source(f"cns_bench:{root}?annotations={file}")
+    assert [s.id for s in found] == ["heavy_snow/022/seed_0034"] * 6
+    assert all(abs(int(s.load().mean()) - 100 * (s.setting.severity or 0)) <= 2 for s in found)
+    with pytest.raises(SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"):
+        core.source(f"cns_bench:{file}?annotations={file}")
+    with pytest.raises(SoritesError, match="none.json: wanted JSON with a list of images"):
+        core.source(f"cns_bench:{root}?annotations={root / 'none.json'}")
+
+
 def test_names_of_the_published_script_and_bare_class_names_are_read(tmp_path: Path) -> None:
     for scale in (0, 1000):
         shot(tmp_path, "heavy_rain", "bald eagle", 3, scale, "seed_{:04d}_startnoise_0750_scale_{:04d}m.png")

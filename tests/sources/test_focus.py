@@ -13,6 +13,7 @@ from sorites import core
 from sorites.core import Attr, Sample
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
+from sorites.sources import focus
 from sorites.sources._uncommon import WORDS, inferred
 from sorites.sources.focus import accepted
 
@@ -82,6 +83,26 @@ def test_both_versions_of_bird_and_rocks(root: Path) -> None:
     }
     assert rocks == {"common": True, "uncommon": False}
     assert held(f"focus:{root}")["bird/1.jpg"].attrs[-1].common is True
+
+
+UNCOMMON = {
+    "truck": "indoors rocks snow water", "car": "indoors rocks snow water", "plane": "forest indoors rocks sand snow water",
+    "ship": "forest grass indoors rocks sand street snow", "cat": "forest rocks sand snow water", "dog": "forest rocks snow",
+    "horse": "indoors rocks street snow water", "deer": "indoors rocks sand street snow water", "frog": "indoors street snow",
+    "bird": "indoors street snow",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "rocks"),
+    [({}, False), ({"uncommon": "evaluation"}, False), ({"uncommon": "notebook"}, True), ({"bird_rocks": "uncommon"}, True)],
+)
+def test_table_2_uncommon_settings_by_name(options: dict[str, str], rocks: bool) -> None:
+    """As evaluate_model.py has them, and as the notebook does, where rocks are uncommon for birds too."""
+    wanted = {(c, "location", word) for c, words in UNCOMMON.items() for word in words.split()}
+    wanted |= {(c, "time", "night") for c in UNCOMMON if c != "frog"}
+    wanted |= {(c, "weather", word) for c in UNCOMMON for word in ("foggy", "raining", "snowing")}
+    assert focus._uncommon((), options) == wanted | ({("bird", "location", "rocks")} if rocks else set())
 
 
 def test_csv_and_parquet_hold_the_same(root: Path) -> None:
@@ -158,8 +179,6 @@ def test_counts_find_most_of_the_published_uncommon_places() -> None:
 
 
 def _everywhere() -> list[Sample]:
-    from sorites.sources import focus
-
     rare = focus._uncommon((), {})
     accept = accepted(imagenet())
     row = {"time": (), "weather": (), "location": tuple(COUNTS), "file": "x", "where": ""}
@@ -208,6 +227,7 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
         ("uncommon=counts&below=0", "between 0 and 1"),
         ("uncommon=counts&below=few", "between 0 and 1, got 'few'"),
         ("uncommon=/nowhere.tsv", "cannot read /nowhere.tsv"),
+        ("images=x", "the options images and truth are for a table of ImageNet's pictures, which has image, time"),
         ("bird_rocks=maybe", "bird_rocks is one of common, uncommon"),
     ],
 )

@@ -9,6 +9,7 @@ import typer
 
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
+from sorites.cli.imports import import_
 from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
 from sorites.cli.listing import list_
@@ -31,6 +32,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command(rich_help_panel=EVALUATE)(run)
+app.command("import", rich_help_panel=EVALUATE)(import_)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
 app.command("list", rich_help_panel=FIND_OUT)(list_)

@@ -59,9 +59,12 @@ def _option_value(metric: str, question: Callable[..., Any], name: str, text: st
         raise SoritesError(f"the option {name} of {metric} wants {wanted}, got {text!r}") from None
 
 
-def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] = NO_OPTIONS) -> str:
+def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] = NO_OPTIONS, run: Path | None = None) -> str:
     """Say in words why an answer holds nothing; return no words where it holds something."""
     about = first_sentence(METRICS.get(metric))
+    if answer.is_empty() and run is not None and (read_info(run).get("imported") or {}).get("as") == "counts":
+        made_up = "was imported from counts: its samples are made up, and nothing can be paired."
+        return f"no rows. {metric} answers: {about} {run} {made_up}"
     if answer.is_empty():
         return f"no rows. {metric} answers: {about} This run holds nothing to answer that with, given these options."
     if "value" not in answer.columns or answer["value"].null_count() < answer.height:

@@ -15,7 +15,11 @@ def metrics(
     by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")] = None,
     reference: Annotated[
         str | None,
-        typer.Option("--reference", metavar="MODEL", help="The model that errors are relative to; the default is the suite's."),
+        typer.Option(
+            "--reference",
+            metavar="MODEL|FILE.csv",
+            help="The model that errors are relative to, or a file of its errors; the default is the suite's.",
+        ),
     ] = None,
     framework: Annotated[
         str | None,
@@ -41,5 +45,5 @@ def metrics(
     columns = [name.strip() for name in by.split(",")] if by else None
     answer = answer_metric(run, metric, columns, reference, options)
     typer.echo(format_frame(answer, format), nl=False)
-    if reason := explain_empty(answer, metric, options):
+    if reason := explain_empty(answer, metric, options, run):
         typer.echo(reason, err=True)

@@ -12,7 +12,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.errors import SoritesError, UnknownName
-from sorites.table import Table
+from sorites.table import COUNTED, Table
 
 WHOLE = "(whole table)"
 """The column that holds the one group of ``by=()``; it never appears in an answer."""
@@ -33,6 +33,9 @@ SHIFTED = (pl.col("shift") != CLEAN) & pl.col("severity").is_not_null()
 
 ON_GRID = pl.col("probe").fill_null(False).not_()
 """Rows at the severities of the suite, not probes."""
+
+REAL_SAMPLES = pl.col("sample_id").str.starts_with(COUNTED).fill_null(False).not_()
+"""Rows whose sample is known: one made up from counts cannot be followed from one setting to another."""
 
 
 def select_rows(

@@ -13,7 +13,7 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.metrics._intervals import clustered_wilson_interval, normal_interval
-from sorites.metrics._rows import SAMPLE_KEY, WHOLE, answer_frame, judged_rows, select_rows
+from sorites.metrics._rows import REAL_SAMPLES, SAMPLE_KEY, WHOLE, answer_frame, judged_rows, select_rows
 from sorites.metrics.accuracy import accuracy, mean_accuracy
 from sorites.table import Table
 
@@ -98,7 +98,7 @@ def _differences(each: pl.DataFrame, where: list[str]) -> list[pl.DataFrame]:
 @add_metric
 def setting_share(table: Table, by: Sequence[str] = ("model", "sample_id")) -> pl.DataFrame:
     """Share of the manual camera settings at which the model is right; by sample it says how easy the sample is to photograph."""
-    shares = accuracy(with_settings(table).filter(~AUTO), by).filter(pl.col("n") > 0)
+    shares = accuracy(with_settings(table).filter(~AUTO, REAL_SAMPLES), by).filter(pl.col("n") > 0)
     return shares.drop("missing")
 
 
@@ -112,7 +112,7 @@ def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame
     rows that they are judged on.
     """
     rows, keys = select_rows(with_settings(table), by)
-    shots = judged_rows(rows)
+    shots = judged_rows(rows).filter(REAL_SAMPLES)
     scenes = _scenes(shots, keys)
     of_sample = scenes.group_by(*keys, *(key for key in SAMPLE_KEY if key not in keys)).agg(pl.col(POLICIES).mean())
     long = of_sample.with_columns(start=pl.col("auto")).unpivot(

@@ -2,7 +2,7 @@
 
 The CE of a shift is the model's error summed over severities, divided by the same sum of the reference model. mCE is the mean of
 CE over shifts; leave the shift out of ``by`` to get it. Relative CE sums the rise over the clean error instead. A value of 1 is
-as bad as the reference.
+as bad as the reference. The reference is a model of the table, or a CSV file with the errors that were published of one.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import polars as pl
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError, UnknownName
 from sorites.metrics._intervals import normal_interval
+from sorites.metrics._reference import is_curve, with_reference
 from sorites.metrics._rows import (
     CLEAN_KEY,
     IMAGE_COLUMNS,
@@ -35,10 +36,11 @@ def corruption_error(table: Table, by: Sequence[str] = ("model", "shift"), refer
     """Error summed over severities, divided by the same sum of the named ``reference`` model.
 
     Only pictures that both models were judged on count. ``n`` counts samples; the interval linearises the ratio sample by
-    sample. The value is null where the reference makes no error at all.
+    sample. The value is null where the reference makes no error at all. A ``reference`` that ends in ``.csv`` is a file with the
+    columns ``shift``, ``severity`` and ``error``; its errors are taken as exact.
     """
     rows, keys = _checked_rows(table, by, reference)
-    return _ratio(_errors(judged_rows(rows)), keys, reference)
+    return _ratio(_paired(_errors(judged_rows(rows)), reference, relative=False), keys)
 
 
 @add_metric
@@ -51,7 +53,7 @@ def relative_corruption_error(table: Table, by: Sequence[str] = ("model", "shift
     verdicts = judged_rows(rows)
     clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(clean=1 - pl.col("correct").mean())
     risen = _errors(verdicts).join(clean, on=CLEAN_KEY, nulls_equal=True).with_columns(pl.col("wrong") - pl.col("clean"))
-    return _ratio(risen, keys, reference)
+    return _ratio(_paired(risen, reference, relative=True), keys)
 
 
 def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
@@ -63,7 +65,7 @@ def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tup
     here = f"The table has {', '.join(map(str, models))}."
     if models and reference is None:
         raise SoritesError(f"name the model to measure against: reference=NAME. {here}")
-    if models and reference not in models:
+    if models and reference not in models and not is_curve(reference):
         raise UnknownName("model", str(reference), models, here)
     return rows, keys
 
@@ -73,8 +75,7 @@ def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:
     return shifted.with_columns(wrong=pl.col("correct").not_().cast(pl.Float64))
 
 
-def _ratio(errors: pl.LazyFrame, keys: list[str], reference: str | None) -> pl.DataFrame:
-    pairs = _paired(errors, reference)
+def _ratio(pairs: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
     parts = _linearised(model_by_model(pairs, keys, lambda some: _by_sample(some, keys)), keys)
     ratios = parts.group_by(_with(keys, "shift")).agg(pl.col("ratio").first())
     means = ratios.group_by(keys).agg(value=_strict_mean("ratio"), shifts=pl.len())
@@ -101,8 +102,10 @@ def _strict_mean(name: str) -> pl.Expr:
     return pl.when(pl.col(name).is_not_null().all()).then(pl.col(name).mean())
 
 
-def _paired(errors: pl.LazyFrame, reference: str | None) -> pl.LazyFrame:
-    """Join to each row the error of the reference model on the same picture."""
+def _paired(errors: pl.LazyFrame, reference: str | None, relative: bool) -> pl.LazyFrame:
+    """Join to each row the error of the reference model on the same picture, or that of a published curve at its severity."""
+    if reference is not None and is_curve(reference):
+        return with_reference(errors, reference, relative)
     reference_rows = errors.filter(pl.col("model") == pl.lit(reference, pl.String))
     theirs = reference_rows.group_by("image_id").agg(theirs=pl.col("wrong").mean()).collect(engine="streaming")
     return errors.join(theirs.lazy(), on="image_id")

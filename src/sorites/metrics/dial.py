@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.metrics._rows import with_clean
+from sorites.metrics._rows import REAL_SAMPLES, with_clean
 from sorites.metrics.accuracy import accuracy_drop, mean_accuracy
 from sorites.table import Table
 
@@ -15,7 +15,7 @@ from sorites.table import Table
 @add_metric
 def dial_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
     """Mean accuracy over all severities of a shift, 0 included, then over shifts and samples like ``mean_accuracy``."""
-    return mean_accuracy(with_clean(table), by)
+    return mean_accuracy(with_clean(table).filter(REAL_SAMPLES), by)
 
 
 @add_metric

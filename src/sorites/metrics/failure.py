@@ -15,7 +15,7 @@ import polars as pl
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
 from sorites.metrics._intervals import wilson_interval
-from sorites.metrics._rows import CLEAN_KEY, IMAGE_COLUMNS, SHIFTED, answer_frame, judged_rows, select_rows
+from sorites.metrics._rows import CLEAN_KEY, IMAGE_COLUMNS, REAL_SAMPLES, SHIFTED, answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
@@ -27,7 +27,7 @@ def trajectories(table: Table, keep: Sequence[str] = ()) -> pl.LazyFrame:
     ``top`` is the greatest severity at which the trajectory was judged.
     """
     rows, _ = select_rows(table, [*TRAJECTORY, *keep], IMAGE_COLUMNS)
-    return _trajectories(judged_rows(rows, probes=True), keep)
+    return _trajectories(judged_rows(rows, probes=True).filter(REAL_SAMPLES), keep)
 
 
 def _trajectories(rows: pl.LazyFrame, keep: Sequence[str]) -> pl.LazyFrame:
@@ -145,6 +145,7 @@ def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.D
 def _points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
     """Return the trajectories, the severities of the suite, and the columns to group both by."""
     rows, keys = select_rows(table, by, IMAGE_COLUMNS)
+    rows = rows.filter(REAL_SAMPLES)
     if "shift" not in keys and not relative:
         raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
     points = _trajectories(judged_rows(rows, probes=True), keys)

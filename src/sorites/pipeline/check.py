@@ -43,7 +43,8 @@ def check_suite(spec: str) -> str:
     bare = suite.model_copy(update={"models": ()})
     held = {sample.shift for sample in source}
     stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
-    if suite.reference and suite.models and suite.reference not in suite.models:
+    is_file = str(suite.reference).endswith(".csv")
+    if suite.reference and suite.models and suite.reference not in suite.models and not is_file:
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
     if suite.sources:
@@ -72,6 +73,8 @@ def check_run(folder: Path) -> str:
         wrong.append(f"{others} rows of another run")
     if wrong:
         raise SoritesError(f"{folder}: " + "; ".join(wrong))
+    if "imported" in info:
+        return _imported(folder, rows, info)
     return _coverage(folder, rows, info, _unrefined(folder, info))
 
 
@@ -88,6 +91,27 @@ def _unrefined(folder: Path, info: Mapping[str, Any]) -> Counter[str]:
     if not info["suite"].get("refine"):
         return Counter()
     return Counter(name for names in missing(folder, plan_of(folder).probes(), info["models"]).values() for name in names)
+
+
+def _imported(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any]) -> str:
+    """An import is whole if it has the rows that its files held; they need not be the same images for every model."""
+    wanted, held = info["imported"]["rows"], rows.select(pl.len()).collect(engine="streaming").item()
+    if held != wanted:
+        raise SoritesError(f"{folder}: {held} of {wanted} imported rows: type the import's command again")
+    grid = rows.filter(pl.col("output") == "label", ~pl.col("probe"))
+    counted = grid.group_by("model").agg(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming")
+    counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
+    images = read_manifest(folder).height
+    lines = [f"run {info['run_id']}: {images} images, imported as {info['imported']['as']}"]
+    for name in info["models"]:
+        seen, errors = counts.get(name, (0, 0))
+        lines.append(f"{name}: {seen} rows, {errors} errors" + _not_in_files(info, images - seen))
+    return "\n".join(lines)
+
+
+def _not_in_files(info: Mapping[str, Any], images: int) -> str:
+    """Images that other models have; images made up from counts belong to one model by nature."""
+    return f", {images} images not in its files" if images and info["imported"]["as"] != "counts" else ""
 
 
 def _coverage(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:

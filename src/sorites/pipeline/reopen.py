@@ -26,7 +26,10 @@ def plan_of(run: str | Path) -> Plan:
     No model is loaded and no training picture is listed. A run whose pictures are not at hand still has its plan: the samples
     then come from the manifest, and decoding one of them is an error that says why.
     """
-    alone = suite_of(read_info(run)).model_copy(update={"models": (), "fit": None})
+    info = read_info(run)
+    alone = suite_of(info).model_copy(update={"models": (), "fit": None})
+    if "imported" in info:
+        return plans.make(alone, _from_manifest(run, SoritesError("it was made of prediction files by sorites import")))
     try:
         return plans.make(alone)
     except SoritesError as error:

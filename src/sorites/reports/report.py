@@ -42,7 +42,8 @@ def _views(item: str | Path | Table) -> list[RunView]:
 
 def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan]) -> RunView:
     suite = suite_of(info)
-    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(plan))
+    pictures = None if "imported" in info else _pictures(plan)
+    return RunView(table, suite.name, info, labels_of(suite.labels), pictures)
 
 
 def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:

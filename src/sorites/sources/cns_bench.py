@@ -1,7 +1,8 @@
 """Read CNS-Bench as published: pictures of a class generated from one seed, with a nuisance turned up in steps.
 
     ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
-    ROOT/annotations_cns.json                                                if it is there, it says which pictures count
+    ROOT/annotations_cns.json                                                if it is there, it says which pictures count;
+                                                                             ?annotations=FILE where it lies elsewhere
 
 A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, and the scale of the others is their
 severity.
@@ -18,7 +19,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from sorites.core import Sample, Setting, add_source
 from sorites.errors import SoritesError
@@ -56,10 +57,11 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
 
     ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale that others have, as
     the published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, which
-    is the same picture; ``all`` keeps every picture.
+    is the same picture; ``all`` keeps every picture. ``PATH?annotations=FILE`` takes the pictures that an annotation file names,
+    wherever that file lies; their paths in it are below PATH.
     """
-    where, options = split_options("cns_bench", path, {"trajectories": RULES})
-    root, found = _found(Path(where).expanduser())
+    where, options = split_options("cns_bench", path, {"trajectories": RULES, "annotations": ()})
+    root, found = _found(Path(where).expanduser(), options.get("annotations"))
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
     place = {id_: i for i, id_ in enumerate(labels.ids)}
     steps = sorted({picture.scale for picture in kept} - {0.0})
@@ -73,15 +75,19 @@ def classes() -> dict[int, str]:
     return {int(number): name for number, _, name in (line.split("\t") for line in lines[1:])}
 
 
-def _found(path: Path) -> tuple[Path, list[CnsPicture]]:
+def _found(path: Path, apart: str | None) -> tuple[Path, list[CnsPicture]]:
+    """Return the root of the pictures and which of them count; ``apart`` is an annotation file that lies elsewhere."""
     if path.is_file():
+        if apart is not None:
+            raise SoritesError(f"cns_bench: with annotations=FILE, wanted the folder of the pictures, got the file {path}")
         return path.parent, list(_annotated(path))
     if not path.is_dir():
         raise SoritesError(f"wanted the folder of CNS-Bench or its annotation file, got {path}, which does not exist")
-    annotations = path / ANNOTATIONS
-    pictures = list(_annotated(annotations) if annotations.is_file() else _walked(path))
+    annotations = path / ANNOTATIONS if apart is None else Path(apart).expanduser()
+    read = apart is not None or annotations.is_file()
+    pictures = list(_annotated(annotations) if read else _walked(path))
     if not pictures:
-        raise SoritesError(f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {path}")
+        raise SoritesError(f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {annotations if read else path}")
     return path, pictures
 
 
@@ -99,7 +105,7 @@ def _annotated(file: Path) -> Iterator[CnsPicture]:
 def _walked(root: Path) -> Iterator[CnsPicture]:
     for shift in _folders(root):
         for folder in _folders(shift):
-            number = _number(folder)
+            number = _number(folder.name, folder)
             for file in sorted(folder.iterdir()):
                 if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
                     yield _named(file, root, shift.name, number)
@@ -109,23 +115,37 @@ def _folders(where: Path) -> list[Path]:
     return sorted(entry for entry in where.iterdir() if entry.is_dir() and not entry.name.startswith("."))
 
 
-def _number(folder: Path) -> int:
-    """Return the class of a folder, by the number it starts with or by its name among the hundred."""
-    numbered = _NUMBERED.match(folder.name + "_")
+def _number(name: str, folder: Path | PurePosixPath) -> int:
+    """Return the class of a folder, by the number its name starts with or by its name among the hundred."""
+    numbered = _NUMBERED.match(name + "_")
     if numbered and int(numbered[1]) < len(imagenet()):
         return int(numbered[1])
     of = {name: number for number, name in classes().items()}
-    plain = folder.name.replace("_", " ").lower()
+    plain = name.replace("_", " ").lower()
     if plain not in of:
         raise SoritesError(f"{folder}: wanted a class folder like '022_bald eagle': a class number below 1000 and a name")
     return of[plain]
 
 
 def _named(file: Path, root: Path, shift: str, number: int) -> CnsPicture:
+    seed, scale = _seed_and_scale(file)
+    return CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale)
+
+
+def _seed_and_scale(file: Path | PurePosixPath) -> tuple[int, float]:
     found = _NAME.fullmatch(file.stem)
     if not found:
         raise SoritesError(f"{file}: wanted a name like seed_0034_scale_1000.jpg")
-    return CnsPicture(file.relative_to(root).as_posix(), shift, number, int(found[1]), int(found[2]) / 1000)
+    return int(found[1]), int(found[2]) / 1000
+
+
+def named_picture(path: str) -> CnsPicture:
+    """Return what a path ``…/shift/class/seed_0034_scale_1000.jpg`` says of its picture, which need not exist."""
+    file = PurePosixPath(path.replace("\\", "/"))
+    if len(file.parts) < 3:
+        raise SoritesError(f"{path}: wanted a path that ends in shift/class/seed_0034_scale_1000.jpg")
+    seed, scale = _seed_and_scale(file)
+    return CnsPicture(path, file.parts[-3], _number(file.parts[-2], file.parent), seed, scale)
 
 
 def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:

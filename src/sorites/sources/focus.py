@@ -3,8 +3,9 @@
     ROOT/annotations.db      SQLite: annotations(file_name, category, time, weather, locations, humans)
     ROOT/cat-night/86.jpeg   the pictures; file_name is their path with a leading slash
 
-``locations`` is a set: words with commas between them. Two tables beside this file say which ImageNet classes a category stands
-for, and which settings are uncommon for it; both can be replaced.
+``locations`` is a set: words with commas between them. The table of ImageNet's own pictures (``image, time, weather,
+locations``) is read too. Two tables beside this file say which ImageNet classes a category stands for, and which settings are
+uncommon for it; both can be replaced.
 Kattakinda & Feizi, "FOCUS: Familiar Objects in Common and Uncommon Settings", ICML 2022.
 """
 
@@ -24,6 +25,8 @@ import polars as pl
 from sorites.core import Attr, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.sources._focus_imagenet import COLUMNS as IMAGENET_COLUMNS
+from sorites.sources._focus_imagenet import with_categories
 from sorites.sources._options import split_options
 from sorites.sources._sidecar import load
 from sorites.sources._uncommon import NONE, WORDS, CategorySetting, inferred, is_common, read_uncommon
@@ -32,7 +35,11 @@ COLUMNS = ("file_name", "category", "time", "weather", "locations")
 DATABASE, TABLE = "annotations.db", "annotations"
 BELOW = "0.11"
 """The share of a category's pictures below which ``?uncommon=counts`` calls a setting uncommon."""
-OPTIONS: Mapping[str, tuple[str, ...]] = {"uncommon": (), "below": (), "bird_rocks": ("common", "uncommon"), "classes": ()}
+VERSIONS = {"evaluation": False, "notebook": True}
+"""The two published tables of uncommon settings by name, and whether rocks are uncommon for birds in them."""
+OPTIONS: Mapping[str, tuple[str, ...]] = {
+    "uncommon": (), "below": (), "bird_rocks": ("common", "uncommon"), "classes": (), "images": (), "truth": ()
+}  # fmt: skip
 
 
 @add_source
@@ -40,18 +47,26 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     """Read FOCUS from its folder, or a SQLite, CSV or parquet table with its columns; pictures lie below the table's folder.
 
     Any ImageNet class of the category counts as right. The attributes are ``class`` (the category), ``time``, ``weather`` and one
-    ``location`` for each in the set, with ``common`` null where the word is "none". There are four options: ``?uncommon=FILE``
-    names another table of uncommon settings; ``?uncommon=counts&below=0.1`` takes those seen in less than a tenth of a category's
-    pictures; ``?bird_rocks=uncommon`` follows the paper's notebook; ``?classes=FILE`` names another map to the labels.
+    ``location`` for each in the set, with ``common`` null where the word is "none". ``?uncommon=evaluation`` (the default) is the
+    table of the published evaluation, ``?uncommon=notebook`` that of its notebook, where rocks are uncommon for birds;
+    ``?uncommon=FILE`` names another; ``?uncommon=counts&below=0.1`` takes those seen in less than a tenth of a category's
+    pictures. ``?classes=FILE`` names another map to the labels. A table of ImageNet's own pictures takes ``?images=DIR``, the
+    folder of their class folders.
     """
     where, options = split_options("focus", path, OPTIONS)
     file = _file(Path(where).expanduser())
-    rows = [_row(row, f"{file}, row {i} ({row['file_name']})") for i, row in enumerate(read_annotations(file), start=1)]
+    accept = accepted(labels, options.get("classes"))
+    root, annotations = file.parent, read_annotations(file)
+    if annotations and "image" in annotations[0]:
+        root, annotations = with_categories(annotations, file, options, labels, accept)
+    elif options.keys() & {"images", "truth"}:
+        has = ", ".join(IMAGENET_COLUMNS)
+        raise SoritesError(f"focus: the options images and truth are for a table of ImageNet's pictures, which has {has}")
+    rows = [_row(row, row.get("where", f"{file}, row {i} ({row['file_name']})")) for i, row in enumerate(annotations, start=1)]
     if not rows:
         raise SoritesError(f"{file} holds no annotations")
-    accept = accepted(labels, options.get("classes"))
     uncommon = _uncommon(rows, options)
-    return [_sample(file, row, accept, uncommon) for row in rows]
+    return [_sample(root, row, accept, uncommon) for row in rows]
 
 
 def _file(path: Path) -> Path:
@@ -68,6 +83,8 @@ def read_annotations(file: Path) -> list[dict[str, Any]]:
         frame = readers.get(file.suffix.lower(), _sqlite)(file)
     except (sqlite3.Error, pl.exceptions.PolarsError, OSError) as error:
         raise SoritesError(f"{file}: cannot be read: {error}. Wanted a table {TABLE}({', '.join(COLUMNS)})") from error
+    if "file_name" not in frame.columns and set(IMAGENET_COLUMNS) <= set(frame.columns):
+        return frame.select(IMAGENET_COLUMNS).to_dicts()
     lost = [name for name in COLUMNS if name not in frame.columns]
     if lost:
         raise SoritesError(f"{file}: wanted the columns {', '.join(COLUMNS)}; {', '.join(lost)} missing")
@@ -90,6 +107,7 @@ def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
     if any(row[name] is None for name in COLUMNS):
         raise SoritesError(f"{where}: wanted a word in each of {', '.join(COLUMNS)}")
     checked: dict[str, Any] = {"file": row["file_name"].lstrip("/"), "category": row["category"].strip().lower(), "where": where}
+    checked["label"] = row.get("label")
     listed = row["locations"] if isinstance(row["locations"], list) else str(row["locations"]).split(",")
     for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", listed)):
         checked[kind] = tuple(sorted({_word(kind, word, where) for word in words}))
@@ -132,8 +150,9 @@ def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> fro
     chosen = options.get("uncommon")
     if chosen == "counts":
         return inferred(((row["category"], row) for row in rows), _share(options.get("below", BELOW)))
-    uncommon = read_uncommon(_text(chosen, "focus_uncommon.tsv"), chosen or "focus_uncommon.tsv")
-    if options.get("bird_rocks") == "uncommon":
+    own = None if chosen in VERSIONS else chosen
+    uncommon = read_uncommon(_text(own, "focus_uncommon.tsv"), own or "focus_uncommon.tsv")
+    if VERSIONS.get(chosen or "evaluation", False) or options.get("bird_rocks") == "uncommon":
         uncommon |= {("bird", "location", "rocks")}
     return uncommon
 
@@ -146,7 +165,7 @@ def _share(text: str) -> float:
 
 
 def _sample(
-    file: Path, row: dict[str, Any], accept: Mapping[str, frozenset[int]], uncommon: frozenset[CategorySetting]
+    root: Path, row: dict[str, Any], accept: Mapping[str, frozenset[int]], uncommon: frozenset[CategorySetting]
 ) -> Sample:
     category = row["category"]
     if not accept.get(category):
@@ -155,5 +174,6 @@ def _sample(
     attrs = [Attr("class", category)]
     for kind in WORDS:
         attrs += [Attr(kind, word, None if word == NONE else is_common(uncommon, category, kind, word)) for word in row[kind]]
-    label = next(iter(accept[category])) if len(accept[category]) == 1 else None
-    return Sample(row["file"], functools.partial(load, file.parent, row["file"]), label, accept[category], attrs=tuple(attrs))
+    only = next(iter(accept[category])) if len(accept[category]) == 1 else None
+    label = row.get("label") if row.get("label") is not None else only
+    return Sample(row["file"], functools.partial(load, root, row["file"]), label, accept[category], attrs=tuple(attrs))

@@ -8,6 +8,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import Metric
+from sorites.errors import SoritesError
 from sorites.reports.parts.markup import DASH, Html, between, grid, join, percent, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
@@ -16,9 +17,11 @@ from sorites.reports.view import View
 @add_section(order=70)
 def corruption(view: View) -> Section | None:
     """A table of corruption errors and one of relative ones, where all runs that name a reference name the same."""
-    named = {run.suite.get("reference") for run in view.runs} - {None}
+    named = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
     reference = named.pop() if len(named) == 1 else None
-    if reference not in view.models or not view.compute(metrics.corruption_error, reference=reference).height:
+    if reference is None or (reference not in view.models and not _readable(view, reference)):
+        return None
+    if not view.compute(metrics.corruption_error, reference=reference).height:
         return None
     kinds = [("Corruption error", metrics.corruption_error), ("Relative corruption error", metrics.relative_corruption_error)]
     tables = [tag("article", _table(view, title, metric, reference), cls="card") for title, metric in kinds]
@@ -28,6 +31,14 @@ def corruption(view: View) -> Section | None:
         "shifts; below 100 % is better than the reference."
     )
     return Section(f"Errors relative to {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead)
+
+
+def _readable(view: View, reference: str) -> bool:
+    """Return whether the reference is a file of errors that is at hand and fits the table."""
+    try:
+        return view.compute(metrics.relative_corruption_error, reference=reference).height > 0
+    except SoritesError:
+        return False
 
 
 def _table(view: View, title: str, metric: Metric, reference: str) -> Html:
