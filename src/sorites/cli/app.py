@@ -18,6 +18,7 @@ from sorites.cli.pictures import build, context, show
 from sorites.cli.report import report
 from sorites.cli.run import run
 from sorites.cli.score import score
+from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
@@ -39,6 +40,7 @@ app.command(rich_help_panel=FIND_OUT)(check)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
+app.command(rich_help_panel=PICTURES)(sheet)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)

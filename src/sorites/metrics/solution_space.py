@@ -58,9 +58,7 @@ def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFra
     ]
     empty = held.clear().drop("model")
     found = parts or [_pair(empty, empty, seen, keys).with_columns(model=pl.lit("", pl.String), other=pl.lit("", pl.String))]
-    return answer_frame(
-        pl.concat(found), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
-    )
+    return answer_frame(pl.concat(found), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",))
 
 
 def _pair(one: pl.DataFrame, other: pl.DataFrame, seen: list[str], keys: list[str]) -> pl.DataFrame:

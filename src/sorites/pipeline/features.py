@@ -29,7 +29,9 @@ def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vecto
                 ids = json.loads(file.metadata()["image_id"])
                 rows = [row for row, image in enumerate(ids) if image in wanted]
                 if rows and "features" in set(file.keys()):
-                    found |= zip([ids[row] for row in rows], file.get_tensor("features")[rows].reshape(len(rows), -1), strict=True)
+                    found |= zip(
+                        [ids[row] for row in rows], file.get_tensor("features")[rows].reshape(len(rows), -1), strict=True
+                    )
         except (OSError, SafetensorError) as error:
             raise SoritesError(f"cannot read the features in {path}: {error}. Delete the file and run again.") from error
     return found
