@@ -1,7 +1,7 @@
 """Draw one picture of a run at several settings, as each model judges it: settings across, models down, framed by the verdict.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A right picture has a green frame and a
-tick, a wrong one a red frame that is broken and a cross: the sheet reads without colour too.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10. A right picture has a green frame and
+a tick, a wrong one a red frame that is broken and a cross: the sheet reads without colour too.
 """
 
 from __future__ import annotations

@@ -106,8 +106,8 @@ def _without(
 def nearest_centroid(rows: Array, labels: NDArray[np.integer]) -> tuple[float, int] | None:
     """Return the share of pictures that are nearest to the centroid of their own class, and how many were judged.
 
-    Each picture is left out of its own centroid, so that chance stays chance; the only picture of a class is not judged. Distances
-    are Euclidean between prepared features and the mean of a class. None where there are not two classes or nothing to judge.
+    Each picture is left out of its own centroid, so that chance stays chance; the only picture of a class is not judged.
+    Distances are Euclidean between prepared features and the mean of a class. None without two classes or a picture to judge.
     """
     places = np.unique(labels, return_inverse=True)[1]
     counts = np.bincount(places)

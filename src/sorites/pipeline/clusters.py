@@ -71,8 +71,8 @@ def clusters(at: Sequence[Place], features: Features, distance: str = "cosine") 
     """Return three numbers per place, each with ``n`` and its 95 % interval; ``classes`` counts the classes there.
 
     ``silhouette`` runs from -1 to 1 (jackknife interval). ``nearest centroid`` is the share of pictures nearest to the centroid
-    of their class, themselves left out (Wilson). ``from clean`` is the mean distance of a picture's features from those of its own
-    clean picture (normal, over samples). A number that cannot be had, as with one class, is null.
+    of their class, themselves left out (Wilson). ``from clean`` is the mean distance of a picture's features from those of its
+    own clean picture (normal, over samples). A number that cannot be had, as with one class, is null.
     """
     clean = next((place.images for place in at if place.what == CLEAN), None)
     rows: list[dict[str, Any]] = []
