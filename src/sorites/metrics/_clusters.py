@@ -34,9 +34,7 @@ def prepared(features: NDArray[np.floating], distance: str = "cosine") -> Array:
 
 def distances(rows: Array, distance: str = "cosine") -> Array:
     """Return the distances (N x N) between all pairs of prepared features; the cosine distance is 1 minus the cosine."""
-    if distance == "euclidean":
-        return cdist(rows, rows)
-    found: Array = np.clip(1 - rows @ rows.T, 0, 2)
+    found: Array = cdist(rows, rows) if distance == "euclidean" else np.clip(1 - rows @ rows.T, 0, 2)
     np.fill_diagonal(found, 0)
     return found
 
@@ -57,7 +55,7 @@ def silhouette(apart: Array, labels: NDArray[np.integer]) -> tuple[float, float 
     inside = sums[rows, places] / np.maximum(counts[places] - 1, 1)
     nearest = _Nearest.of(sums, places, counts)
     value = float(_silhouettes(inside, nearest.first, counts[places]).mean())
-    left_out = np.array([_without(k, apart, places, counts, sums, nearest, inside) for k in rows])
+    left_out = np.array([_without(k, apart, places, counts, sums, nearest, inside) for k in range(n)])
     if not np.isfinite(left_out).all():
         return value, None
     return value, float(np.sqrt((n - 1) / n * np.sum((left_out - left_out.mean()) ** 2)))

@@ -138,7 +138,7 @@ def _centroid(rows: Array, labels: Any) -> Answer:
     found = nearest_centroid(rows, labels)
     if found is None:
         return None, 0, None, None
-    low, high = pl.select(**wilson_interval(pl.lit(found[0]), pl.lit(found[1]))).row(0)
+    low, high = pl.DataFrame().select(**wilson_interval(pl.lit(found[0]), pl.lit(found[1]))).row(0)
     return *found, low, high
 
 

@@ -124,7 +124,7 @@ def _order(column: Column) -> tuple[Any, ...]:
 
 def _under(columns: Sequence[Column], light: str) -> list[Column]:
     """Keep one light of a camera and the first automatic shot."""
-    lights = {column.params.get("light") for column in columns} - {None}
+    lights = {str(column.params["light"]) for column in columns if "light" in column.params}
     kept = [
         column for column in columns if not lights or column.params.get("light") == (light if light in lights else min(lights))
     ]

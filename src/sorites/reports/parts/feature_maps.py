@@ -65,8 +65,8 @@ def _outline(name: str, heights: Array) -> Html:
 
 def _line_key(name: str, values: Array) -> Html:
     dash = Html(
-        f'<svg viewBox="0 0 26 8" style="width:26px;height:8px;display:inline;vertical-align:middle" aria-hidden="true"><line x1="0" '
-        f'y1="4" x2="26" y2="4" stroke="{SETTINGS[name]}" stroke-width="2.5" stroke-dasharray="{DASHES[name]}"/></svg>'
+        '<svg viewBox="0 0 26 8" style="width:26px;height:8px;display:inline;vertical-align:middle" aria-hidden="true">'
+        f'<line y1="4" x2="26" y2="4" stroke="{SETTINGS[name]}" stroke-width="2.5" stroke-dasharray="{DASHES[name]}"/></svg>'
     )
     length = np.linalg.norm(values, axis=1).mean()
     return tag("span", dash, " ", f"{name}: {percent((values == 0).mean(), 0)} zero, mean length {number(float(length))}")

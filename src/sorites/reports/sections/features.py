@@ -15,10 +15,9 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.metrics._clusters import Array, neighbour_map, prepared, principal_map
 from sorites.pipeline.clusters import NUMBERS, Place, clusters, places, vectors
-from sorites.pipeline.features import Vectors
 from sorites.reports.parts.camera_settings import dials
 from sorites.reports.parts.feature_maps import NAMED, Mark, class_keys, distribution, feature_map
-from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, number, percent, tag
+from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, percent, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
@@ -61,16 +60,17 @@ def features(view: View) -> Section | None:
 def folded_numbers(lines: Sequence[Sequence[object]]) -> Html:
     """Return the table of cluster numbers."""
     caption = (
-        "The silhouette runs from −1 to 1 (classes far apart), with a jackknife interval; nearest centroid is the share of pictures "
-        "that are nearest to the centroid of their own class, themselves left out; from clean is the mean distance between the "
-        "features of a picture and of its clean original. Distances are 1 − cosine, because exposure changes the length of features."
+        "The silhouette runs from −1 to 1 (classes far apart), with a jackknife interval; nearest centroid is the share of "
+        "pictures that are nearest to the centroid of their own class, themselves left out; from clean is the mean distance "
+        "between the features of a picture and of its clean original. Distances are 1 − cosine, because exposure changes the "
+        "length of features."
     )
     head = ["", "setting", "lamp", "silhouette", "nearest centroid", "from clean", "n", "classes"]
     return tag("div", tag("article", grid(head, lines, text=3, caption=caption), cls="card"), cls="below")
 
 
 def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]:
-    found = []
+    found: list[Sequence[object]] = []
     for place in at:
         same = numbers.filter(*(pl.col(name).eq_missing(pl.lit(value)) for name, value in place.names().items()))
         rows = {row["number"]: row for row in same.to_dicts()}
@@ -124,10 +124,11 @@ def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> 
     joint, shares = principal_map(np.concatenate([rows for _, rows in some.values()]))
     starts = np.cumsum([0, *(len(rows) for _, rows in some.values())])
     flat = {what: joint[start:stop] for what, start, stop in zip(some, starts, starts[1:], strict=False)}
-    near = {what: neighbour_map(rows) for what, (_, rows) in some.items()}
-    kinds = {f"PCA, {percent(float(shares.sum()), 0)} of the variance": (flat, joint)}
-    if all(points is not None for points in near.values()):
-        kinds["t-SNE"] = (near, None)
+    near = {what: points for what, (_, rows) in some.items() if (points := neighbour_map(rows)) is not None}
+    kinds: dict[str, tuple[Mapping[str, Array], Array | None]] = {}
+    kinds[f"PCA, {percent(float(shares.sum()), 0)} of the variance"] = flat, joint
+    if len(near) == len(some):
+        kinds["t-SNE"] = near, None
     rows = [
         tag(
             "div",
@@ -140,7 +141,14 @@ def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> 
 
 
 def _card(
-    kind: str, what: str, images: pl.DataFrame, points: Any, whole: Any, named: list[int], names: list[str], place: Place
+    kind: str,
+    what: str,
+    images: pl.DataFrame,
+    points: Array,
+    whole: Array | None,
+    named: list[int],
+    names: list[str],
+    place: Place,
 ) -> Html:
     marks = [
         Mark(

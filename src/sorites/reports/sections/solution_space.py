@@ -38,7 +38,7 @@ def solution_space(view: View) -> Section | None:
     cards = [_histograms(view, found, light, settings) for light, settings in groups if _enough(found, light, settings)]
     lead = (
         "A setting solves a picture where the model is right. The bars show at how many of the manual settings a picture is "
-        "solved: at 0 no setting helps, on the right the setting does not matter, and in between the right setting must be found. "
+        "solved: at 0 no setting helps, on the right the setting does not matter, and in between the right one must be found. "
         "In the maps below a row is a picture and a column a setting."
     )
     parts = [tag("div", *cards, cls="cards two"), _maps(view), _pairs(view)]
@@ -109,8 +109,8 @@ def _maps(view: View) -> Html:
     some = f"{count(samples.height)} of {several(total, 'picture')}" if samples.height < total else several(total, "picture")
     ordered = " then ".join(f"lamp {light}" for light in dict.fromkeys(lights) if light)
     note = (
-        f"{some}, the easiest at the top; settings from dark to bright{', ' + ordered if ordered else ''}. Blue is right, pale is "
-        "wrong, grey was not judged. Rows and columns are the same for all models."
+        f"{some}, the easiest at the top; settings from dark to bright{', ' + ordered if ordered else ''}. Blue is right, "
+        "pale is wrong, grey was not judged. Rows and columns are the same for all models."
     )
     return tag("article", tag("p", note, cls="about"), tag("div", *figures, cls="cards"), cls="card")
 
@@ -140,8 +140,8 @@ def _pairs(view: View) -> Html:
         by_pair.setdefault((row["model"], row["other"]), {})[row["outcome"]] = row
     lines = [_line(pair, outcomes) for pair, outcomes in by_pair.items()]
     caption = (
-        "Share of all pictures and settings that are right for both models, for one of them only, or for none; the last column is the "
-        "share that both get right of those that either does"
+        "Share of all pictures and settings that are right for both models, for one of them only, or for none; shared is "
+        "the share that both get right of those that either does"
     )
     head = ["", "other", "both", "first only", "other only", "none", "shared", "n"]
     table = grid(head, lines, text=2, caption=caption)
