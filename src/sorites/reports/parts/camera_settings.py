@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
 import polars as pl
 
+from sorites.metrics.camera_settings import DIALS
 from sorites.reports.parts.markup import count, number
 
 
@@ -27,3 +29,9 @@ def shutter_text(seconds: float) -> str:
 def dials(row: Mapping[str, Any]) -> str:
     """Write the three dials of a row: ISO, shutter and aperture."""
     return f"ISO {count(int(row['iso']))}, {shutter_text(row['shutter'])}, f/{number(row['aperture'])}"
+
+
+def requested(params: str) -> Mapping[str, Any]:
+    """Return the camera setting that was requested, without the values that automatic exposure chose."""
+    chosen = json.loads(params)
+    return {key: value for key, value in chosen.items() if chosen.get("mode") != "auto" or key not in DIALS}

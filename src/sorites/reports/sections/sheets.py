@@ -16,11 +16,10 @@ from sorites.core import CLEAN
 from sorites.errors import SoritesError
 from sorites.metrics.camera_settings import with_settings
 from sorites.pipeline.sheet import Column, Sheet, Verdict, disputed, sheet
-from sorites.reports.parts.camera_settings import shutter_text
+from sorites.reports.parts.camera_settings import requested, shutter_text
 from sorites.reports.parts.markup import DASH, EMPTY, Html, count, join, number, percent, tag
 from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.contact import requested
 from sorites.reports.view import View
 
 SHEETS, ACROSS = 3, 10

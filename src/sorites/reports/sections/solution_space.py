@@ -101,7 +101,7 @@ def _maps(view: View) -> Html:
     )
     samples = held.group_by("source", "sample_id").agg(pl.col("correct").mean())
     samples = samples.sort("correct", "sample_id", descending=[True, False])
-    total, samples = samples.height, samples[np.unique(np.linspace(0, samples.height - 1, min(samples.height, ROWS)).round())]
+    total, samples = samples.height, samples[_even(samples.height)]
     placed = held.join(settings.with_row_index("x"), on=["light", *DIALS], nulls_equal=True)
     placed = placed.join(samples.select("source", "sample_id").with_row_index("y"), on=["source", "sample_id"], nulls_equal=True)
     lights = settings["light"].fill_null("").to_list()
@@ -113,6 +113,12 @@ def _maps(view: View) -> Html:
         "pale is wrong, grey was not judged. Rows and columns are the same for all models."
     )
     return tag("article", tag("p", note, cls="about"), tag("div", *figures, cls="cards"), cls="card")
+
+
+def _even(n: int) -> list[int]:
+    """Return at most ``ROWS`` of ``n`` places, evenly from the first to the last."""
+    kept = min(n, ROWS)
+    return [round(i * (n - 1) / max(kept - 1, 1)) for i in range(kept)]
 
 
 def _map(placed: pl.DataFrame, model: str, height: int, lights: Sequence[str]) -> Html:
