@@ -9,6 +9,7 @@ import typer
 
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
+from sorites.cli.features import features
 from sorites.cli.imports import import_
 from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
@@ -18,6 +19,7 @@ from sorites.cli.pictures import build, context, show
 from sorites.cli.report import report
 from sorites.cli.run import run
 from sorites.cli.score import score
+from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
@@ -40,9 +42,11 @@ app.command(rich_help_panel=FIND_OUT)(check)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
+app.command(rich_help_panel=PICTURES)(sheet)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)
+app.command(rich_help_panel=MEASURE)(features)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)

@@ -24,6 +24,7 @@ from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 from sorites.metrics.ranking import rank
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
+from sorites.metrics.solution_space import disagreement, solution_overlap, solution_space
 from sorites.metrics.strange_attributes import strange_share
 from sorites.metrics.threshold import f1, f1_at_tpr95
 
@@ -45,6 +46,7 @@ __all__ = [
     "corruption_error",
     "dial_accuracy",
     "dial_drop",
+    "disagreement",
     "f1",
     "f1_at_tpr95",
     "failure_histogram",
@@ -80,6 +82,8 @@ __all__ = [
     "setting_accuracy",
     "setting_share",
     "setting_table",
+    "solution_overlap",
+    "solution_space",
     "strange_share",
     "survival",
     "trajectories",

@@ -36,6 +36,11 @@ def features(folder: Path, unit: Unit, model: str) -> Path:
     return folder / "features" / f"{stem(unit, model)}.safetensors"
 
 
+def all_features(folder: Path, model: str) -> list[Path]:
+    """List what was kept of all units of a model. A slug holds no two hyphens in a row: the last part of a name is the model."""
+    return sorted((folder / "features").glob(f"*--{slug(model)}.safetensors"))
+
+
 def training(folder: Path, unit: Unit, model: str) -> Path:
     """The outputs of a model for a slice of the training pictures."""
     return folder / "fits" / f"{stem(unit, model)}.safetensors"

@@ -12,6 +12,7 @@ import polars as pl
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
+from sorites.pipeline.features import Features, features_of
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
@@ -32,18 +33,18 @@ def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | P
 
 def _views(item: str | Path | Table) -> list[RunView]:
     if isinstance(item, RunTable):
-        return [_view(item, read_info(item.folder), lambda: item.plan)]
+        return [_view(item, read_info(item.folder), lambda: item.plan, features_of(item.folder))]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), read_info(item), lambda: plan_of(item))]
+        return [_view(read(item), read_info(item), lambda: plan_of(item), features_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan]) -> RunView:
+def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan], features: Features | None) -> RunView:
     suite = suite_of(info)
     pictures = None if "imported" in info else _pictures(plan)
-    return RunView(table, suite.name, info, labels_of(suite.labels), pictures)
+    return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features)
 
 
 def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:

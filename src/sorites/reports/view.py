@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +13,7 @@ import polars as pl
 from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels
+from sorites.pipeline.features import Features, Vectors
 from sorites.rng import digest
 from sorites.table import KEY
 
@@ -30,6 +31,8 @@ class RunView:
     labels: Labels | None = None
     picture: Remake | None = None
     """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may raise SoritesError."""
+    features: Features | None = None
+    """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
@@ -90,6 +93,14 @@ class View:
                 except SoritesError:
                     continue
         return None
+
+    def features(self, model: str, images: Collection[str]) -> Vectors:
+        """Return the features of these images that any of the runs kept."""
+        found = Vectors()
+        for run in self.runs:
+            if run.features is not None:
+                found = {**run.features(model, images), **found}
+        return found
 
 
 def merge(runs: Sequence[RunView]) -> View:

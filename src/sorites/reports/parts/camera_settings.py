@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import polars as pl
 
-from sorites.metrics.camera_settings import AUTO
+from sorites.metrics.camera_settings import AUTO, DIALS
 from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, number, percent, tag
 
 Row = Mapping[str, Any]
@@ -76,3 +77,9 @@ def _cell(row: Row | None, interval: Callable[[Row], str]) -> Html:
         return tag("td", DASH, cls="thin", title=interval(row))
     shade = f"background:color-mix(in srgb,#0072b2 {round(62 * row['value'])}%,var(--card))"
     return tag("td", f"{100 * row['value']:.0f}", title=f"{percent(row['value'])}, {interval(row)}", style=shade)
+
+
+def requested(params: str) -> Mapping[str, Any]:
+    """Return the camera setting that was requested, without the values that automatic exposure chose."""
+    chosen = json.loads(params)
+    return {key: value for key, value in chosen.items() if chosen.get("mode") != "auto" or key not in DIALS}

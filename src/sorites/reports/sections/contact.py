@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +9,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
-from sorites.reports.parts.camera_settings import dials, grids, shutter_text
+from sorites.reports.parts.camera_settings import dials, grids, requested, shutter_text
 from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.parts.thumbnails import data_uri
@@ -68,12 +66,6 @@ class Book:
         uri = None if picture is None else data_uri(picture)
         self.left -= len(uri or "")
         return uri
-
-
-def requested(params: str) -> Mapping[str, Any]:
-    """Return the camera setting that was requested, without the values that automatic exposure chose."""
-    chosen = json.loads(params)
-    return {key: value for key, value in chosen.items() if chosen.get("mode") != "auto" or key not in DIALS}
 
 
 def judged(view: View) -> pl.DataFrame:

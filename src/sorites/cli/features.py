@@ -1,0 +1,32 @@
+"""The verb that says how well a run's features cluster by class."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sorites.cli.options import Format
+
+
+def features(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
+    distance: Annotated[
+        str, typer.Option("--distance", metavar="cosine|euclidean", help="How feature vectors are compared.")
+    ] = "cosine",
+    every: Annotated[
+        bool, typer.Option("--all", help="Answer for every camera setting, not only for the best, the worst and the automatic.")
+    ] = False,
+    format: Format = "table",
+) -> None:
+    """Say how well a run's features cluster by class at each setting.
+
+    Reads the features that the run kept; prints the silhouette, the share
+    nearest to the centroid of their class and the distance from the clean
+    picture, each with n and its 95 % interval. Writes no file.
+    """
+    from sorites.cli.printing import format_frame
+    from sorites.pipeline.clusters import run_clusters
+
+    typer.echo(format_frame(run_clusters(run, distance, every), format), nl=False)
