@@ -9,6 +9,7 @@ import typer
 
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
+from sorites.cli.filter import filter_
 from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
 from sorites.cli.listing import list_
@@ -41,6 +42,7 @@ app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)
+app.command("filter", rich_help_panel=MEASURE)(filter_)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)

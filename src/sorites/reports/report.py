@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,17 +33,22 @@ def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | P
 
 def _views(item: str | Path | Table) -> list[RunView]:
     if isinstance(item, RunTable):
-        return [_view(item, read_info(item.folder), lambda: item.plan)]
+        return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), read_info(item), lambda: plan_of(item))]
+        return [_view(read(item), Path(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan]) -> RunView:
+def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
+    info = read_info(folder)
     suite = suite_of(info)
-    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(plan))
+    return RunView(table, suite.name, info, labels_of(suite.labels), _pictures(plan), _records(folder))
+
+
+def _records(folder: Path) -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "facts").glob("*.json"))}
 
 
 def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:

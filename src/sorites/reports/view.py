@@ -30,6 +30,8 @@ class RunView:
     labels: Labels | None = None
     picture: Remake | None = None
     """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may raise SoritesError."""
+    records: Mapping[str, Any] = field(default_factory=dict)
+    """How facts of the run were made, by their name: the content of ``facts/*.json``."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
