@@ -24,7 +24,7 @@ def test_help_is_quick_to_load_and_names_every_verb() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
-    for verb in ("run", "metrics", "report", "show", "build", "list", "check", "score", "similarity", "distance"):
+    for verb in ("run", "metrics", "report", "show", "build", "list", "check", "score", "similarity", "distance", "filter"):
         assert f" {verb} " in done.stdout
     for old in ("degrees", "measure"):
         assert f" {old} " not in done.stdout

@@ -28,7 +28,7 @@ DIGITS = 6
 
 
 def read_annotations(file: str | Path) -> pl.DataFrame:
-    """Read judgements from a CSV or parquet file: ``image_id``, or sample, shift and severity; ``outside`` is null for partial."""
+    """Read judgements from a CSV or parquet file: ``image_id``, or sample, shift and severity; ``outside`` is null if partial."""
     path = Path(file)
     try:
         frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)

@@ -157,8 +157,8 @@ def distance_of_source(source: Source, how: Distance, labels: Labels | None = No
 def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
     """Measure every text: its features' distances to the features of the familiar *pictures*, by half, and the levels of these.
 
-    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS). Texts stand farther from pictures than pictures do, so
-    levels of texts follow from their own distances unless ``how`` names the edges. The rows are keyed by ``text``.
+    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS, section 2.3). Texts stand farther from pictures than
+    pictures do, so levels of texts follow from their own distances unless ``how`` names the edges. Rows are keyed by ``text``.
     """
     sentences = list(texts)
     if not sentences:

@@ -6,6 +6,7 @@ What a run asks for again and again, features of its clean pictures and of its t
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -39,13 +40,24 @@ class Pair:
         return dict(self.phrases).get(shift) or f"in {shift.replace('_', ' ')}"
 
 
+def one_at_a_time(images: Images) -> Images:
+    """Return the encoder of a referee so that one thread calls it at a time: referees need not be made for several."""
+    lock = threading.Lock()
+
+    def locked(pictures: Sequence[Picture], framed: bool) -> Features:
+        with lock:
+            return images(pictures, framed)
+
+    return locked
+
+
 def pictures_encoder(spec: str) -> tuple[Images, str]:
     """Return an encoder of pictures and its version by name: a referee, or a model that gives features."""
     name, _ = core.split_spec(spec)
     if name in REFEREES.names():
         try:
             judge = core.referee(spec)
-            return judge.images, judge.version
+            return one_at_a_time(judge.images), judge.version
         except SoritesError:
             if name not in MODELS.names():
                 raise
@@ -70,9 +82,11 @@ class Encoders:
     def __init__(self, pair: Pair, plan: Plan) -> None:
         self.pair, self._plan = pair, plan
         self.referee = core.referee(pair.referee)
+        self._first = one_at_a_time(self.referee.images)
         self._second, self._second_version = pictures_encoder(pair.second)
         self._samples = {sample.id: sample for sample in plan.groups[CLEAN]}
         self.clean = functools.lru_cache(CLEAN_KEPT)(self._clean)
+        self._texts_lock = threading.Lock()
         self._text = functools.cache(self._encoded_text)
 
     @property
@@ -86,7 +100,7 @@ class Encoders:
 
     def pictures(self, pictures: Sequence[Picture], framed: bool) -> tuple[Features, Features]:
         """Return the features of some pictures in the referee's space and in the second encoder's."""
-        return self.referee.images(pictures, framed), self._second(pictures, framed)
+        return self._first(pictures, framed), self._second(pictures, framed)
 
     def _clean(self, sample_id: str) -> tuple[Features, Features]:
         return self.pictures([self._plan.framed(sample_id)], self._plan.is_framed(self._samples[sample_id]))
@@ -100,4 +114,5 @@ class Encoders:
         return self._text(text), self._text(f"{text} {self.pair.phrase(shift)}")
 
     def _encoded_text(self, text: str) -> Features:
-        return self.referee.texts([text])
+        with self._texts_lock:
+            return self.referee.texts([text])
