@@ -63,7 +63,9 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
     assert {"value", "top5", "chance"} <= set(out.split())
     (home / "prompts.txt").write_text("a photo of a cat\n\na sketch of a dog\n")
     words = ["--against", f"folder:{photos}", "--referee", referee, "--k", "2", "--decomposition", "w.safetensors"]
-    code, out, err = command("distance", "--texts", "prompts.txt", *words, "--sem-edges", "0.5", "--out", "t.parquet")
+    code, out, err = command(
+        "distance", "--texts", "prompts.txt", *words, "--sem-edges", "0.5", "--cov-edges", "0.5", "--out", "t.parquet"
+    )
     assert code == 0, err
     assert out.splitlines()[0].startswith("texts per level: ")
     assert out.splitlines()[-1] == "wrote 2 texts to t.parquet"
