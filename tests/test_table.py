@@ -72,7 +72,7 @@ def test_a_folder_without_predictions_says_what_to_type(tmp_path: Path) -> None:
         table.read(tmp_path)
 
 
-def test_later_facts_replace_and_degrees_add_up(run: Path) -> None:
+def test_degrees_of_facts_add_up_and_later_ones_replace(run: Path) -> None:
     def degrees(*pairs: tuple[str, float]) -> list[dict[str, Any]]:
         return [{"measure": name, "value": value} for name, value in pairs]
 
@@ -82,10 +82,31 @@ def test_later_facts_replace_and_degrees_add_up(run: Path) -> None:
     table.write_facts(run, "2-more", pl.DataFrame(later))
     held = table.read(run).sort("image_id", "model").collect()
     assert held.schema == SCHEMA
-    assert held["valid"].to_list() == [True, True, None, None]
+    assert held["valid"].to_list() == [False, False, None, None]
     seen = [None if d is None else sorted((e["measure"], e["value"]) for e in d) for d in held["degrees"].to_list()]
     assert seen == [[("lpips", 0.15), ("psnr", 30.0)]] * 2 + [[("lpips", 0.2)], None]
     assert table.check(held) == []
+
+
+@pytest.mark.parametrize("names", [("1", "2", "3"), ("3", "2", "1")])
+def test_an_image_is_valid_only_if_no_filter_says_no(run: Path, names: tuple[str, str, str]) -> None:
+    """False if any says false, else true if any says true, else null; whichever file comes last by its name."""
+    said = {"a": (True, False, None), "b": (True, None, True), "c": (None, None, None)}
+    for i, name in enumerate(names):
+        frame = pl.DataFrame(
+            {"image_id": list(said), "valid": [one[i] for one in said.values()]}, schema_overrides={"valid": bool}
+        )
+        table.write_facts(run, name, frame)
+    held = table.read(run).collect()
+    assert held.schema == SCHEMA
+    assert held.select("image_id", "valid").rows() == [("a", False), ("b", True), ("c", None), ("a", False)]
+
+
+def test_what_a_row_says_of_itself_counts_as_a_filter(tmp_path: Path) -> None:
+    rows = [record("a", valid=False), record("b", valid=True), record("c", valid=True), record("d")]
+    table.write(table.rows(rows), tmp_path / "predictions" / "one.parquet")
+    table.write_facts(tmp_path, "f", pl.DataFrame({"image_id": ["a", "b"], "valid": [True, False]}))
+    assert table.read(tmp_path).collect()["valid"].to_list() == [False, False, True, None]
 
 
 def test_a_fact_may_give_a_level_and_leaves_the_rest(run: Path) -> None:

@@ -82,9 +82,15 @@ def read(run: str | Path) -> pl.LazyFrame:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
     table = pl.scan_parquet(shards, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore")
     facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
-    for fact in [*(fact.drop("degrees", strict=False) for fact in facts), *_degrees(facts)]:
+    for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return table
+
+
+def _valid(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
+    """The validity by all facts together: one filter that sets an image aside is enough, and null says nothing."""
+    some = [fact.select("image_id", "valid") for fact in facts if "valid" in fact.collect_schema()]
+    return [pl.concat(some).drop_nulls("valid").group_by("image_id").agg(pl.col("valid").all())] if len(some) > 1 else some
 
 
 def _degrees(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
@@ -98,10 +104,13 @@ def _degrees(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:
 
 
 def _join_facts(table: pl.LazyFrame, facts: pl.LazyFrame) -> pl.LazyFrame:
-    """A later fact replaces an earlier one, and null says nothing."""
+    """A later fact replaces an earlier one, and null says nothing; an image that was set aside stays so."""
     names = [name for name in facts.collect_schema().names() if name in FACTS]
     joined = table.join(facts.select("image_id", *names), on="image_id", how="left", suffix="_fact", maintain_order="left")
-    return joined.with_columns(pl.coalesce(f"{name}_fact", name).alias(name) for name in names).select(SCHEMA.names())
+    known = {name: [pl.col(f"{name}_fact"), pl.col(name)] for name in names}
+    if "valid" in known:
+        known["valid"].insert(0, pl.all_horizontal("valid_fact", "valid"))
+    return joined.with_columns(pl.coalesce(columns).alias(name) for name, columns in known.items()).select(SCHEMA.names())
 
 
 def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:

@@ -25,7 +25,7 @@ def test_help_is_quick_to_load_and_names_every_verb() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
     verbs = ("run", "metrics", "report", "show", "build", "list", "check", "score", "similarity", "distance")
-    for verb in (*verbs, "import", "features", "sheet"):
+    for verb in (*verbs, "import", "features", "sheet", "filter"):
         assert f" {verb} " in done.stdout
     for old in ("degrees", "measure"):
         assert f" {old} " not in done.stdout

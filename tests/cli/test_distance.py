@@ -13,7 +13,8 @@ runner = CliRunner()
 
 REFEREE = """
 import numpy as np
-WORDS = dict(zip(["cat", "dog", "photo", "sketch"], np.eye(12)))
+NAMES = "cat dog photo sketch tench goldfish great tiger".split()
+WORDS = dict(zip(NAMES, np.random.default_rng(0).standard_normal((8, 12))))
 class Colours:
     version = "1"
     labels = ("cat", "dog")
@@ -45,6 +46,36 @@ def test_a_decomposition_is_learnt_and_measured_with(command: Command, home: Pat
     code, out, err = command("measure", *words, "--split", "w.safetensors")
     assert (code, out.splitlines()[-1]) == (0, "wrote 20 pictures to degrees.parquet"), err
     assert pl.read_parquet(home / "distance.parquet").equals(pl.read_parquet(home / "degrees.parquet"))
+
+
+def test_texts_are_measured_and_templates_and_labels_come_from_files(
+    command: Command, home: Path, photos: Path, referee: str
+) -> None:
+    (home / "labels.txt").write_text("n02121808 cat, domestic_cat\ndog\n")
+    (home / "templates.txt").write_text("a photo of a {c}\n'a sketch of a {}',\n")
+    named = ["--labels", "labels.txt", "--templates", "templates.txt"]
+    (home / "classes.txt").write_text("\n".join(entry.name for entry in photos.iterdir()))
+    checked = ["--check", f"folder:{photos}", "--check-labels", "classes.txt"]
+    code, out, err = command(
+        "decompose", "train", "--referee", referee, *named, *checked, "--epochs", "2", "--out", "w.safetensors"
+    )
+    assert code == 0, err
+    assert {"value", "top5", "chance"} <= set(out.split())
+    (home / "prompts.txt").write_text("a photo of a cat\n\na sketch of a dog\n")
+    words = ["--against", f"folder:{photos}", "--referee", referee, "--k", "2", "--decomposition", "w.safetensors"]
+    code, out, err = command(
+        "distance", "--texts", "prompts.txt", *words, "--sem-edges", "0.5", "--cov-edges", "0.5", "--out", "t.parquet"
+    )
+    assert code == 0, err
+    assert out.splitlines()[0].startswith("texts per level: ")
+    assert out.splitlines()[-1] == "wrote 2 texts to t.parquet"
+    held = pl.read_parquet(home / "t.parquet")
+    assert held["text"].to_list() == ["a photo of a cat", "a sketch of a dog"]
+    assert held.columns == ["text", "semantic", "covariate", "sem_level", "cov_level"]
+    for wrong in ([], [f"folder:{photos}", "--texts", "prompts.txt"]):
+        code, _, err = command("distance", *wrong, *words)
+        assert code == 2
+        assert "either a source of pictures or a run folder, or a file with --texts FILE" in err
 
 
 def test_the_old_verb_says_that_it_is_deprecated() -> None:

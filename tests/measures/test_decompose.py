@@ -9,9 +9,10 @@ from scipy.linalg import subspace_angles
 from scipy.stats import ortho_group
 
 from sorites.errors import SoritesError
+from sorites.measures import _zero_shot
 from sorites.measures._decompose import Decomposition, Training, decompose, triplet_loss
 from sorites.measures._texts import triplets
-from sorites.measures._zero_shot import accuracies
+from sorites.measures._zero_shot import accuracies, nearest
 
 WIDE = 16
 LABELS, STYLES = [f"thing{i}" for i in range(24)], [[f"style{i} {{}}"] for i in range(24)]
@@ -89,11 +90,54 @@ def test_the_semantic_half_keeps_the_class_and_the_covariate_half_forgets_it() -
     grid, *_ = world(noise=0.3)
     halves = learnt(world()[0], epochs=25)
     images, truth = grid.reshape(-1, WIDE), np.repeat(np.arange(24), 24)
-    found = dict(accuracies(halves, images, truth, world()[0].mean(1), world()[0]).select("part", "value").iter_rows())
+    means = world()[0].mean(1), world()[0].mean(0)
+    found = dict(accuracies(halves, images, truth, means[0], means).select("part", "value").iter_rows())
     assert found["semantic"] >= found["whole"] - 0.03
     assert found["semantic"] > 0.9
     assert found["covariate"] < 3 / 24
     assert found["pca_covariate"] < 3 / 24
+
+
+def test_table_3_counts_the_right_class_first_and_among_five() -> None:
+    """Acc@1 and Acc@5 by a full sort of cosines, for the whole embedding, both halves and PCA's directions."""
+    grid, *_ = world(noise=0.8)
+    images, truth = (grid + 0.5)[:, :7].reshape(-1, WIDE), np.repeat(np.arange(24), 7)
+    halves = Decomposition(ortho_group.rvs(WIDE, random_state=1))
+    means = world(noise=2.0)[0].mean(1), world(noise=2.0)[0].mean(0)
+    found = {row["part"]: row for row in accuracies(halves, images, truth, means[0], means).to_dicts()}
+
+    def by_sorting(seen: np.ndarray, named: np.ndarray) -> tuple[float, float]:
+        first = five = 0
+        for row, right in zip(seen, truth, strict=True):
+            cosines = [row @ text / np.linalg.norm(row) / np.linalg.norm(text) for text in named]
+            order = sorted(range(24), key=lambda i: -cosines[i])
+            first += order[0] == right
+            five += right in order[:5]
+        return first / len(seen), five / len(seen)
+
+    def kept(rows: np.ndarray) -> np.ndarray:
+        values, vectors = np.linalg.eigh(np.cov(rows.T))
+        values, vectors = values[::-1], vectors[:, ::-1]
+        return vectors[:, : 1 + int(np.sum(np.cumsum(values) / values.sum() < 0.9))]
+
+    cut = halves.half
+    turns = {"whole": np.eye(WIDE), "semantic": halves.matrix[:, :cut], "covariate": halves.matrix[:, cut:]}
+    turns |= {"pca_semantic": kept(means[0]), "pca_covariate": kept(means[1])}
+    for part, turn in turns.items():
+        expected = by_sorting(images @ turn, means[0] @ turn)
+        assert (found[part]["value"], found[part]["top5"]) == pytest.approx(expected)
+        assert found[part]["n"] == 24 * 7
+    assert 0 < found["whole"]["value"] < found["whole"]["top5"] < 1
+
+
+def test_many_classes_and_pictures_are_compared_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    images, classes = rng.standard_normal((50, 8)), rng.standard_normal((2000, 8))
+    whole = nearest(images, classes)
+    monkeypatch.setattr(_zero_shot, "BLOCK", 7)
+    np.testing.assert_array_equal(nearest(images, classes), whole)
+    np.testing.assert_array_equal(whole[:, 0], _zero_shot.zero_shot(images, classes))
+    assert nearest(images, classes[:3]).shape == (50, 3)
 
 
 @pytest.mark.parametrize(

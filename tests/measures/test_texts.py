@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.measures._texts import STYLES, read_styles, triplets
+from sorites.measures._texts import STYLES, read_names, read_styles, triplets
 
 THINGS = ["cat", "dog", "frog"]
 SIMPLE = [["a {} photo", "the {} photo"], ["a {} sketch"], ["a {} toy"]]
@@ -46,6 +46,41 @@ def test_templates_come_from_a_file(tmp_path: Path) -> None:
     assert read_styles(path) == [["a {}", "the {}"], ["a toy {}"]]
     path.write_text("a {}\na toy {}\n", encoding="utf-8")
     assert read_styles(path) == [["a {}"], ["a toy {}"]]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a bad photo of a {}.\na {} in a video game.\n",
+        "a bad photo of a {c}.\na {c} in a video game.\n",
+        "imagenet_templates = [\n    'a bad photo of a {}.',\n    'a {} in a video game.',\n]\n",
+        "imagenet_templates = [\n    lambda c: f'a bad photo of a {c}.',\n    lambda c: f'a {c} in a video game.',\n]\n",
+    ],
+)
+def test_openai_s_templates_are_read_in_the_forms_they_come_in(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "templates.txt"
+    path.write_text(text, encoding="utf-8")
+    assert read_styles(path) == [["a bad photo of a {}."], ["a {} in a video game."]]
+
+
+def test_labels_of_imagenet_21k_are_read_as_their_lists_have_them(tmp_path: Path) -> None:
+    path = tmp_path / "labels.txt"
+    path.write_text(
+        "organism, being\nn00015388\tanimal, animate_being, beast\nn02012849 crane\nn03126707 Crane\n\nn01440764\nhot_dog\n"
+    )
+    assert read_names(path) == ("organism", "animal", "crane", "tench", "hot dog")
+    path.write_text("n00004475\n")
+    with pytest.raises(SoritesError, match="line 1: n00004475 is not one of ImageNet's thousand classes"):
+        read_names(path)
+    with pytest.raises(SoritesError, match="one class name per line"):
+        read_names(tmp_path / "none.txt")
+
+
+def test_triplets_of_21_thousand_labels_take_little_time() -> None:
+    names = [f"thing {i}" for i in range(21_000)]
+    made = triplets(names, [[f"{i} {{}}"] for i in range(80)], 3000)
+    assert len(made.texts) > 8500
+    assert made.places.shape == (3000, 3)
 
 
 def test_says_what_is_wrong_with_texts(tmp_path: Path) -> None:

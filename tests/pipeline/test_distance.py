@@ -19,7 +19,7 @@ from sorites import core, table
 from sorites.cli import app
 from sorites.core import Attr, Examples, Model, Referee, Sample, Setting, Source, referee
 from sorites.errors import SoritesError
-from sorites.labels import labels
+from sorites.labels import Labels, labels
 from sorites.pipeline import decomposition, distance
 from sorites.referees.python import as_referee
 from sorites.rng import digest
@@ -84,6 +84,69 @@ def test_a_source_is_measured_as_by_a_loop(judge: str, photos: Path) -> None:
         assert found.rows[distance.COLUMNS[half]].to_list() == (1 + np.digitize(found.rows[half], edges)).tolist()
     assert found.rows["sample_id"].to_list() == [sample.id for sample in source]
     assert found.cells()["n"].sum() == 20
+
+
+def test_texts_are_measured_against_familiar_pictures_as_by_a_loop(
+    judge: str, photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Section 2.3 of IS-OOD: the distance of a prompt's text features to the image features of the familiar pictures."""
+    own, texts = referee(judge), ["a photo of a cat", "a toy dog", "a sketch of a ship", "a toy frog", "a photo of a frog"]
+    halves = decomposition.cached(own, decomposition.recipe(own))
+    bank = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
+    monkeypatch.setattr(decomposition, "TEXTS", 2)
+    found = distance.distance_of_texts(iter(texts), how(judge, photos, cov_edges=[0.5, 1.0]))
+    assert found.rows["text"].to_list() == texts
+    matrix = halves.matrix
+    for half, part in (("semantic", matrix[:, :6]), ("covariate", matrix[:, 6:])):
+        for text, value in found.rows.select("text", half).iter_rows():
+            row, known = own.texts([text])[0] @ part, bank @ part
+            cosines = [row @ other / np.linalg.norm(row) / np.linalg.norm(other) for other in known]
+            assert value == pytest.approx(sorted(1 - np.array(cosines))[2], abs=1e-5)
+    assert found.rows["cov_level"].to_list() == (1 + np.digitize(found.rows["covariate"], [0.5, 1.0])).tolist()
+    low, high = np.percentile(found.rows["semantic"], [1, 99])
+    np.testing.assert_allclose(found.record["edges"]["semantic"], np.linspace(low, high, 5)[1:-1], atol=1e-6)
+    with pytest.raises(SoritesError, match="no texts to measure"):
+        distance.distance_of_texts([], how(judge, photos))
+
+
+def test_means_of_texts_are_those_of_the_whole_grid_however_many_are_encoded_at_a_time(
+    judge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = referee(judge)
+    made = decomposition.recipe(own, styles=(("a photo of a {}", "the photo of one {} toy"), ("a sketch of a {}",)))
+    grid = np.array(
+        [
+            [np.mean([own.texts([t.replace("{}", label)])[0] for t in style], axis=0) for style in made.styles]
+            for label in made.labels
+        ]
+    )
+    for count in (1, 7, 16384):
+        monkeypatch.setattr(decomposition, "TEXTS", count)
+        labels_, styles = decomposition.text_means(own, made)
+        np.testing.assert_allclose(labels_, grid.mean(axis=1), atol=1e-6)
+        np.testing.assert_allclose(styles, grid.mean(axis=0), atol=1e-6)
+
+
+def test_pictures_are_told_apart_among_other_classes_than_those_of_the_texts(judge: str, photos: Path) -> None:
+    """Table 3 learns from ImageNet-21K's labels and tells ImageNet's thousand classes apart."""
+    own = referee(judge)
+    made = decomposition.recipe(own)
+    halves = decomposition.learn(own, made)
+    known = imagenet_like(photos)
+    own.texts = lambda sentences: np.array([np.sin(np.arange(1, 13) * sum(map(ord, s))) for s in sentences], np.float32)
+    found = decomposition.report(own, halves, made, f"folder:{photos}", None, known)
+    assert found is not None
+    row = found.filter(part="whole").row(0, named=True)
+    source = core.source(f"folder:{photos}", known)
+    texts = np.array([np.mean([own.texts([s[0].replace("{}", n)])[0] for s in made.styles], axis=0) for n in known.names])
+    seen = own.images([s.load() for s in source], False)
+    cosines = (seen / np.linalg.norm(seen, axis=1)[:, None]) @ (texts / np.linalg.norm(texts, axis=1)[:, None]).T
+    assert row["value"] == pytest.approx(np.mean([c.argmax() == s.label for c, s in zip(cosines, source, strict=True)]))
+    assert (row["top5"], row["n"], row["chance"]) == (1.0, 20, 0.25)
+
+
+def imagenet_like(photos: Path) -> Labels:
+    return labels(sorted(entry.name for entry in photos.iterdir()))
 
 
 def test_the_grid_is_in_order_and_says_which_axis_is_which() -> None:

@@ -10,6 +10,7 @@ import typer
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.features import features
+from sorites.cli.filter import filter_
 from sorites.cli.imports import import_
 from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
@@ -47,6 +48,7 @@ app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)
 app.command(rich_help_panel=MEASURE)(features)
+app.command("filter", rich_help_panel=MEASURE)(filter_)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)

@@ -40,12 +40,16 @@ def train(
         typer.Option(
             "--labels",
             metavar="FILE|imagenet",
-            help="The classes to tell apart, one per line; the default is the referee's classes.",
+            help="The classes to make texts of, one per line, as ImageNet-21K's; the default is the referee's classes.",
         ),
     ] = None,
     templates: Annotated[
         Path | None,
-        typer.Option("--templates", metavar="FILE", help="Sentences with {}, one per line; an empty line ends an appearance."),
+        typer.Option(
+            "--templates",
+            metavar="FILE",
+            help="Sentences with {} or {c}, one per line, as CLIP's; an empty line ends an appearance.",
+        ),
     ] = None,
     triplets: Annotated[
         int, typer.Option("--triplets", metavar="N", min=1, help="How many triplets of texts to learn from.")
@@ -56,6 +60,14 @@ def train(
     check: Annotated[
         str | None,
         typer.Option("--check", metavar="SOURCE", help="Labelled pictures to check on; the default is the referee's examples."),
+    ] = None,
+    check_labels: Annotated[
+        str | None,
+        typer.Option(
+            "--check-labels",
+            metavar="FILE|imagenet",
+            help="The classes among which those pictures are told apart; the default is those of the texts.",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", metavar="N", min=1, help="Check on at most N pictures of each part.")
@@ -74,19 +86,20 @@ def train(
     from sorites.cli.printing import format_frame
     from sorites.labels import labels as read_labels
     from sorites.measures._decompose import Training
-    from sorites.measures._texts import read_styles
+    from sorites.measures._texts import read_names, read_styles
     from sorites.pipeline import decomposition
     from sorites.progress import bars
 
     judge = core.referee(referee)
-    names = read_labels(labels).names if labels else ()
+    names = () if not labels else read_labels(labels).names if labels == "imagenet" else read_names(labels)
+    classes = read_labels(check_labels) if check_labels else None
     training = Training(margin=margin, epochs=epochs, seed=seed)
     recipe = decomposition.recipe(judge, names, read_styles(templates) if templates else (), triplets, training)
     with bars() as bar:
         tick = bar("learning", epochs)
-        split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1))
-    decomposition.save(out, split, judge, recipe)
-    table = decomposition.report(judge, split, recipe, check, limit)
+        split = decomposition.learn(judge, recipe, lambda epoch, loss: tick(1), bar)
+        decomposition.save(out, split, judge, recipe)
+        table = decomposition.report(judge, split, recipe, check, limit, classes, bar)
     no_pictures = "there are no pictures to check on; name some with --check SOURCE\n"
     typer.echo(no_pictures if table is None else format_frame(table, "table"), nl=False)
     typer.echo(f"wrote {out}; W is orthogonal to {split.error:.1e}")
@@ -95,8 +108,13 @@ def train(
 
 def distance(
     context: typer.Context,
-    what: Annotated[str, typer.Argument(metavar="SOURCE|RUN", help="Pictures by source, or a run folder.")],
     against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The familiar pictures.")],
+    what: Annotated[
+        str | None, typer.Argument(metavar="SOURCE|RUN", help="Pictures by source, or a run folder.", show_default=False)
+    ] = None,
+    texts: Annotated[
+        Path | None, typer.Option("--texts", metavar="FILE", help="Measure the texts of a file instead, one per line.")
+    ] = None,
     referee: RefereeName = "cifar",
     decomposition: Annotated[
         str | None,
@@ -127,10 +145,15 @@ def distance(
 
     Reads a source or a run folder, and a source of familiar pictures; writes
     the semantic (meaning) and covariate (appearance) distance and level of
-    each picture to a file, or for a run as facts beside its table.
+    each picture to a file, or for a run as facts beside its table. With
+    --texts, the same of each text against the familiar pictures.
     """
+    from sorites.errors import SoritesError
     from sorites.pipeline import distance as distances
     from sorites.progress import bars
+
+    if (what is None) == (texts is None):
+        raise SoritesError("name what to measure: either a source of pictures or a run folder, or a file with --texts FILE")
 
     path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
@@ -139,8 +162,11 @@ def distance(
         sem_edges, cov_edges, referee=referee, against=against, decomposition=decomposition, limit=limit, k=k, levels=levels
     )
     with bars() as bar:
-        found = distances.distance(what, how, labels, path, bar)
-    _print_levels(found)
+        if what is not None:
+            found = distances.distance(what, how, labels, path, bar)
+        else:
+            found = distances.distance_of_file(str(texts), how, labels, path, bar)
+    _print_levels(found, "pictures" if what is not None else "texts")
 
 
 def _note_on_cifar() -> str:
@@ -150,11 +176,11 @@ def _note_on_cifar() -> str:
     return f"note: {kinds}; give --referee open_clip:NAME@WEIGHTS for others"
 
 
-def _print_levels(found: Distances) -> None:
+def _print_levels(found: Distances, kind: str) -> None:
     from sorites.cli.printing import format_frame
 
-    typer.echo("pictures per level: appearance (covariate) down, meaning (semantic) across")
-    typer.echo(format_frame(found.grid(), "table"), nl=False)
+    typer.echo(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
+    typer.echo(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
     for half, edges in found.record["edges"].items():
         typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    typer.echo(f"wrote {len(found.rows)} pictures to {found.record['path']}")
+    typer.echo(f"wrote {len(found.rows)} {kind} to {found.record['path']}")

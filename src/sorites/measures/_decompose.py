@@ -85,7 +85,7 @@ def decompose(
     how = training or Training()
     _check(texts, triplets)
     with one_thread():
-        features = torch.from_numpy(np.asarray(texts, np.float64))
+        features = torch.from_numpy(np.asarray(texts))
         order = torch.Generator().manual_seed(how.seed)
         free = torch.zeros(features.shape[1], features.shape[1], dtype=torch.float64, requires_grad=True)
         matrix_of = _rotation if how.penalty is None else _matrix
@@ -96,7 +96,7 @@ def decompose(
             total = 0.0
             for some in torch.split(torch.randperm(len(places), generator=order), how.batch):
                 matrix = matrix_of(free)
-                loss = triplet_loss(features[places[some]] @ matrix, how.margin)
+                loss = triplet_loss(features[places[some]].double() @ matrix, how.margin)
                 total += float(loss.detach()) * len(some)
                 steps.zero_grad()
                 (loss + (how.penalty or 0.0) * _orthogonality_error(matrix)).backward()  # type: ignore[no-untyped-call]

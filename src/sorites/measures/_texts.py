@@ -6,6 +6,7 @@ pencil drawing of a {}" name the same appearance, so they are never contrasted w
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
+from sorites.labels import imagenet
 
 Styles = Sequence[Sequence[str]]
 """Groups of templates, one group per style."""
@@ -50,6 +52,12 @@ def triplets(labels: Sequence[str], styles: Styles, count: int, seed: int = 0) -
     return Triplets(tuple(places), np.array(rows, np.int64).reshape(-1, 3))
 
 
+_QUOTED = re.compile(r"""(?:lambda\s+\w+\s*:\s*)?f?(['"])(.*)\1,?""")
+_LIST = re.compile(r"(\w+\s*=\s*)?\[|\],?")
+_FIELD = re.compile(r"\{\w*\}")
+_WORDNET = re.compile(r"(n\d{8})\b[\s,:]*(.*)")
+
+
 def _check_templates(styles: Styles) -> None:
     for template in (one for style in styles for one in style):
         if template.count("{}") != 1:
@@ -59,16 +67,55 @@ def _check_templates(styles: Styles) -> None:
 
 
 def read_styles(path: str | Path) -> list[list[str]]:
-    """Read a text file with one template per line; an empty line ends a style, and without any each line is its own style."""
+    """Read a text file with one template per line; an empty line ends a style, and without any each line is its own style.
+
+    The label's place is ``{}`` or has a name (``{c}``, ``{object}``). OpenAI's ``imagenet_templates`` may also stand as the lines
+    of its Python list.
+    """
     try:
         text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise SoritesError(f"cannot read templates from {path}: {error}") from error
-    groups = [[line.strip() for line in part.splitlines() if line.strip()] for part in text.split("\n\n")]
+    groups = [[_template(line) for line in part.splitlines() if not _ends_list(line)] for part in text.split("\n\n")]
     groups = [group for group in groups if group]
     styles = groups if len(groups) > 1 else [[line] for group in groups for line in group]
     _check_templates(styles)
     return styles
+
+
+def _ends_list(line: str) -> bool:
+    return not line.strip() or _LIST.fullmatch(line.strip()) is not None
+
+
+def _template(line: str) -> str:
+    quoted = _QUOTED.fullmatch(line.strip())
+    text = quoted[2] if quoted else line.strip()
+    return _FIELD.sub("{}", text) if len(_FIELD.findall(text)) == 1 else text
+
+
+def read_names(path: str | Path) -> tuple[str, ...]:
+    """Read class names to make texts of, one class per line, as ImageNet-21K's lists have them.
+
+    A WordNet id before the name is dropped, of several synonyms (commas between) the first is taken, an underscore is a space,
+    and a name that stands twice is taken once: WordNet has a crane that flies and one that lifts. An id alone is one of
+    ImageNet's thousand classes.
+    """
+    try:
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name per line: {error}") from error
+    names = [_name(line.strip(), f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    return tuple({name.lower(): name for name in reversed(names)}.values())[::-1]
+
+
+def _name(line: str, where: str) -> str:
+    found = _WORDNET.fullmatch(line)
+    if found and not found[2]:
+        known = dict(zip(imagenet().ids, imagenet().names, strict=True))
+        if found[1] not in known:
+            raise SoritesError(f"{where}: {found[1]} is not one of ImageNet's thousand classes; wanted its name, or id and name")
+        return known[found[1]]
+    return (found[2] if found else line).split(",")[0].strip().replace("_", " ")
 
 
 STYLES: tuple[tuple[str, ...], ...] = (

@@ -3,27 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import Examples, Referee, Source
+from sorites.core import Examples, Features, Referee, Source
 from sorites.errors import SoritesError
 from sorites.files import cache, write_bytes
+from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Decomposition, Training, decompose
 from sorites.measures._texts import STYLES, Styles, triplets
 from sorites.measures._zero_shot import accuracies
+from sorites.progress import Bar, Tick
 from sorites.referees._features import features
 from sorites.rng import digest, fair_order
 
 COUNT = 4000
 """How many triplets are used where no number is given."""
+
+TEXTS = 16384
+"""How many texts are encoded at a time."""
 
 Each = Callable[[int, float], None]
 """A function that is called with the number and the mean loss of every epoch."""
@@ -57,10 +61,19 @@ def recipe(
     return Recipe(names, groups, count, training or Training())
 
 
-def learn(referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None) -> Decomposition:
+def learn(referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None, bar: Bar | None = None) -> Decomposition:
     """Learn the decomposition of a referee's space from texts alone."""
     made = triplets(how.labels, how.styles, how.count, how.training.seed)
-    return decompose(referee.texts(made.texts), made.places, how.training, each)
+    tick = bar("encoding", len(made.texts)) if bar else lambda n: None
+    return decompose(np.concatenate(list(text_features(referee, made.texts, tick))), made.places, how.training, each)
+
+
+def text_features(referee: Referee, texts: Sequence[str], tick: Tick = lambda n: None) -> Iterator[Features]:
+    """Yield the features of many texts, some thousands at a time."""
+    for start in range(0, len(texts), TEXTS):
+        some = texts[start : start + TEXTS]
+        yield referee.texts(some)
+        tick(len(some))
 
 
 def cached(referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None) -> Decomposition:
@@ -97,25 +110,42 @@ def load(path: str | Path, referee: Referee) -> Decomposition:
     return decomposition
 
 
-def text_grid(referee: Referee, how: Recipe) -> NDArray[np.float32]:
-    """Return text features of labels x styles x D, each the mean over the style's templates."""
-    rows = []
-    for label in how.labels:
-        texts = [template.replace("{}", label) for style in how.styles for template in style]
-        parts = np.split(referee.texts(texts), np.cumsum([len(style) for style in how.styles])[:-1])
-        rows.append(np.stack([part.mean(axis=0) for part in parts]))
-    return np.stack(rows)
+def text_means(referee: Referee, how: Recipe, bar: Bar | None = None) -> tuple[Features, Features]:
+    """Return mean text features: of each label over the styles, and of each style over the labels.
+
+    A style counts as the mean over its templates. Some labels are encoded at a time, and only the means are held: 21 000 labels
+    in 80 templates would take gigabytes.
+    """
+    templates = [template for style in how.styles for template in style]
+    ends = np.cumsum([len(style) for style in how.styles])[:-1]
+    step = max(1, TEXTS // len(templates))
+    tick = bar("class texts", len(how.labels)) if bar else lambda n: None
+    labels, styles = [], np.zeros((len(how.styles), 1))
+    for start in range(0, len(how.labels), step):
+        some = how.labels[start : start + step]
+        found = referee.texts([template.replace("{}", label) for label in some for template in templates])
+        parts = np.split(found.reshape(len(some), len(templates), -1), ends, axis=1)
+        grid = np.stack([part.mean(axis=1) for part in parts], axis=1)
+        labels.append(grid.mean(axis=1))
+        styles = styles + grid.sum(axis=0, dtype=np.float64)
+        tick(len(some))
+    return np.concatenate(labels), (styles / len(how.labels)).astype(np.float32)
 
 
-def zero_shot_table(referee: Referee, decomposition: Decomposition, how: Recipe, examples: Examples) -> pl.DataFrame:
-    """Return zero-shot accuracy of the class by each half, PCA's halves and the whole (the paper's table 3), and of the style."""
-    texts = text_grid(referee, how)
-    of_class = accuracies(decomposition, examples.features, examples.label, texts.mean(axis=1), texts)
+def zero_shot_table(
+    referee: Referee, decomposition: Decomposition, how: Recipe, examples: Examples, bar: Bar | None = None
+) -> pl.DataFrame:
+    """Return zero-shot accuracy of the class by each half, PCA's halves and the whole (the paper's table 3), and of the style.
+
+    ``value`` is Acc@1 and ``top5`` Acc@5; ``chance`` is that of the first.
+    """
+    means = text_means(referee, how, bar)
+    of_class = accuracies(decomposition, examples.features, examples.label, means[0], means)
     frames = [of_class.with_columns(of=pl.lit("class"), chance=pl.lit(1 / len(how.labels)))]
     if (examples.style >= 0).all():
-        of_style = accuracies(decomposition, examples.features, examples.style, texts.mean(axis=0), texts)
+        of_style = accuracies(decomposition, examples.features, examples.style, means[1], means)
         frames.append(of_style.with_columns(of=pl.lit("style"), chance=pl.lit(1 / len(how.styles))))
-    return pl.concat(frames).select("of", "part", "value", "n", "chance")
+    return pl.concat(frames).select("of", "part", "value", "top5", "n", "chance")
 
 
 def examples_of(referee: Referee, source: Source) -> Examples:
@@ -129,16 +159,26 @@ def examples_of(referee: Referee, source: Source) -> Examples:
 
 
 def report(
-    referee: Referee, decomposition: Decomposition, how: Recipe, check: str | None, limit: int | None
+    referee: Referee,
+    decomposition: Decomposition,
+    how: Recipe,
+    check: str | None,
+    limit: int | None,
+    classes: Labels | None = None,
+    bar: Bar | None = None,
 ) -> pl.DataFrame | None:
     """Return ``zero_shot_table`` on the pictures of a source, else on those that the referee holds out.
 
-    Those are first the validation part, to choose by, then the test part. None where there are no such pictures.
+    Those are first the validation part, to choose by, then the test part. None where there are no such pictures. The pictures of
+    a source are told apart among ``classes``, which need not be the labels that the decomposition was learnt from: the paper
+    learns from ImageNet-21K's and tells ImageNet's thousand apart.
     """
     if check is not None:
-        source = core.source(check, labels_of(how.labels))
+        space = classes or labels_of(how.labels)
+        source = core.source(check, space)
         fair = fair_order(source, lambda sample: [sample.id])[:limit]
-        return zero_shot_table(referee, decomposition, how, examples_of(referee, Source(source.name, fair)))
+        examples = examples_of(referee, Source(source.name, fair))
+        return zero_shot_table(referee, decomposition, replace(how, labels=space.names), examples, bar)
     if referee.examples is None or how.labels != referee.labels or how.styles != referee.styles:
         return None
     parts = {part: zero_shot_table(referee, decomposition, how, referee.examples(part, limit)) for part in ("validation", "test")}

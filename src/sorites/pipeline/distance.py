@@ -154,6 +154,36 @@ def distance_of_source(source: Source, how: Distance, labels: Labels | None = No
     return _with_levels("sample_id", keys, against.distances(found), how, against)
 
 
+def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
+    """Measure every text: its features' distances to the features of the familiar *pictures*, by half, and the levels of these.
+
+    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS, section 2.3). Texts stand farther from pictures than
+    pictures do, so levels of texts follow from their own distances unless ``how`` names the edges. Rows are keyed by ``text``.
+    """
+    sentences = list(texts)
+    if not sentences:
+        raise SoritesError("there are no texts to measure")
+    against = ruler(how, labels, bar)
+    tick = bar("measuring", len(sentences)) if bar else lambda n: None
+    parts = [against.distances(found) for found in decompositions.text_features(against.referee, sentences, tick)]
+    distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
+    return _with_levels("text", sentences, distances, how, against)
+
+
+def distance_of_file(
+    file: str | Path, how: Distance, labels: str | None = None, out: str | Path = "distance.parquet", bar: Bar | None = None
+) -> Distances:
+    """Measure the texts of a file, one per line, and write their rows to ``out``."""
+    try:
+        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoritesError(f"--texts: wanted {file} as UTF-8 text with one text per line: {error}") from error
+    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
+    found = distance_of_texts([line.strip() for line in lines if line.strip()], how, space, bar)
+    write(found.rows, Path(out))
+    return replace(found, record={**found.record, "path": str(out)})
+
+
 def _with_levels(
     key: str, keys: Sequence[str], distances: dict[str, NDArray[np.float32]], how: Distance, against: Ruler
 ) -> Distances:

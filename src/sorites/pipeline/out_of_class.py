@@ -18,10 +18,14 @@ from numpy.typing import NDArray
 from sorites.core import Picture
 from sorites.errors import SoritesError, UnknownName
 from sorites.measures._neighbours import directions
+from sorites.table import Table
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
 """Similarities to "a photo of a CLASS" and "a photo of a CLASS in SHIFT" (100 x cosine), and to the clean picture in the encoder
 of the texts and in one of pictures alone (cosine)."""
+
+OUTSIDE = "outside"
+"""What a label by hand is called beside the similarities: 1 where the picture is out of its class, 0 where it shows it."""
 
 PUBLISHED: Mapping[str, float] = dict(zip(VOTES, (28.7394449, 35.2928484, 0.805859378, 0.781161878), strict=True))
 """The thresholds of the published code, for CLIP ViT-B/16 and for the softmax of DINOv2 ViT-L/14's features."""
@@ -53,11 +57,23 @@ def similarities(
     sizes = {len(pictures), len(untouched), *map(len, texts)}
     if len(sizes) != 1:
         raise SoritesError(f"wanted an untouched picture and two texts for each of {len(pictures)} pictures, got {sorted(sizes)}")
-    seen, start = (directions(joint[0](some), "pictures") for some in (pictures, untouched))
-    named = [directions(joint[1](some), "texts") for some in texts]
-    own = [directions(_soft(alone(some)) if softmax else alone(some), "pictures") for some in (pictures, untouched)]
-    found = [100 * (seen * named[0]).sum(1), 100 * (seen * named[1]).sum(1), (seen * start).sum(1), (own[0] * own[1]).sum(1)]
-    return pl.DataFrame(dict(zip(VOTES, found, strict=True)))
+    of_pictures, of_start = (joint[0](some) for some in (pictures, untouched))
+    named = (joint[1](texts[0]), joint[1](texts[1]))
+    return similarities_of_features((of_pictures, of_start), named, (alone(pictures), alone(untouched)), softmax)
+
+
+def similarities_of_features(
+    joint: tuple[Array, Array], texts: tuple[Array, Array] | None, alone: tuple[Array, Array], softmax: bool = False
+) -> pl.DataFrame:
+    """Return the same from features, N x D each: of the pictures and of their clean pictures in both spaces, and of the texts.
+
+    Without texts, which a picture without a class has not, the similarities to them are null.
+    """
+    seen, start = (directions(rows, "pictures") for rows in joint)
+    own = [directions(_soft(rows) if softmax else rows, "pictures") for rows in alone]
+    named = [None, None] if texts is None else [100 * (seen * directions(rows, "texts")).sum(1) for rows in texts]
+    found = [*named, (seen * start).sum(1), (own[0] * own[1]).sum(1)]
+    return pl.DataFrame(dict(zip(VOTES, found, strict=True)), dict.fromkeys(VOTES, pl.Float64))
 
 
 def _soft(features: Array) -> Array:
@@ -76,6 +92,20 @@ def read_scores(file: str | Path) -> pl.DataFrame:
     return frame
 
 
+def scores_of(table: Table) -> pl.DataFrame:
+    """Return the similarities that a run's table holds in ``degrees``, one row per image, with ``outside`` where it is annotated.
+
+    Rows are those of the images that a filter encoded or that somebody labelled; ``outside`` is null where a picture shows its
+    class in part, and ``annotated`` says whether anybody looked at it.
+    """
+    degrees = table.lazy().filter(pl.col("degrees").is_not_null()).select("image_id", "degrees").unique("image_id")
+    known = degrees.explode("degrees").unnest("degrees").filter(pl.col("measure").is_in([*VOTES, OUTSIDE]))
+    value, measure = pl.col("value"), pl.col("measure")
+    columns = {name: value.filter(measure == name).first() for name in (*VOTES, OUTSIDE)}
+    wide = known.group_by("image_id").agg(**columns, annotated=(measure == OUTSIDE).any())
+    return wide.with_columns(pl.col(OUTSIDE) > 0).sort("image_id").collect(engine="streaming")
+
+
 def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "scores") -> dict[str, float]:
     """Return for each vote the least threshold that sets aside at least ``removed`` of the pictures labelled ``outside``."""
     _check(scores, name)
@@ -85,6 +115,9 @@ def calibrate(scores: pl.DataFrame, removed: float = REMOVED, name: str = "score
             f"None of {scores.height} rows is. Label some, or take the published thresholds (PUBLISHED)."
         )
     lost = scores.filter(pl.col("outside"))
+    for vote in VOTES:
+        if not lost[vote].count():
+            raise SoritesError(f"{name}: none of the {lost.height} rows labelled outside has a value in {vote}")
     return {vote: float(lost[vote].drop_nulls().sort()[math.ceil(removed * lost[vote].count()) - 1]) for vote in VOTES}
 
 
@@ -130,10 +163,10 @@ def quality(scores: pl.DataFrame, thresholds: Mapping[str, float] = PUBLISHED) -
         judged = labelled.with_columns(aside=~valid).drop_nulls("aside")
         lost, sound = judged.filter("outside")["aside"], judged.filter(~pl.col("outside"))["aside"]
         right = int(lost.sum()) + len(sound) - int(sound.sum())
-        rows.append(
-            {"filter": name, "tpr": lost.mean(), "fpr": sound.mean(), "accuracy": right / judged.height, "n": judged.height}
-        )
-    return pl.DataFrame(rows)
+        accuracy = right / judged.height if judged.height else None
+        rows.append({"filter": name, "tpr": lost.mean(), "fpr": sound.mean(), "accuracy": accuracy, "n": judged.height})
+    kinds = {"tpr": pl.Float64, "fpr": pl.Float64, "accuracy": pl.Float64}
+    return pl.DataFrame(rows, schema_overrides=kinds)
 
 
 def stages(rows: pl.DataFrame, names: Sequence[str], by: str = "severity") -> pl.DataFrame:

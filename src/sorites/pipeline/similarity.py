@@ -84,10 +84,10 @@ def measure_images(
     """The same for a plan that is lent to its folder's units."""
     names = [*measures, *(["lpips"] if lpips_below is not None else [])]
     wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
-    keys = _keys(plan)
+    keys = keys_of(plan)
     if not keys.height:
         raise SoritesError(f"{folder} holds no shifted pictures to measure against clean ones")
-    found = _Found(folder, keys, wanted)
+    found = Found(folder, keys, wanted)
     todo = found.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
     try:
@@ -104,16 +104,21 @@ def measure_images(
 def measure_unit(folder: Path, todo: Todo) -> list[Row]:
     """A unit of work: make its images again and measure what each lacks; nothing where a picture cannot be made."""
     plan, missing = running_in(folder).plan, dict(todo.missing)
-    rows: list[Row] = []
-    for sample, stops in _wanted(plan, todo.unit, missing):
-        made = turned(plan, sample, todo.unit.shift, stops) if todo.unit.shift in plan.shifts else [captured(plan, sample)]
-        rows += [row for shot in made for row in _rows(plan, shot, missing)]
-    return rows
+    return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
+
+
+def shots_of(plan: Plan, todo: Todo) -> Iterator[Shot]:
+    """Make the images of a unit of work again: those that lack something, or all of a picture that came shifted."""
+    for sample, stops in _wanted(plan, todo.unit, dict(todo.missing)):
+        if todo.unit.shift in plan.shifts:
+            yield from turned(plan, sample, todo.unit.shift, stops)
+        else:
+            yield captured(plan, sample)
 
 
 def _wanted(plan: Plan, unit: Unit, missing: Mapping[str, Sequence[str]]) -> Iterator[tuple[Sample, list[Stop]]]:
     """The samples of a unit with the stops at which some measure is missing; no stop for a picture that came shifted."""
-    for sample, images in itertools.groupby(_images_of(plan, unit), key=lambda image: image[0]):
+    for sample, images in itertools.groupby(images_of(plan, unit), key=lambda image: image[0]):
         stops = [stop for _, stop, image_id, _ in images if image_id in missing]
         if stops:
             yield sample, [stop for stop in stops if stop is not None]
@@ -124,11 +129,11 @@ def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
     for unit in plan.units():
         for start in range(unit.start, unit.stop):
             alone = replace(unit, start=start, stop=start + 1)
-            for _, _, image_id, setting in _images_of(plan, alone):
+            for _, _, image_id, setting in images_of(plan, alone):
                 yield alone, image_id, setting
 
 
-def _images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, str, str]]:
+def images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, str, str]]:
     """Yield the images of one unit: sample, stop (none where it came shifted), id and setting."""
     clean = plan.clean_ids
     shift = plan.shifts.get(unit.shift)
@@ -138,20 +143,20 @@ def _images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, st
             yield sample, stop, plan.image_id(sample, unit.shift, setting), f"{unit.shift} {setting.canonical}"
 
 
-def _keys(plan: Plan) -> pl.DataFrame:
+def keys_of(plan: Plan) -> pl.DataFrame:
     rows = [(image_id, setting) for _, image_id, setting in _images(plan)]
     return pl.DataFrame(rows, {"image_id": pl.String, "setting": pl.String}, orient="row").unique("image_id", maintain_order=True)
 
 
-class _Found:
+class Found:
     """The values of a run's images: those that its file held before, and those found since."""
 
-    def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str]) -> None:
-        self.run, self.keys, self.wanted = run, keys, wanted
-        path = run / "facts" / f"{NAME}.parquet"
+    def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str], name: str = NAME) -> None:
+        self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
+        path = run / "facts" / f"{name}.parquet"
         self.path, self._before = path, pl.read_parquet(path) if path.exists() else None
         self._rows: list[Row] = []
-        done = self._values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())
         self._last = time.monotonic()
 
@@ -170,7 +175,7 @@ class _Found:
                 left.setdefault(unit, []).append((image_id, tuple(names)))
         return [Todo(unit, tuple(images)) for unit, images in left.items()]
 
-    def _values(self) -> pl.DataFrame:
+    def values(self) -> pl.DataFrame:
         """Return image_id, measure and value; a value found now replaces an earlier one."""
         schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
         now = pl.DataFrame(list(self._rows), schema, orient="row")
@@ -185,12 +190,12 @@ class _Found:
             return self.path
         facts = self._facts(lpips_below)
         if facts.height and (self._before is None or not facts.equals(self._before)):
-            write_facts(self.run, NAME, facts)
+            write_facts(self.run, self.name, facts)
         self._last = time.monotonic()
         return self.path
 
     def _facts(self, lpips_below: float | None) -> pl.DataFrame:
-        values = self._values().drop_nulls("measure")
+        values = self.values().drop_nulls("measure")
         entries = values.group_by("image_id", maintain_order=True).agg(degrees=pl.struct("measure", "value"))
         facts = self.keys.join(entries, on="image_id", maintain_order="left")
         if lpips_below is not None:

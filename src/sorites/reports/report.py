@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import polars as pl
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
-from sorites.pipeline.features import Features, features_of
+from sorites.pipeline.features import features_of
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
@@ -33,18 +34,23 @@ def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | P
 
 def _views(item: str | Path | Table) -> list[RunView]:
     if isinstance(item, RunTable):
-        return [_view(item, read_info(item.folder), lambda: item.plan, features_of(item.folder))]
+        return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), read_info(item), lambda: plan_of(item), features_of(item))]
+        return [_view(read(item), Path(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan], features: Features | None) -> RunView:
+def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
+    info = read_info(folder)
     suite = suite_of(info)
     pictures = None if "imported" in info else _pictures(plan)
-    return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features)
+    return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features_of(folder), _records(folder))
+
+
+def _records(folder: Path) -> dict[str, Any]:
+    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "facts").glob("*.json"))}
 
 
 def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:

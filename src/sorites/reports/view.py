@@ -33,6 +33,8 @@ class RunView:
     """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may raise SoritesError."""
     features: Features | None = None
     """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
+    records: Mapping[str, Any] = field(default_factory=dict)
+    """How facts of the run were made, by their name: the content of ``facts/*.json``."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
