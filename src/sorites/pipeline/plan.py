@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -156,7 +156,7 @@ def make(
     stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
-    loaded = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
+    loaded = {spec: _with_classes((models or {}).get(spec) or core.model(spec), labels) for spec in suite.models}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in suite.scorers}
     framed = _framed(suite.frame, groups[CLEAN])
@@ -175,6 +175,11 @@ def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
         of = "" if fit.split is None else f" of the split {fit.split!r}; its splits are {splits}"
         raise SoritesError(f"fit: the source {fit.source} holds no clean pictures{of}")
     return chosen[: fit.limit]
+
+
+def _with_classes(model: Model, labels: Labels) -> Model:
+    """Return the model as it is, or one without classes of its own (zero-shot) with the suite's."""
+    return model if model.for_classes is None else replace(model.for_classes(labels.names), name=model.name)
 
 
 def _columns(model: Model, labels: Labels) -> Columns:
