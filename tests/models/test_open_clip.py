@@ -56,7 +56,12 @@ def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_ou
     suite = parse(
         {"name": "shapes", "labels": list(CLASSES), "shifts": ["contrast"], "scorers": ["msp", "ash_b", "odin", "mds"]}, "test"
     )
-    training = Source("taught", [Sample(f"{n} {i}", lambda n=n, i=i: drawn(n, i), k) for k, n in enumerate(CLASSES) for i in range(9)])  # type: ignore[misc]
+    lesson = [
+        Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
+        for k, name in enumerate(CLASSES)
+        for i in range(9)
+    ]
+    training = Source("taught", lesson)
     spec = f"open_clip:{pair}"
     rows = sorites.run(suite, source=held_out, models=[spec], fit=training, out=tmp_path / "run").collect()
     clean = rows.filter(pl.col("shift") == "clean")
@@ -162,7 +167,7 @@ def test_a_plan_gives_it_the_suite_s_classes(pair: str, held_out: Source) -> Non
     some = Source("some", [sample for sample in held_out if sample.label is not None and sample.label < 4])
     model = plan.make(suite, some).models[f"open_clip:{pair}"]
     assert model.name == f"open_clip:{pair}"
-    logits = model([some.samples[0].load()] if hasattr(some, "samples") else [next(iter(some)).load()]).logits
+    logits = model([next(iter(some)).load()]).logits
     assert logits is not None
     assert logits.shape == (1, 4)
 

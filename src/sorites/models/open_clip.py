@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Head, Model, Outputs, add_model
-from sorites.encoders.open_clip import Encoders, load
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import TWINS
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
 from sorites.rng import digest
 from sorites.torch_tools import one_thread
+from sorites.vision_text.open_clip import Encoders, load
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,8 +17,9 @@ from sorites.errors import SoritesError
 from sorites.frame import Frame
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
+from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
 from sorites.rng import digest
-from sorites.suite import Dial, Fit, Suite
+from sorites.suite import Dial, Suite
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""
@@ -77,6 +79,12 @@ class Plan:
     """The training pictures of scorers, in order."""
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Model to its own scorers, ready to be called."""
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Model to what a search of parameters found, by scorer."""
+    validation: Sequence[Sample] = ()
+    """The familiar pictures that a search of parameters is judged on, in order."""
+    strange: Sequence[Sample] = ()
+    """The strange ones, where the suite names a source of them."""
     objects: tuple[str, ...] = ()
     """What was passed from Python as an object and cannot be made again from the run folder, by name."""
 
@@ -148,7 +156,7 @@ def make(
     """
     labels = labels_of(suite.labels)
     read = core.source(suite.source, labels) if source is None else source
-    ordered = _in_order(read)
+    ordered = in_order(read)
     taken, dials = _groups(suite, read.name, ordered)
     kept = set(list(dict.fromkeys(sample.id for sample in ordered))[: suite.limit])
     groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.items()}
@@ -160,21 +168,13 @@ def make(
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in suite.scorers}
     framed = _framed(suite.frame, groups[CLEAN])
-    training = _training(suite.fit, labels, fit) if suite.fit else ()
+    training = training_samples(suite.fit, labels, fit) if suite.fit else ()
+    familiar, strange = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
     objects = (*(s.name for s in (source, fit) if s is not None), *(models or ()))
-    return Plan(suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training, objects=objects)
-
-
-def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
-    read = core.source(fit.source, labels) if source is None else source
-    clean = [sample for sample in _in_order(read) if sample.shift == CLEAN]
-    _unique(clean)
-    chosen = [sample for sample in clean if fit.split is None or sample.split == fit.split]
-    if not chosen:
-        splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
-        of = "" if fit.split is None else f" of the split {fit.split!r}; its splits are {splits}"
-        raise SoritesError(f"fit: the source {fit.source} holds no clean pictures{of}")
-    return chosen[: fit.limit]
+    return Plan(
+        suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training,
+        validation=familiar, strange=strange, objects=objects,
+    )  # fmt: skip
 
 
 def _with_classes(model: Model, labels: Labels) -> Model:
@@ -195,25 +195,13 @@ def _framed(frame: Frame | None, clean: Sequence[Sample]) -> Callable[[str], Pic
     return functools.lru_cache(maxsize=8 * SLICE if frame else 0)(lambda id_: framed_picture(frame, by_id[id_]))
 
 
-def _in_order(source: Source) -> list[Sample]:
-    """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
-
-    def place(sample: Sample) -> tuple[bytes, str, float, str]:
-        return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
-
-    ordered = sorted(source, key=place)
-    if not ordered:
-        raise SoritesError(f"the source {source.name} holds no samples")
-    return ordered
-
-
 def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
     """A named shift that the source brings captured is taken as captured; any other is made from the clean samples."""
     captured: dict[str, list[Sample]] = {CLEAN: []}
     for sample in samples:
         captured.setdefault(sample.shift, []).append(sample)
     clean = captured[CLEAN]
-    _unique(samples)
+    unique(samples)
     if not suite.shifts:
         return captured, []
     groups, made = {CLEAN: clean}, []
@@ -236,12 +224,3 @@ def _at_stop(setting: Setting, dial: Dial) -> bool:
         and at_severity
         and (not dial.settings or any(part.items() <= dict(setting.params).items() for part in dial.settings))
     )
-
-
-def _unique(samples: Sequence[Sample]) -> None:
-    seen: set[tuple[str, str, str]] = set()
-    for sample in samples:
-        key = (sample.id, sample.shift, sample.setting.canonical)
-        if key in seen:
-            raise SoritesError(f"the source has two {sample.shift} samples with the id {sample.id!r} and the same setting")
-        seen.add(key)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sorites.core import Features, Picture, Referee, add_referee
-from sorites.encoders.open_clip import load
 from sorites.referees._features import checked
+from sorites.vision_text.open_clip import load
 
 
 @add_referee

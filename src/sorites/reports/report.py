@@ -12,6 +12,7 @@ import polars as pl
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
+from sorites.pipeline.fitted import chosen_parameters
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
@@ -32,12 +33,19 @@ def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | P
 
 def _views(item: str | Path | Table) -> list[RunView]:
     if isinstance(item, RunTable):
-        return [_view(item, read_info(item.folder), lambda: item.plan)]
+        return [_view(item, _about(item.folder), lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), read_info(item), lambda: plan_of(item))]
+        return [_view(read(item), _about(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
+
+
+def _about(folder: str | Path) -> dict[str, Any]:
+    """Return what ``run.json`` says, with the parameters that a search chose for scorers where there was one."""
+    info = read_info(folder)
+    chosen = chosen_parameters(Path(folder))
+    return {**info, "chosen": chosen} if chosen else info
 
 
 def _view(table: pl.LazyFrame, info: dict[str, Any], plan: Callable[[], Plan]) -> RunView:
