@@ -34,7 +34,7 @@ def held_out() -> Source:
     samples = [
         Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
-        for i in range(500, 512)
+        for i in range(500, 508)
     ]
     return Source("held out", samples)
 
@@ -53,9 +53,7 @@ def loaded(pair: str) -> tuple[Any, Any, Any]:
 
 
 def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_out: Source, tmp_path: Path) -> None:
-    suite = parse(
-        {"name": "shapes", "labels": list(CLASSES), "shifts": ["contrast"], "scorers": ["msp", "ash_b", "odin", "mds"]}, "test"
-    )
+    suite = parse({"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test")
     lesson = [
         Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
@@ -64,8 +62,7 @@ def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_ou
     training = Source("taught", lesson)
     spec = f"open_clip:{pair}"
     rows = sorites.run(suite, source=held_out, models=[spec], fit=training, out=tmp_path / "run").collect()
-    clean = rows.filter(pl.col("shift") == "clean")
-    assert clean.filter(pl.col("output") == "label")["correct"].mean() > 0.85  # type: ignore[operator]
+    assert rows.filter(pl.col("output") == "label")["correct"].mean() > 0.85  # type: ignore[operator]
     assert rows["model"].unique().to_list() == [spec]
     assert rows["error"].null_count() == rows.height
     assert rows.filter(pl.col("output") == "ood")["scorer"].n_unique() == 4

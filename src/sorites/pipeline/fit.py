@@ -49,10 +49,30 @@ def refuse_unfitted(plan: Plan) -> None:
 
 
 def note_overlap(plan: Plan) -> str:
-    """A warning where training pictures that a scorer remembers are under test as well; empty where none is."""
+    """A warning where training or validation pictures of scorers are under test as well; empty where none is."""
+    return " ".join(filter(None, (_training_note(plan), _validation_note(plan))))
+
+
+def _validation_note(plan: Plan) -> str:
+    fit = plan.suite.fit
+    both = len(_judged(plan) & {sample.id for sample in plan.validation})
+    if (
+        fit is None
+        or fit.validation is None
+        or not both
+        or _place(fit.validation.source or fit.source) != _place(plan.suite.source)
+    ):
+        return ""
+    return f"note: {both} of the {len(plan.validation)} validation pictures are also judged, by parameters chosen on them"
+
+
+def _judged(plan: Plan) -> set[str]:
+    return {sample.id for group in plan.groups.values() for sample in group}
+
+
+def _training_note(plan: Plan) -> str:
     fit = plan.suite.fit if any("training" in scorer.needs for scorer in plan.scorers.values()) else None
-    judged = {sample.id for group in plan.groups.values() for sample in group}
-    both = sum(sample.id in judged for sample in plan.fit)
+    both = len(_judged(plan) & {sample.id for sample in plan.fit})
     if fit is None or not both or _place(fit.source) != _place(plan.suite.source):
         return ""
     return f"note: {both} of the {len(plan.fit)} training pictures are also judged: their strangeness is too low"

@@ -33,9 +33,7 @@ def validation_samples(
     familiar = _clean("fit.validation", spec, read, asked.split)[: asked.limit]
     both = {sample.id for sample in training} & {sample.id for sample in familiar} if own else ()
     if both:
-        raise SoritesError(
-            f"fit.validation: {len(both)} of its {len(familiar)} pictures are training pictures; name another split"
-        )
+        raise SoritesError(f"fit: {len(both)} of {len(familiar)} validation pictures are training pictures; name another split")
     if asked.strange is None:
         if all(sample.label is None for sample in familiar):
             raise SoritesError(
