@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import inspect
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
@@ -254,6 +255,20 @@ def scorer_version(spec: str) -> int | str:
     """The version of a scorer's numbers: the attribute ``version`` of its class or function, else that of ``Scorer``."""
     version: int | str = getattr(SCORERS.get(scorer_params(spec, {})[0]), "version", Scorer.version)
     return version
+
+
+def scorer_candidates(spec: str) -> dict[str, dict[str, Any]]:
+    """The scorers that a search tries in the place of ``spec``, by name, with the values tried of each parameter.
+
+    These are all combinations of the ranges of its class or function; a parameter that the spec sets stays as it is. The first
+    parameter changes fastest, as in OpenOOD. None where there is nothing to try.
+    """
+    name, given = scorer_params(spec, {})
+    ranges: Mapping[str, Sequence[Any]] = getattr(SCORERS.get(name), "ranges", {})
+    open_ones = {key: values for key, values in ranges.items() if key not in given}
+    combined = itertools.product(*reversed(open_ones.values())) if open_ones else ()
+    tried = [dict(zip(open_ones, reversed(values), strict=True)) for values in combined]
+    return {scorer_name(name, {**given, **params}): params for params in tried}
 
 
 def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:

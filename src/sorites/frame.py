@@ -1,4 +1,5 @@
-"""The frame a suite lays on every picture before the shift, and the further sources that may bring one of their own."""
+"""Parts of a suite: the frame laid on every picture before the shift, further sources, and where scorers get training and
+validation pictures."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image as Pillow
-from pydantic import BaseModel, ConfigDict, Field, StrictInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from sorites.errors import BadPicture
 from sorites.types import Picture
@@ -83,3 +84,49 @@ class SourceEntry(Strict):
             reader, _, argument = data["spec"].partition(":")
             return {**data, "name": PurePath(argument).name or reader}
         return data
+
+
+class Validation(Strict):
+    """The clean pictures that scorers' parameters are chosen on: familiar ones against strange ones."""
+
+    source: str | None = None
+    """Of the familiar pictures; the source of the training pictures where only a split is named."""
+    split: str | None = None
+    strange: str | None = None
+    """The source of the strange pictures. Without one, the validation pictures that a model has right are familiar to it and
+    those that it has wrong are strange (S1+ and S1- of ImageNet-ES)."""
+    limit: StrictInt | None = Field(default=None, gt=0)
+    """Pictures taken of each source, in a fair order."""
+
+    @model_validator(mode="after")
+    def _apart(self) -> Validation:
+        if self.source is None and self.split is None:
+            raise ValueError("wanted a source or a split, or the training pictures themselves would be the familiar ones")
+        return self
+
+
+class Fit(Strict):
+    """Where scorers that remember training pictures get them: the clean pictures of a source, in a fair order."""
+
+    source: str
+    split: str | None = None
+    limit: StrictInt | None = Field(default=None, gt=0)
+    only: Literal["right"] | None = None
+    """With "right", pictures that a model has wrong are not familiar to it: it trains no scorer on them (S3+ of ImageNet-ES),
+    and they are not among the familiar validation pictures."""
+    search: StrictBool = False
+    """Choose scorers' parameters by the AUROC on validation pictures, as OpenOOD does; else they keep their defaults."""
+    validation: Validation | None = None
+
+    @field_validator("validation", mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {"source": given} if isinstance(given, str) else given
+
+    @model_validator(mode="after")
+    def _both(self) -> Fit:
+        if self.search and self.validation is None:
+            raise ValueError('search wants validation pictures: add to the suite: [fit.validation] source = "folder:PATH"')
+        if self.validation is not None and not self.search:
+            raise ValueError("validation pictures are for a search: add to the suite's [fit]: search = true")
+        return self

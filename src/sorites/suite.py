@@ -15,7 +15,7 @@ from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError,
 from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
-from sorites.frame import Frame, SourceEntry, Strict
+from sorites.frame import Fit, Frame, SourceEntry, Strict, Validation
 
 
 class Dial(Strict):
@@ -87,14 +87,6 @@ class Distance(Strict):
     sem_edges: tuple[float, ...] = ()
     cov_edges: tuple[float, ...] = ()
     """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
-
-
-class Fit(Strict):
-    """The training pictures of scorers that remember some: the clean pictures of a source, in a fair order."""
-
-    source: str
-    split: str | None = None
-    limit: StrictInt | None = Field(default=None, gt=0)
 
 
 class Suite(Strict):
@@ -283,5 +275,6 @@ def _say(error: Any) -> str:
     owners: dict[str, type[BaseModel]] = {"frame": Frame, "frames": Frame, "shifts": Dial, "sources": SourceEntry}
     owners |= {"distance": Distance, "measure": Distance, "fit": Fit}
     owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
+    owner = Validation if error["loc"][:2] == ("fit", "validation") and len(error["loc"]) > 2 else owner
     key = str(error["loc"][-1])
     return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))

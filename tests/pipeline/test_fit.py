@@ -17,6 +17,7 @@ from sorites.core import Model, Outputs, Sample, Source
 from sorites.errors import SoritesError
 from sorites.pipeline import fit as fitting
 from sorites.pipeline import plan, runner
+from sorites.pipeline.fitted import RECORD
 from sorites.suite import Suite, parse
 
 SCORERS = ["msp", "knn(k=3)", "mds", "react", "ash_b", "vim(dim=9)"]
@@ -111,7 +112,7 @@ def test_nothing_depends_on_the_order_of_the_training_pictures(run: Run, familia
 def test_the_models_see_each_training_picture_once(run: Run, tmp_path: Path) -> None:
     run()
     kept = {path: path.stat().st_mtime_ns for path in (tmp_path / "run" / "fits").iterdir()}
-    told = json.loads((tmp_path / "run" / fitting.RECORD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
     assert len(kept) == 3
     assert told["left_out"] == 0
     assert told["scorers"]["knn(k=3)"] == {"pictures": 160, "bank": 160}
@@ -135,9 +136,9 @@ def test_the_models_see_each_training_picture_once(run: Run, tmp_path: Path) -> 
 
 def test_a_finished_run_fits_nothing_again(run: Run, tmp_path: Path) -> None:
     run()
-    (tmp_path / "run" / fitting.RECORD).unlink()
+    (tmp_path / "run" / RECORD).unlink()
     run()
-    assert not (tmp_path / "run" / fitting.RECORD).exists()
+    assert not (tmp_path / "run" / RECORD).exists()
 
 
 def test_a_fit_takes_a_split_and_a_limit(tmp_path: Path, asked: Source, familiar: Source) -> None:
@@ -213,7 +214,7 @@ def test_training_pictures_that_cannot_be_used_are_left_out_and_counted(run: Run
     three.forward = lambda p: Outputs(inner(p).logits[:, :3], inner(p).features)  # type: ignore[index]
     unknown = sum(s.label == 3 for s in familiar)
     run(models=[three], fit=Source("familiar", [*familiar, *odd]))
-    told = json.loads((tmp_path / "run" / fitting.RECORD).read_text())["linear"]
+    told = json.loads((tmp_path / "run" / RECORD).read_text())["linear"]
     assert told["left_out"] == unknown + 2
     assert told["scorers"]["mds"] == {"pictures": 160 - unknown, "classes": 3}
 

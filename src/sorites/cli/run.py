@@ -87,7 +87,9 @@ def run(
     if keep_features:
         typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
-        typer.echo(f"outputs of {len(plan.fit)} training pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+        count = len(plan.fit) + len(plan.validation) + len(plan.strange)
+        kinds = "training and validation" if plan.validation else "training"
+        typer.echo(f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
     if plan.left_out:
         typer.echo(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):

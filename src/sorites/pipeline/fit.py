@@ -1,5 +1,6 @@
 """Scorers that remember training pictures: the models see those once, what they gave is kept in ``fits/``, and each scorer
-is fitted from these files, one after the other, for each model on its own."""
+is fitted from these files, one after the other, for each model on its own. Validation pictures, on which a search chooses
+parameters, are seen and kept in the same way."""
 
 from __future__ import annotations
 
@@ -7,11 +8,11 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites import core
 from sorites.core import CLEAN, Head, Model, Outputs, Sample, Scorer, split_spec
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
@@ -19,14 +20,17 @@ from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.answers import answers
 from sorites.pipeline.pictures import Shot, reason
-from sorites.pipeline.plan import Plan, Unit, framed_picture
+from sorites.pipeline.plan import Columns, Plan, Unit, framed_picture
 from sorites.pipeline.predict import GREY, batches
-from sorites.pipeline.running import Running, Task, running_in
-from sorites.pipeline.scoring import for_model, look_inside
+from sorites.pipeline.running import Task, running_in
+from sorites.pipeline.scoring import look_inside
+from sorites.pipeline.search import every, searched
 
 SLICE = 128
 """Training pictures per file."""
-NAME, INSIDE, RECORD = "fit", "inside ", "fits/fitted.json"
+NAME, VALIDATION, STRANGE = "fit", "validation", "strange"
+"""Kinds of units: of training pictures, of familiar validation pictures, and of strange ones."""
+INSIDE = "inside "
 
 Arrays = dict[str, NDArray[np.float32]]
 
@@ -45,13 +49,38 @@ def refuse_unfitted(plan: Plan) -> None:
 
 
 def note_overlap(plan: Plan) -> str:
-    """A warning where training pictures that a scorer remembers are under test as well; empty where none is."""
+    """A warning where training or validation pictures of scorers are under test as well; empty where none is."""
+    return " ".join(filter(None, (_training_note(plan), _validation_note(plan))))
+
+
+def _validation_note(plan: Plan) -> str:
+    fit = plan.suite.fit
+    both = len(_judged(plan) & {sample.id for sample in plan.validation})
+    if (
+        fit is None
+        or fit.validation is None
+        or not both
+        or _place(fit.validation.source or fit.source) != _place(plan.suite.source)
+    ):
+        return ""
+    return f"note: {both} of the {len(plan.validation)} validation pictures are also judged, by parameters chosen on them"
+
+
+def _judged(plan: Plan) -> set[str]:
+    return {sample.id for group in plan.groups.values() for sample in group}
+
+
+def _training_note(plan: Plan) -> str:
     fit = plan.suite.fit if any("training" in scorer.needs for scorer in plan.scorers.values()) else None
-    judged = {sample.id for group in plan.groups.values() for sample in group}
-    both = sum(sample.id in judged for sample in plan.fit)
+    both = len(_judged(plan) & {sample.id for sample in plan.fit})
     if fit is None or not both or _place(fit.source) != _place(plan.suite.source):
         return ""
     return f"note: {both} of the {len(plan.fit)} training pictures are also judged: their strangeness is too low"
+
+
+def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:
+    """The pictures of a kind of unit, in order."""
+    return {NAME: plan.fit, VALIDATION: plan.validation, STRANGE: plan.strange}[kind]
 
 
 def _place(spec: str) -> tuple[str, Path | None]:
@@ -60,23 +89,26 @@ def _place(spec: str) -> tuple[str, Path | None]:
     return name, Path(argument).resolve() if argument else None
 
 
-def units(plan: Plan) -> list[Unit]:
-    """The slices of the training pictures."""
-    return [Unit(NAME, start, min(start + SLICE, len(plan.fit))) for start in range(0, len(plan.fit), SLICE)]
+def units(plan: Plan, kind: str = NAME) -> list[Unit]:
+    """The slices of the training pictures, or of validation pictures."""
+    count = len(samples_of(plan, kind))
+    return [Unit(kind, start, min(start + SLICE, count)) for start in range(0, count, SLICE)]
 
 
-def kept_slices(folder: Path, model: str) -> list[Unit]:
-    """The slices of training pictures that a run folder keeps of a model."""
+def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
+    """The slices of training or validation pictures that a run folder keeps of a model."""
     found: list[Unit] = []
-    while shards.training(folder, unit := Unit(NAME, len(found) * SLICE, (len(found) + 1) * SLICE), model).exists():
+    while shards.training(folder, unit := Unit(kind, len(found) * SLICE, (len(found) + 1) * SLICE), model).exists():
         found.append(unit)
     return found
 
 
-def tasks(plan: Plan, folder: Path) -> list[Task]:
-    """The slices that some models have not seen yet."""
+def tasks(plan: Plan, folder: Path, keep: bool = False) -> list[Task]:
+    """The slices that some models have not seen yet, where scorers ask for them or ``keep`` says to keep them all."""
+    kinds = [NAME] * (keep or wants_training(plan)) + [VALIDATION, STRANGE] * (keep or bool(searched(plan)))
     present = shards.Present(folder, ("fits",))
-    found = {u: tuple(m for m in plan.models if shards.training(folder, u, m) not in present) for u in units(plan)}
+    every_unit = [unit for kind in kinds for unit in units(plan, kind)]
+    found = {u: tuple(m for m in plan.models if shards.training(folder, u, m) not in present) for u in every_unit}
     return [Task(unit, names) for unit, names in found.items() if names]
 
 
@@ -84,39 +116,16 @@ def wants_training(plan: Plan) -> bool:
     return any("training" in scorer.needs for scorer in plan.scorers.values())
 
 
-def inside_bytes(plan: Plan) -> int:
-    """Bytes that scorers keep of one training picture from inside the models."""
-    looking = [scorer for scorer in plan.scorers.values() if scorer.looks and "training" in scorer.needs]
-    rows = (scorer.look(model, [GREY]) for scorer in looking for model in plan.models.values())
+def inside_bytes(plan: Plan, kind: str = NAME) -> int:
+    """Bytes that scorers keep of one training or validation picture from inside the models."""
+    rows = (scorer.look(model, [GREY]) for scorer in _looking(plan, kind).values() for model in plan.models.values())
     return sum(row.nbytes for row in rows if row is not None)
 
 
-def ready(folder: Path, running: Running) -> Plan:
-    """Return the plan with every model's own scorers, fitted once per process from what ``fits/`` keeps."""
-
-    def fitted(plan: Plan) -> Plan:
-        slices = units(plan)
-        own = {name: {spec: for_model(s, model.head) for spec, s in plan.scorers.items()} for name, model in plan.models.items()}
-        for name, scorers in own.items():
-            for scorer in scorers.values():
-                if "training" in scorer.needs:
-                    fit_on(scorer, folder, slices, name, plan.models[name].head)
-        return replace(plan, fitted=own)
-
-    return running.once("fitted", fitted)
-
-
-def record(plan: Plan, folder: Path) -> None:
-    """Keep what a fitted plan's scorers were fitted on, and how many training pictures had to be left out."""
-    slices = units(plan)
-    found = {name: _about(folder, slices, name, scorers) for name, scorers in plan.fitted.items()}
-    write_bytes(json.dumps(found, indent=1).encode(), folder / RECORD)
-
-
-def _about(folder: Path, slices: Sequence[Unit], model: str, scorers: Mapping[str, Scorer]) -> dict[str, Any]:
-    left = sum(int(told["left"]) for told, _ in _files(folder, slices, model, ()))
-    fits = {name: scorer.fitted for name, scorer in scorers.items() if getattr(scorer, "fitted", None) is not None}
-    return {"left_out": left, "scorers": fits}
+def _looking(plan: Plan, kind: str) -> dict[str, Scorer]:
+    """The scorers that look inside the models at the pictures of a kind of unit: to be fitted on them, or to be searched."""
+    asked = every(plan) if kind == NAME else {n: core.scorer(n) for tried in searched(plan).values() for n in tried}
+    return {n: scorer for n, scorer in asked.items() if scorer.looks and (kind != NAME or "training" in scorer.needs)}
 
 
 def fit_on(scorer: Scorer, folder: Path, slices: Sequence[Unit], model: str, head: Head | None) -> Scorer:
@@ -126,15 +135,22 @@ def fit_on(scorer: Scorer, folder: Path, slices: Sequence[Unit], model: str, hea
 
 def training(folder: Path, slices: Sequence[Unit], model: str, inside: str = "") -> Iterator[tuple[Outputs, list[int]]]:
     """Yield the kept outputs of training pictures with their labels (columns of the logits; -1 is none), a file at a time."""
+    for about, outputs in kept_outputs(folder, slices, model, inside):
+        yield outputs, json.loads(about["label"])
+
+
+def kept_outputs(folder: Path, slices: Sequence[Unit], model: str, inside: str) -> Iterator[tuple[dict[str, str], Outputs]]:
+    """Yield what a file says of its pictures, and their outputs with what the scorer ``inside`` saw inside the model."""
     within = f"{INSIDE}{inside}"
-    for about, arrays in _files(folder, slices, model, ("logits", "features", within)):
+    for about, arrays in kept_files(folder, slices, model, ("logits", "features", within)):
         seen = {inside: arrays[within]} if within in arrays else {}
         if arrays:
-            outputs = Outputs(arrays.get("logits"), arrays.get("features"), inside=seen, ids=json.loads(about["sample_id"]))
-            yield outputs, json.loads(about["label"])
+            ids = json.loads(about["sample_id"])
+            yield about, Outputs(arrays.get("logits"), arrays.get("features"), inside=seen, ids=ids)
 
 
-def _files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]) -> Iterator[tuple[dict[str, str], Arrays]]:
+def kept_files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]) -> Iterator[tuple[dict[str, str], Arrays]]:
+    """Yield what each file of a model says of its pictures, and some of its arrays."""
     from safetensors import safe_open
 
     for unit in slices:
@@ -145,27 +161,36 @@ def _files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str
 
 @dataclass
 class _Kept:
-    """The outputs of a model for some training pictures, with their ids and labels; ``left`` counts those left out."""
+    """The outputs of a model for some training or validation pictures, with their ids and labels.
+
+    ``right`` says of each whether the model has it right; ``left`` counts those left out, and ``wrong`` those left out because
+    the model has them wrong.
+    """
 
     outputs: list[Outputs] = field(default_factory=list)
     ids: list[str] = field(default_factory=list)
     labels: list[int] = field(default_factory=list)
+    right: list[bool | None] = field(default_factory=list)
     left: int = 0
+    wrong: int = 0
 
 
 def collect(folder: Path, task: Task, *, batch: int) -> None:
-    """A unit of work: show a slice of the training pictures to the task's models and keep what each gave."""
+    """A unit of work: show a slice of the training or validation pictures to the task's models and keep what each gave."""
     running = running_in(folder)
-    plan = running.plan
+    plan, kind = running.plan, task.unit.shift
     kept = {name: _Kept() for name in task.models}
-    shots = (_shot(plan, sample) for sample in plan.fit[task.unit.start : task.unit.stop])
+    looking = _looking(plan, kind)
+    shots = (_shot(plan, sample) for sample in samples_of(plan, kind)[task.unit.start : task.unit.stop])
     for some in batches(shots, batch):
         for name, mine in kept.items():
             leave_if_asked()
-            _see(plan, plan.models[name], some, mine)
+            _see(plan, plan.models[name], some, mine, kind, looking)
         running.tick(len(some) * len(kept))
+    only = plan.suite.fit is not None and plan.suite.fit.only is not None
     for name, mine in kept.items():
-        write_bytes(_packed(mine), shards.training(folder, task.unit, name))
+        more = {"wrong": str(mine.wrong)} if only and kind == NAME else {"right": json.dumps(mine.right)} if kind != NAME else {}
+        write_bytes(_packed(mine, more), shards.training(folder, task.unit, name))
 
 
 def _shot(plan: Plan, sample: Sample) -> Shot:
@@ -176,41 +201,56 @@ def _shot(plan: Plan, sample: Sample) -> Shot:
         return replace(shot, error=reason(error, "reading the picture"))
 
 
-def _see(plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept) -> None:
-    """Leave out a picture that cannot be read or seen, and one whose label the model does not know."""
+def _see(plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept, kind: str, looking: Mapping[str, Scorer]) -> None:
+    """Leave out a picture that cannot be read or seen, one that is not strange and whose label the model does not know, and a
+    training picture that the model has not right where the suite asks only for those."""
     columns = plan.columns[model.name]
     place = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
     given = answers(model, some, plan.is_framed)
+    only = plan.suite.fit is not None and plan.suite.fit.only == "right"
     for row, i in enumerate(given.seen):
         sample = some[i].sample
-        label = -1 if sample.label is None else place.get(sample.label)
-        inside = None if label is None else _inside(plan, model, some[i])
+        label = -1 if sample.label is None or kind == STRANGE else place.get(sample.label)
+        right = None if kind == STRANGE else _right(columns, sample, given.outputs[row : row + 1].logits)
+        if only and kind == NAME and right is not True and label is not None:
+            kept.wrong += right is False
+            kept.left += right is None
+            continue
+        inside = None if label is None else _inside(looking, model, some[i], plan.is_framed(some[i].sample))
         if inside is None or label is None:
             kept.left += 1
             continue
         kept.outputs.append(replace(given.outputs[row : row + 1], inside=inside))
         kept.ids.append(sample.id)
         kept.labels.append(label)
+        kept.right.append(right)
     kept.left += len(some) - len(given.seen)
 
 
-def _inside(plan: Plan, model: Model, shot: Shot) -> Arrays | None:
-    """Return what the scorers to be fitted see inside the model, or None if one of them cannot look."""
+def _right(columns: Columns, sample: Sample, logits: NDArray[np.float32] | None) -> bool | None:
+    """Return whether a model has a picture right among the suite's labels; None where that cannot be said."""
+    if logits is None or sample.right.isdisjoint(columns.known):
+        return None
+    return int(columns.labels[columns.of(logits)[0].argmax()]) in sample.right
+
+
+def _inside(looking: Mapping[str, Scorer], model: Model, shot: Shot, framed: bool) -> Arrays | None:
+    """Return what the scorers that need it see inside the model, or None if one of them cannot look."""
     found: Arrays = {}
-    for name, scorer in plan.scorers.items():
-        if shot.picture is not None and scorer.looks and "training" in scorer.needs:
-            row, error = look_inside(scorer, name, model, shot.picture, plan.is_framed(shot.sample))
+    for name, scorer in looking.items():
+        if shot.picture is not None:
+            row, error = look_inside(scorer, name, model, shot.picture, framed)
             if error is not None:
                 return None
             found[name] = row
     return found
 
 
-def _packed(kept: _Kept) -> bytes:
+def _packed(kept: _Kept, more: Mapping[str, str]) -> bytes:
     from safetensors.numpy import save
 
     joined = Outputs.join(kept.outputs)
     arrays: Arrays = {f"{INSIDE}{name}": rows for name, rows in joined.inside.items()}
     arrays |= {part: rows for part, rows in (("features", joined.features), ("logits", joined.logits)) if rows is not None}
-    about = {"sample_id": json.dumps(kept.ids), "label": json.dumps(kept.labels), "left": str(kept.left)}
+    about = {"sample_id": json.dumps(kept.ids), "label": json.dumps(kept.labels), "left": str(kept.left), **more}
     return save(arrays, metadata=about)

@@ -7,11 +7,12 @@ versions of shifts, scorers, models and of the libraries that change numbers are
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from sorites import core
+from sorites.core import Sample
 from sorites.pipeline.plan import Plan
 from sorites.rng import digest
 from sorites.suite import Suite
@@ -103,9 +104,17 @@ def _was_possible(plan: Plan) -> bool:
     return all(set(part) <= set(keys) for part, keys in parts)
 
 
-def _training(plan: Plan) -> dict[str, str]:
-    """The training pictures by id and label, where the suite has some."""
-    return {"fit": digest(*(f"{s.id} {s.label}" for s in plan.fit), size=8).hex()} if plan.suite.fit else {}
+def _training(plan: Plan) -> Info:
+    """The training pictures by id and label, where the suite has some, and what a search of parameters follows from."""
+    if plan.suite.fit is None:
+        return {}
+
+    def told(samples: Sequence[Sample]) -> str:
+        return digest(*(f"{s.id} {s.label}" for s in samples), size=8).hex()
+
+    searched = {name: list(tried) for name in plan.scorers if (tried := core.scorer_candidates(name))}
+    search = {"validation": told(plan.validation), "strange": told(plan.strange), "search": searched}
+    return {"fit": told(plan.fit), **(search if plan.suite.fit.search else {})}
 
 
 def _hash(causes: Mapping[str, Any]) -> str:

@@ -18,8 +18,9 @@ from sorites.frame import Frame, SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
 from sorites.pipeline.restrict import restricted
+from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
 from sorites.rng import digest
-from sorites.suite import Dial, Fit, Suite
+from sorites.suite import Dial, Suite
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""
@@ -79,6 +80,12 @@ class Plan:
     """The training pictures of scorers, in order."""
     fitted: Mapping[str, Mapping[str, Scorer]] = field(default_factory=dict)
     """Model to its own scorers, ready to be called."""
+    searches: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    """Model to what a search of parameters found, by scorer."""
+    validation: Sequence[Sample] = ()
+    """The familiar pictures that a search of parameters is judged on, in order."""
+    strange: Sequence[Sample] = ()
+    """The strange ones, where the suite names a source of them."""
     objects: tuple[str, ...] = ()
     """The names of objects passed from Python, which cannot be made again from the run folder."""
     restricted: tuple[str, ...] = ()
@@ -178,7 +185,7 @@ def make(
     """
     labels = labels_of(suite.labels)
     read = core.source(suite.source, labels) if source is None else source
-    first = _in_order(read)
+    first = in_order(read)
     others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
     ordered = [*first, *(sample for some in others for sample in some)]
     taken, dials = _groups(suite, read.name, ordered)
@@ -189,31 +196,25 @@ def make(
     stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
-    whole = {spec: (models or {}).get(spec) or core.model(spec) for spec in suite.models}
+    whole = {spec: _with_classes((models or {}).get(spec) or core.model(spec), labels) for spec in suite.models}
     cut = [name for name, model in whole.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
     loaded = {name: restricted(m, _columns(m, labels).places) if name in cut else m for name, m in whole.items()}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))}
     framed = _framed(suite, groups[CLEAN])
-    training = _training(suite.fit, labels, fit) if suite.fit else ()
+    training = training_samples(suite.fit, labels, fit) if suite.fit else ()
+    familiar, strange = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
     objects = (*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ()))
     left_out = () if suite.fit else suite.scorers_if_fitted
     return Plan(
         suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training,
-        objects=objects, restricted=tuple(cut), left_out=left_out,
+        validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out,
     )  # fmt: skip
 
 
-def _training(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
-    read = core.source(fit.source, labels) if source is None else source
-    clean = [sample for sample in _in_order(read) if sample.shift == CLEAN]
-    _unique(clean)
-    chosen = [sample for sample in clean if fit.split is None or sample.split == fit.split]
-    if not chosen:
-        splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
-        of = "" if fit.split is None else f" of the split {fit.split!r}; its splits are {splits}"
-        raise SoritesError(f"fit: the source {fit.source} holds no clean pictures{of}")
-    return chosen[: fit.limit]
+def _with_classes(model: Model, labels: Labels) -> Model:
+    """Return the model as it is, or one without classes of its own (zero-shot) with the suite's."""
+    return model if model.for_classes is None else replace(model.for_classes(labels.names), name=model.name)
 
 
 def _columns(model: Model, labels: Labels) -> Columns:
@@ -239,20 +240,8 @@ def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[
     bare: dict[str, Any] = {"label": None, "accept": frozenset()} if strange else {}
     return [
         replace(sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=(*sample.attrs, *group), **bare)
-        for sample in _in_order(read)
+        for sample in in_order(read)
     ]
-
-
-def _in_order(source: Source) -> list[Sample]:
-    """Sort samples by a hash of their id: any prefix is a fair sample, and the source's own order does not matter."""
-
-    def place(sample: Sample) -> tuple[bytes, str, float, str]:
-        return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
-
-    ordered = sorted(source, key=place)
-    if not ordered:
-        raise SoritesError(f"the source {source.name} holds no samples")
-    return ordered
 
 
 def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
@@ -261,7 +250,7 @@ def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str,
     for sample in samples:
         captured.setdefault(sample.shift, []).append(sample)
     clean = captured[CLEAN]
-    _unique(samples)
+    unique(samples)
     if not suite.shifts:
         return captured, []
     groups, made = {CLEAN: clean}, []
@@ -284,12 +273,3 @@ def _at_stop(setting: Setting, dial: Dial) -> bool:
         and at_severity
         and (not dial.settings or any(part.items() <= dict(setting.params).items() for part in dial.settings))
     )
-
-
-def _unique(samples: Sequence[Sample]) -> None:
-    seen: set[tuple[str, str, str]] = set()
-    for sample in samples:
-        key = (sample.id, sample.shift, sample.setting.canonical)
-        if key in seen:
-            raise SoritesError(f"the source has two {sample.shift} samples with the id {sample.id!r} and the same setting")
-        seen.add(key)

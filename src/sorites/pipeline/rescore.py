@@ -15,14 +15,15 @@ import polars as pl
 from sorites import core
 from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
-from sorites.files import locked
-from sorites.pipeline import fit, shards
+from sorites.files import locked, write_bytes
+from sorites.pipeline import fit, fitted, shards
 from sorites.pipeline.folder import read_info, write_info
 from sorites.pipeline.heads import read_head
 from sorites.pipeline.plan import Unit
 from sorites.pipeline.predict import score_rows, whole
-from sorites.pipeline.reopen import plan_of
-from sorites.pipeline.scoring import INSIDE, WORDS, Scored, for_model, scored
+from sorites.pipeline.reopen import plan_of, suite_of
+from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
+from sorites.pipeline.search import Told
 from sorites.table import write
 
 KEEP = "type the run's command again with --keep-features"
@@ -51,7 +52,8 @@ def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
             for model, some in units.items()
         }
         ready = {(name, model): _ready(folder, name, model) for (name, model), some in todo.items() if some}
-        for (name, model), scorer in ready.items():
+        _record_searches(folder, {key: told for key, (_, told) in ready.items() if told is not None})
+        for (name, model), (scorer, _) in ready.items():
             added[name] += sum(_of_unit(folder, name, scorer, unit, model) for unit in todo[name, model])
         for name in new:
             _record(folder, name)
@@ -83,11 +85,18 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
             raise SoritesError(f"{name} needs {WORDS['head']}, and {folder} holds none of {model}")
 
 
-def _ready(folder: Path, name: str, model: str) -> Scorer:
-    """Return the scorer for one model, fitted if it needs that."""
-    head = read_head(folder, model)
-    scorer = for_model(core.scorer(name), head)
-    return fit.fit_on(scorer, folder, fit.kept_slices(folder, model), model, head) if "training" in scorer.needs else scorer
+def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
+    """The scorer for one model, fitted and its parameters searched where it is to be, and what the search found."""
+    return fitted.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit).scorer(name, core.scorer(name))
+
+
+def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> None:
+    """Keep what searches found beside those of the run itself."""
+    told = fitted.read_record(folder)
+    for (name, model), search in found.items():
+        told.setdefault(model, {}).setdefault("search", {})[name] = search
+    if found:
+        write_bytes(json.dumps(told, indent=1).encode(), folder / fitted.RECORD)
 
 
 def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) -> int:

@@ -14,7 +14,7 @@ from sorites.core import Outputs
 from sorites.engines import Engine
 from sorites.errors import SoritesError
 from sorites.files import sweep_temporaries
-from sorites.pipeline import fit, folder, shards, work
+from sorites.pipeline import fit, fitted, folder, shards, work
 from sorites.pipeline.after import learn
 from sorites.pipeline.heads import keep_heads
 from sorites.pipeline.identity import FORMER_RELEASES, Info, describe, describe_formerly
@@ -40,8 +40,9 @@ class Prepared:
         return self.plan.images() * self._wide + self.training_bytes() + heads
 
     def training_bytes(self) -> int:
-        """Return the bytes that outputs of training pictures take on disk, with what scorers see inside the models."""
-        return len(self.plan.fit) * (self._wide + fit.inside_bytes(self.plan)) if self.plan.fit else 0
+        """Return the bytes that outputs of training and validation pictures take on disk, with what scorers see inside the models."""
+        kinds = ((kind, len(fit.samples_of(self.plan, kind))) for kind in (fit.NAME, fit.VALIDATION, fit.STRANGE))
+        return sum(count * (self._wide + fit.inside_bytes(self.plan, kind)) for kind, count in kinds if count)
 
     @property
     def _wide(self) -> int:
@@ -113,14 +114,13 @@ def _pictures(plan: Plan, task: Task) -> int:
 
 def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
     """Show training pictures to the models where scorers or kept features ask for it, and fit the scorers."""
-    trained = fit.wants_training(plan)
-    if plan.fit and (trained or keep_features):
-        stage.run("fitting", fit.tasks(plan, stage.folder), functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
+    tasks = fit.tasks(plan, stage.folder, keep_features)
+    stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
     if keep_features:
         keep_heads(plan, stage.folder)
-    ready = fit.ready(stage.folder, stage.running)
-    if trained:
-        fit.record(ready, stage.folder)
+    ready = fitted.ready(stage.folder, stage.running)
+    if fit.wants_training(plan) or ready.searches:
+        fitted.record(ready, stage.folder)
 
 
 @dataclass

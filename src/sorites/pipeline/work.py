@@ -12,7 +12,7 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.files import write_bytes
 from sorites.pipeline import shards
-from sorites.pipeline.fit import ready
+from sorites.pipeline.fitted import ready
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.predict import Predictions, predict
 from sorites.pipeline.refine import refine

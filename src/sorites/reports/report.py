@@ -14,6 +14,7 @@ from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
 from sorites.pipeline.features import features_of
+from sorites.pipeline.fitted import chosen_parameters
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
@@ -42,8 +43,15 @@ def _views(item: str | Path | Table) -> list[RunView]:
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]
 
 
-def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
+def _about(folder: Path) -> dict[str, Any]:
+    """Return what ``run.json`` says, with the parameters that a search chose for scorers where there was one."""
     info = read_info(folder)
+    chosen = chosen_parameters(folder)
+    return {**info, "chosen": chosen} if chosen else info
+
+
+def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
+    info = _about(folder)
     suite = suite_of(info)
     pictures = None if "imported" in info else _pictures(plan)
     return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features_of(folder), _records(folder))

@@ -25,6 +25,7 @@ class vim(Fitted):
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
+    ranges: ClassVar = {"dim": (256, 1000)}
 
     def __init__(self, dim: int = 256) -> None:
         self.dim = whole(dim, "vim", "dim")
@@ -119,6 +120,8 @@ class nci(_Centred):
     The score is minus the component of the class weights along the centred features, minus ``alpha`` times the L1 norm of the
     features.
     """
+
+    ranges: ClassVar = {"alpha": (0.0001, 0.001, 0.01, 0.1)}
 
     def __init__(self, alpha: float = 0.0001) -> None:
         self.alpha = above(alpha, -1e-300, "nci", "alpha")

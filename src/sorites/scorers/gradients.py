@@ -40,6 +40,7 @@ class odin(Fitted):
     """
 
     needs: ClassVar = frozenset({"gradient"})
+    ranges: ClassVar = {"temperature": (1, 10, 100, 1000), "eps": (0.0014, 0.0028)}
 
     def __init__(self, temperature: float = 1000, eps: float = 0.0014) -> None:
         self.temperature = above(temperature, 0, "odin", "temperature")

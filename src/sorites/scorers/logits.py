@@ -47,6 +47,9 @@ def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
     return scored(entropy, logits_of(outputs, "gen"))
 
 
+vars(gen)["ranges"] = {"gamma": (0.01, 0.1, 0.5, 1, 2, 5, 10), "top": (10, 50, 100, 200, 500, 1000)}
+
+
 def odds(logits: Wide) -> Wide:
     """Return log((1 - p) / p) of the top class."""
     every = np.arange(len(logits))

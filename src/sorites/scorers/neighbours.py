@@ -30,6 +30,7 @@ class knn(Fitted):
     """
 
     needs: ClassVar = frozenset({"training", "features"})
+    ranges: ClassVar = {"k": (50, 100, 200, 500, 1000)}
 
     def __init__(self, k: int = 50, bank: int = 50_000) -> None:
         self.k, self.bank = whole(k, "knn", "k"), whole(bank, "knn", "bank")

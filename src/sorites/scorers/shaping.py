@@ -47,6 +47,7 @@ class react(_Headed):
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
+    ranges: ClassVar = {"percentile": (85, 90, 95, 99)}
 
     def __init__(self, percentile: float = 90) -> None:
         super().__init__()
@@ -105,6 +106,8 @@ class ash_p(_Pruned):
 class ash_b(_Pruned):
     """Energy with the sum of all features shared out evenly among the largest (Djurisic et al. 2023)."""
 
+    ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
+
     def shape(self, rows: Wide) -> Wide:
         kept = self.kept(rows)
         return np.asarray(kept * (rows.sum(axis=1) / kept.sum(axis=1))[:, None])
@@ -125,6 +128,8 @@ class scale(_Pruned):
 
     Scaling features by s turns logits l into s (l - bias) + bias, so no product with the weights is needed.
     """
+
+    ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
 
     def __init__(self, percentile: float = 85) -> None:
         super().__init__(percentile)

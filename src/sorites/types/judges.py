@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
@@ -32,6 +32,8 @@ class Scorer:
     """Part of a run's id: raise it when the numbers change."""
     needs: ClassVar[frozenset[str]] = frozenset()
     """The things it cannot do without beyond logits: some of training, features, head, gradient, maps, layers."""
+    ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
+    """Parameters with the values that a search on validation pictures tries (``search = true`` in a suite's fit)."""
     fitted: dict[str, int]
     """How many pictures it was fitted on and how many of them it remembers, once it is fitted."""
 

@@ -79,6 +79,9 @@ class Model:
     """The torch module behind it, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
     former_version: Callable[[], str] | None = None
     """Returns the version by which releases up to 0.2 knew the same weights: their run folders can still be continued."""
+    for_classes: Callable[[Sequence[str]], Model] | None = None
+    """Returns the model of a list of class names, where a model has no classes of its own (zero-shot): its logits then come in
+    the order of the names. A plan asks it once with the names of the suite's labels."""
 
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""

@@ -30,6 +30,7 @@ def footer(view: View) -> Html:
 def _run(run: RunView) -> Html:
     entries = [("suite", run.name), *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine"))]
     entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
+    entries += [(f"chosen for {name}", chosen) for name, chosen in (run.info.get("chosen") or {}).items()]
     versions: Mapping[str, Any] = run.info.get("versions") or {}
     entries += [("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))]
     pairs = [part for key, value in entries if value not in (None, "") for part in (tag("dt", key), tag("dd", _text(value)))]

@@ -1,0 +1,77 @@
+"""The samples of a source in a fair order, and those that scorers are fitted on and chosen by."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sorites import core
+from sorites.core import CLEAN, Sample, Source
+from sorites.errors import SoritesError
+from sorites.frame import Fit
+from sorites.labels import Labels, open_labels
+from sorites.rng import digest
+
+
+def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
+    """Return the training pictures of a suite: clean ones of its source, or of the source given as an object."""
+    read = core.source(fit.source, labels) if source is None else source
+    found = _clean("fit", fit.source, read, fit.split)[: fit.limit]
+    if fit.only == "right" and all(sample.label is None for sample in found):
+        raise SoritesError(f'fit: only = "right" wants labelled training pictures, and those of {fit.source} have no labels')
+    return found
+
+
+def validation_samples(
+    fit: Fit, labels: Labels, source: Source | None, training: Sequence[Sample]
+) -> tuple[Sequence[Sample], Sequence[Sample]]:
+    """Return the familiar and the strange validation pictures; the labels of strange ones may be any."""
+    asked = fit.validation
+    if asked is None:
+        return (), ()
+    spec, own = asked.source or fit.source, asked.source in (None, fit.source)
+    read = source if own and source is not None else core.source(spec, labels)
+    familiar = _clean("fit.validation", spec, read, asked.split)[: asked.limit]
+    both = {sample.id for sample in training} & {sample.id for sample in familiar} if own else ()
+    if both:
+        raise SoritesError(f"fit: {len(both)} of {len(familiar)} validation pictures are training pictures; name another split")
+    if asked.strange is None:
+        if all(sample.label is None for sample in familiar):
+            raise SoritesError(
+                f"fit.validation: the pictures of {spec} have no labels, so that a model has none of them wrong. "
+                'Name strange ones: [fit.validation] strange = "folder:PATH"'
+            )
+        return familiar, ()
+    return familiar, _clean("fit.validation", asked.strange, core.source(asked.strange, open_labels()), None)[: asked.limit]
+
+
+def _clean(key: str, spec: str, source: Source, split: str | None) -> list[Sample]:
+    """Return the clean pictures of a split of a source, or of all of it; none at all is an error."""
+    clean = [sample for sample in in_order(source) if sample.shift == CLEAN]
+    unique(clean)
+    chosen = [sample for sample in clean if split is None or sample.split == split]
+    if not chosen:
+        splits = ", ".join(sorted({sample.split for sample in clean if sample.split})) or "none"
+        of = "" if split is None else f" of the split {split!r}; its splits are {splits}"
+        raise SoritesError(f"{key}: the source {spec} holds no clean pictures{of}")
+    return chosen
+
+
+def in_order(source: Source) -> list[Sample]:
+    """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
+
+    def place(sample: Sample) -> tuple[bytes, str, float, str]:
+        return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
+
+    ordered = sorted(source, key=place)
+    if not ordered:
+        raise SoritesError(f"the source {source.name} holds no samples")
+    return ordered
+
+
+def unique(samples: Sequence[Sample]) -> None:
+    seen: set[tuple[str, str, str]] = set()
+    for sample in samples:
+        key = (sample.id, sample.shift, sample.setting.canonical)
+        if key in seen:
+            raise SoritesError(f"the source has two {sample.shift} samples with the id {sample.id!r} and the same setting")
+        seen.add(key)

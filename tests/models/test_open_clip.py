@@ -1,0 +1,186 @@
+"""The zero-shot model: a tiny pair of encoders taught here, real loading, and the published ways of asking."""
+
+from __future__ import annotations
+
+import importlib
+import socket
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+from tests.models.shapes import CLASSES, drawn, taught
+
+import sorites
+from sorites import core
+from sorites.core import Model, Sample, Source
+from sorites.errors import SoritesError
+from sorites.labels import imagenet
+from sorites.models import open_clip as room
+from sorites.pipeline import plan
+from sorites.suite import parse
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return taught(tmp_path_factory.mktemp("pair"))
+
+
+@pytest.fixture(scope="module")
+def held_out() -> Source:
+    """Pictures that the pair was not taught on: it saw those with numbers below 120."""
+    samples = [
+        Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
+        for k, name in enumerate(CLASSES)
+        for i in range(500, 508)
+    ]
+    return Source("held out", samples)
+
+
+def classed(spec: str, names: tuple[str, ...] = CLASSES) -> Model:
+    make = core.model(spec).for_classes
+    assert make is not None
+    return make(names)
+
+
+def loaded(pair: str) -> tuple[Any, Any, Any]:
+    """The pair by the library itself: model, transform, tokenizer."""
+    library = importlib.import_module("open_clip")
+    model, _, prepare = library.create_model_and_transforms("tiny-shapes", pretrained=pair.partition("@")[2])
+    return model.eval(), prepare, library.get_tokenizer("tiny-shapes")
+
+
+def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_out: Source, tmp_path: Path) -> None:
+    suite = parse({"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test")
+    lesson = [
+        Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
+        for k, name in enumerate(CLASSES)
+        for i in range(9)
+    ]
+    training = Source("taught", lesson)
+    spec = f"open_clip:{pair}"
+    rows = sorites.run(suite, source=held_out, models=[spec], fit=training, out=tmp_path / "run").collect()
+    assert rows.filter(pl.col("output") == "label")["correct"].mean() > 0.85  # type: ignore[operator]
+    assert rows["model"].unique().to_list() == [spec]
+    assert rows["error"].null_count() == rows.height
+    assert rows.filter(pl.col("output") == "ood")["scorer"].n_unique() == 4
+    plain = sorites.run(suite, source=held_out, models=[core.model(spec)], fit=training, out=tmp_path / "run").collect()
+    assert plain.equals(rows)
+
+
+def test_logits_are_clip_s_own_for_the_prompt_of_focus(pair: str, held_out: Source) -> None:
+    """FOCUS: "a photo of a {first synonym}"; logits are those of the library for the same pictures and texts."""
+    import torch
+
+    pictures = [sample.load() for sample in held_out][::7]
+    odd = np.asarray(Image.fromarray(pictures[0]).resize((50, 41)))
+    model, prepare, tokens = loaded(pair)
+    with torch.inference_mode():
+        batch = torch.stack([prepare(Image.fromarray(p)) for p in (*pictures, odd)])
+        expected, _ = model.get_logits(batch, tokens([f"a photo of a {name}" for name in CLASSES]))
+    mine = classed(f"open_clip:{pair}")
+    given = mine([*pictures, odd])
+    assert given.logits is not None
+    assert given.features is not None
+    np.testing.assert_allclose(given.logits, expected.numpy(), atol=2e-3)
+    assert mine.head is not None
+    np.testing.assert_allclose(given.features @ mine.head[0].T + mine.head[1], given.logits, atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(given.features, axis=1), 1, atol=1e-5)
+
+
+def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(pair: str, held_out: Source, tmp_path: Path) -> None:
+    import torch
+
+    templates = ["a bad photo of a {}.", "a sculpture of a {}.", "the {}"]
+    (tmp_path / "templates.txt").write_text("\n".join(templates) + "\n\n", encoding="utf-8")
+    pictures = [sample.load() for sample in held_out][::11]
+    model, prepare, tokens = loaded(pair)
+    with torch.inference_mode():
+        weights = []
+        for name in CLASSES:
+            texts = model.encode_text(tokens([t.format(name) for t in templates]))
+            texts = texts / texts.norm(dim=-1, keepdim=True)
+            mean = texts.mean(dim=0)
+            weights.append(mean / mean.norm())
+        images = model.encode_image(torch.stack([prepare(Image.fromarray(p)) for p in pictures]))
+        images = images / images.norm(dim=-1, keepdim=True)
+        expected = model.logit_scale.exp() * images @ torch.stack(weights, dim=1)
+    given = classed(f"open_clip:{pair}?templates={tmp_path / 'templates.txt'}")(pictures)
+    np.testing.assert_allclose(given.logits, expected.numpy(), atol=2e-3)
+
+
+def test_a_class_is_said_by_its_first_synonym() -> None:
+    said = dict(zip(imagenet().ids, map(room._spoken, imagenet().names), strict=True))
+    assert said["n02012849"] == said["n03126707"] == "crane"
+    assert said["n02113186"] == "Cardigan"
+    assert said["n01440764"] == "tench"
+    assert room._spoken("fire_truck") == "fire truck"
+    assert room._spoken("bank (river)") == "bank (river)"
+
+
+def test_a_torch_file_gives_the_same_and_one_with_more_than_tensors_is_refused(pair: str, tmp_path: Path) -> None:
+    import torch
+
+    config, _, weights = pair.partition("@")
+    by_zip = classed(f"open_clip:{config}@{Path(weights).with_suffix('.pt')}")
+    assert by_zip.version == classed(f"open_clip:{pair}").version
+    torch.save({"state_dict": {"x": Path("a")}}, tmp_path / "more.pt")
+    with pytest.raises(SoritesError, match="did not load"):
+        core.model(f"open_clip:{config}@{tmp_path / 'more.pt'}")
+
+
+def test_local_weights_need_no_network(pair: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object, **__: object) -> None:
+        raise AssertionError("the network was asked")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    assert classed(f"open_clip:{pair}").labels is None
+    with pytest.raises(SoritesError, match="did not load"):
+        core.model("open_clip:ViT-B-32@no_such_tag")
+
+
+def test_the_version_holds_weights_templates_and_classes(pair: str, tmp_path: Path) -> None:
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "t.txt").write_text("the {}", encoding="utf-8")
+    config, _, weights = pair.partition("@")
+    other = load_file(weights)
+    other["visual.conv1.weight"] *= 1.5
+    save_file(other, tmp_path / "other.safetensors")
+    versions = [
+        classed(f"open_clip:{pair}").version,
+        classed(f"open_clip:{pair}?templates={tmp_path / 't.txt'}").version,
+        classed(f"open_clip:{pair}", CLASSES[:-1]).version,
+        classed(f"open_clip:{config}@{tmp_path / 'other.safetensors'}").version,
+    ]
+    assert len(set(versions)) == 4
+    assert classed(f"open_clip:{pair}").version == versions[0]
+
+
+def test_a_plan_gives_it_the_suite_s_classes(pair: str, held_out: Source) -> None:
+    suite = parse({"name": "s", "labels": list(CLASSES[:4]), "models": [f"open_clip:{pair}"]}, "test")
+    some = Source("some", [sample for sample in held_out if sample.label is not None and sample.label < 4])
+    model = plan.make(suite, some).models[f"open_clip:{pair}"]
+    assert model.name == f"open_clip:{pair}"
+    logits = model([next(iter(some)).load()]).logits
+    assert logits is not None
+    assert logits.shape == (1, 4)
+
+
+def test_what_is_wrong_is_said(pair: str, tmp_path: Path) -> None:
+    (tmp_path / "bad.txt").write_text("a photo\n", encoding="utf-8")
+    wrong = {
+        "open_clip": "Type: open_clip:ViT-B-32@weights.safetensors",
+        "open_clip:ViT-B-32": "wanted NAME@WEIGHTS",
+        f"open_clip:{pair}?template=x": "Did you mean templates",
+        f"open_clip:{pair}?templates": "wanted .templates=FILE",
+        f"open_clip:{pair}?templates={tmp_path / 'none.txt'}": "cannot read the templates",
+        f"open_clip:{pair}?templates={tmp_path / 'bad.txt'}": "for the class, such as 'a photo of a {}', got 'a photo'",
+    }
+    for spec, says in wrong.items():
+        with pytest.raises(SoritesError, match=says.replace("{}", r"\{\}")):
+            core.model(spec)
+    with pytest.raises(SoritesError, match="has no classes of its own"):
+        core.model(f"open_clip:{pair}")([drawn(CLASSES[0], 0)])
