@@ -40,7 +40,7 @@ class Prepared:
         return self.plan.images() * self._wide + self.training_bytes() + heads
 
     def training_bytes(self) -> int:
-        """Return the bytes that outputs of training and validation pictures take on disk, with what scorers see inside the models."""
+        """Return the bytes that outputs of training and validation pictures take on disk, and what scorers see inside models."""
         kinds = ((kind, len(fit.samples_of(self.plan, kind))) for kind in (fit.NAME, fit.VALIDATION, fit.STRANGE))
         return sum(count * (self._wide + fit.inside_bytes(self.plan, kind)) for kind, count in kinds if count)
 
