@@ -239,7 +239,9 @@ def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[
     group = () if entry.group is None else (Attr("group", entry.group),)
     bare: dict[str, Any] = {"label": None, "accept": frozenset()} if strange else {}
     return [
-        replace(sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=(*sample.attrs, *group), **bare)
+        replace(
+            sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=tuple(dict.fromkeys((*sample.attrs, *group))), **bare
+        )
         for sample in in_order(read)
     ]
 

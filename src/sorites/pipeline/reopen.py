@@ -28,9 +28,9 @@ def plan_of(run: str | Path) -> Plan:
     """
     info = read_info(run)
     alone = suite_of(info).model_copy(update={"models": (), "fit": None})
-    if "imported" in info:
-        return plans.make(alone, _from_manifest(run, SoritesError("it was made of prediction files by sorites import")))
     try:
+        if "imported" in info:
+            raise SoritesError("it was made of prediction files by sorites import")
         return plans.make(alone)
     except SoritesError as error:
         first, further = _from_manifest(run, alone, error)
