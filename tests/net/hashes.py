@@ -68,8 +68,7 @@ def _rounded(cell: Any) -> Any:
 
 
 def of_columns(frame: pl.DataFrame) -> Iterator[Entry]:
-    """A hash a column, of its type and its values in the order of the rows."""
-    yield "(columns)", of_plain(frame.columns)
+    """One hash for each column, of its type and its values in the order of the rows."""
     for name in frame.columns:
         yield name, of_plain([str(frame[name].dtype), frame[name].to_list()])
 
@@ -126,15 +125,26 @@ def _of_tensors(path: Path) -> Iterator[Entry]:
 
 def without_ids(text: str) -> str:
     """Text without the ids of runs, which follow from the version of the package too."""
-    return re.sub(r"\b[0-9a-f]{16}\b", "ID", text)
+    return re.sub(r"(?<![.\w])[0-9a-f]{16}(?!\w)", "ID", text)
 
 
 def of_report(path: Path, name: str) -> Iterator[Entry]:
-    """Hash a page section by section: the numbers of its tables and drawings, and then every word."""
+    """A page section by section: the numbers that charts draw and tables hold, the pictures shown, and then every word."""
     page = without_ids(path.read_text(encoding="utf-8"))
     for section in re.split(r"(?=<section\b)", page.partition("</main>")[0])[1:]:
-        found = re.search(r'id="([^"]*)"', section)
-        called = found[1] if found else "unnamed"
-        shown = re.findall(r"<td\b[^>]*>.*?</td>|<svg\b.*?</svg>|<script\b[^>]*json[^>]*>.*?</script>", section, flags=re.S)
-        yield f"reports/{name}/{called}", of_plain(re.findall(r"\d+(?:\.\d+)?(?:e[-+]?\d+)?", " ".join(shown)))
+        called = next(iter(re.findall(r'id="([^"]*)"', section)), "unnamed")
+        charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', section, re.S)]
+        yield f"reports/{name}/{called}/charts", of_plain([_numbers(chart.get("data")) for chart in charts])
+        cells = [re.findall(r"\d+(?:\.\d+)?", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", section, re.S)]
+        yield f"reports/{name}/{called}/tables", of_plain(cells)
+        yield f"reports/{name}/{called}/pictures", of_plain(re.findall(r"base64,([^\"']*)", section))
         yield f"words/runs/{name}/report/{called}", of_plain(section)
+
+
+def _numbers(thing: Any) -> list[float]:
+    """All numbers in a chart's data, in their order; its words and colours are left out."""
+    if isinstance(thing, Mapping):
+        return [value for part in thing.values() for value in _numbers(part)]
+    if isinstance(thing, list):
+        return [value for part in thing for value in _numbers(part)]
+    return [] if isinstance(thing, bool | str) or thing is None else [thing]

@@ -13,7 +13,7 @@ from tests.net import pictures
 from tests.net.hashes import Entry, of_file, of_folder, of_plain, of_report, of_table, without_ids
 from tests.net.home import Task, changed_suite, typed
 from tests.net.metrics import answers
-from tests.net.scorers import looks_inside
+from tests.net.scorers import looks
 from tests.net.sources import composites, nothing
 
 import sorites
@@ -51,14 +51,14 @@ SMALL = {
     "models": ["cifar6:100"],
     "scorers": [FEW.get(name, name) for name in SCORERS.names()],
     "fit": {"limit": 60},
-    "distance": {"referee": "cifar:1000", "limit": 150},
+    "measure": {"referee": "cifar:1000", "limit": 150},
 }
 """The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
 
 
 def later() -> tuple[str, ...]:
     """Every scorer that kept features can answer and that the run did not have."""
-    plain = [name for name in SCORERS.names() if not looks_inside(name) and name not in FITTED]
+    plain = [name for name in SCORERS.names() if not looks(name) and name not in FITTED]
     return tuple(word for name in plain for word in ("--scorer", FEW.get(name, name)))
 
 

@@ -29,17 +29,17 @@ INSIDE = (
 """Other parameters than the defaults, of scorers that see outputs and of those that look inside."""
 
 
-def looks_inside(name: str) -> bool:
-    """Whether a scorer needs more than the outputs of a model."""
-    return not {"gradient", "maps", "layers"}.isdisjoint(getattr(SCORERS.get(name), "needs", ()))
-
-
 def tasks() -> list[Task]:
-    looks = {name for name in SCORERS.names() if looks_inside(name)}
-    plain = [name for name in SCORERS.names() if name not in looks]
+    plain = [name for name in SCORERS.names() if not looks(name)]
+    inside = [name for name in SCORERS.names() if looks(name)]
     seen = [Task((f"scorers/{spec}",), functools.partial(on_outputs, spec)) for spec in (*plain, *MORE)]
-    within = [Task((f"scorers/{spec}",), functools.partial(on_network, spec)) for spec in (*sorted(looks), *INSIDE)]
+    within = [Task((f"scorers/{spec}",), functools.partial(on_network, spec)) for spec in (*inside, *INSIDE)]
     return [*seen, *within, Task(("scorers/of many",), of_many)]
+
+
+def looks(name: str) -> bool:
+    """Whether a scorer looks inside the model."""
+    return bool({"gradient", "maps", "layers"} & set(getattr(SCORERS.get(name), "needs", ())))
 
 
 def batches() -> tuple[tuple[Array, Array], list[tuple[Outputs, NDArray[np.int64]]], Outputs]:
@@ -67,9 +67,10 @@ def batches() -> tuple[tuple[Array, Array], list[tuple[Outputs, NDArray[np.int64
 def on_outputs(spec: str) -> Iterator[Entry]:
     head, training, asked = batches()
     scorer: Any = core.scorer(spec)
-    if getattr(scorer, "needs", ()):
+    if hasattr(scorer, "fit"):
         scorer.fit(training, head)
-        yield f"scorers/{spec}/fitted", of_plain(getattr(scorer, "fitted", None))
+    if told := getattr(scorer, "fitted", None):
+        yield f"scorers/{spec}/fitted", of_plain(told)
     yield f"scorers/{spec}/scores", of_array(scorer(asked))
 
 

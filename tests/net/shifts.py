@@ -13,7 +13,7 @@ from tests.net.home import Task
 from tests.net.pictures import three
 
 from sorites import core
-from sorites.core import SHIFTS, Shift, Stop, to_image
+from sorites.core import SHIFTS, Image, Shift, Stop, to_image
 from sorites.rng import rng_for
 
 FEW = 6
@@ -70,10 +70,17 @@ def of_shift(shift: Shift, called: str) -> Iterator[Entry]:
         for stop, seen in zip(stops, together, strict=True):
             at = f"{called}/{which}/{shift.setting(stop).canonical}"
             yield at, seen
-            if not isinstance(stop, Mapping) or stop in stops_of(shift, everywhere=False):
-                yield f"{at}/alone", of_array(shift(image, stop, draw()))
-            if stop != 0 and (chosen := shift.chosen_params(image, stop, draw())):
-                yield f"{at}/chosen", of_plain(chosen)
+            if isinstance(stop, Mapping) and stop not in stops_of(shift, everywhere=False):
+                continue
+            yield f"{at}/alone", of_array(shift(image, stop, draw()))
+            if stop != 0 and (told := chosen(shift, image, stop, draw())):
+                yield f"{at}/chosen", of_plain(told)
+
+
+def chosen(shift: Shift, image: Image, stop: Stop, rng: np.random.Generator) -> Mapping[str, Any]:
+    """What the shift itself chose for a picture, an automatic exposure say; asked by the name it has now or had before."""
+    ask: Any = getattr(shift, "chosen_params", None) or getattr(shift, "told", None)
+    return ask(image, stop, rng) if ask else {}
 
 
 def stops_of(shift: Shift, everywhere: bool) -> list[Stop]:
