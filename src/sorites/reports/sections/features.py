@@ -26,6 +26,7 @@ POINTS = 300
 """The most pictures on a map: t-SNE of as many takes about a second."""
 WEIGHT = 900_000
 """The maps of a page may take this many bytes, as they stand in the file; models that come later have numbers only."""
+ROW = "display:grid;gap:0.8rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,13rem),1fr));margin-top:0.6rem"
 DRAWN = ("best", "worst", "auto")
 WORDS = {CLEAN: "clean", "best": "best setting", "worst": "worst setting", "auto": "automatic exposure"}
 
@@ -135,7 +136,7 @@ def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> 
         tag(
             "div",
             *(_card(kind, what, some[what][0], points[what], whole, named, names, shown[what]) for what in some),
-            cls="frames",
+            style=ROW,
         )
         for kind, (points, whole) in kinds.items()
     ]
