@@ -169,7 +169,7 @@ def places(table: Table, model: str, every: bool = False) -> list[Place]:
     for (shift, severity), part in (
         rows.filter(SHIFTED).sort("shift", "severity").group_by("shift", "severity", maintain_order=True)
     ):
-        found.append(Place(model, str(shift), "severity", _of(part), severity=float(severity)))  # type: ignore[arg-type]
+        found.append(Place(model, str(shift), "severity", _of(part), severity=float(severity)))
     return found
 
 
