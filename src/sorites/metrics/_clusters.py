@@ -135,15 +135,17 @@ def principal_map(rows: Array) -> tuple[Array, Array]:
 def neighbour_map(rows: Array) -> Array | None:
     """Return t-SNE's map of features (N x 2; van der Maaten & Hinton 2008), or None without scikit-learn or for few points.
 
-    It starts from the principal components, with a fixed seed and a fixed number of steps. Keep N to some hundreds: time is
-    about a second for 300 points.
+    It starts from the principal components, with a fixed seed, a fixed number of steps and one thread: several threads wait for
+    each other longer than so small a map takes. Keep N to some hundreds: 300 points take about a second.
     """
     if len(rows) < TSNE_LEAST:
         return None
     try:
         from sklearn.manifold import TSNE
+        from threadpoolctl import threadpool_limits
     except ImportError:
         return None
     perplexity = min(TSNE_PERPLEXITY, (len(rows) - 1) / 3)
-    found: Array = TSNE(perplexity=perplexity, init="pca", random_state=0, max_iter=TSNE_STEPS).fit_transform(rows)
+    with threadpool_limits(1):
+        found: Array = TSNE(perplexity=perplexity, init="pca", random_state=0, max_iter=TSNE_STEPS).fit_transform(rows)
     return found

@@ -161,38 +161,50 @@ def places(table: Table, model: str, every: bool = False) -> list[Place]:
     Of a camera the best, the worst and the automatic setting are taken under each light, ``every`` takes the others too; the best
     is that of ``setting_table``. Of several automatic shots of a sample the first counts. Grids that are no camera have none.
     """
-    rows = table.lazy().filter(pl.col("model") == model)
-    found = [Place(model, CLEAN, CLEAN, images) for images in [_of(rows, pl.col("shift") == CLEAN)] if images.height]
-    found += _of_camera(with_settings(rows), model, every)
-    stops = rows.filter(SHIFTED & (pl.col("output") == "label")).select("shift", "severity").unique().sort("shift", "severity")
-    for shift, severity in stops.collect(engine="streaming").iter_rows():
-        images = _of(rows, (pl.col("shift") == shift) & (pl.col("severity") == severity))
-        found.append(Place(model, shift, "severity", images, severity=severity))
-    return [place for place in found if place.images.height]
+    wanted = judged_rows(select_rows(table.lazy().filter(pl.col("model") == model), ())[0])
+    rows = wanted.drop_nulls("label").select(COLUMNS).collect(engine="streaming")
+    clean = _of(rows.filter(pl.col("shift") == CLEAN))
+    found = [Place(model, CLEAN, CLEAN, clean)] if clean.height else []
+    found += _of_camera(with_settings(rows).collect(), model, every)
+    for (shift, severity), part in (
+        rows.filter(SHIFTED).sort("shift", "severity").group_by("shift", "severity", maintain_order=True)
+    ):
+        found.append(Place(model, str(shift), "severity", _of(part), severity=float(severity)))
+    return found
 
 
-def _of_camera(rows: pl.LazyFrame, model: str, every: bool) -> Iterator[Place]:
-    settings = setting_accuracy(rows, ["shift", *SETTING]).filter(pl.col("n") > 0)
+def _of_camera(rows: pl.DataFrame, model: str, every: bool) -> Iterator[Place]:
+    """Yield the settings of a camera, first those with the lamp on; equal ones are ordered as ``setting_table`` orders them."""
+    settings = (
+        setting_accuracy(rows, ["shift", *SETTING]).filter(pl.col("n") > 0).sort("shift", "light", descending=[False, True])
+    )
+    held = rows.partition_by("shift", *SETTING, as_dict=True)
     for (shift, light), part in settings.group_by("shift", "light", maintain_order=True):
-        manual = part.filter(~AUTO)
-        best, worst = (manual.sort("value", *DIALS, descending=[most, False, False, False]) for most in (True, False))
-        chosen = [("best", row) for row in best.head(1).to_dicts()] + [("worst", row) for row in worst.head(1).to_dicts()]
-        chosen += [("auto", row) for row in part.filter(AUTO).to_dicts()]
-        known = [[row[name] for name in SETTING] for _, row in chosen]
-        chosen += [("manual", row) for row in manual.to_dicts() if every and [row[name] for name in SETTING] not in known]
-        for what, row in chosen:
-            where = pl.all_horizontal(*(pl.col(name).eq_missing(pl.lit(row[name])) for name in SETTING), pl.col("shift") == shift)
+        manual, auto = part.filter(~AUTO), part.filter(AUTO)
+        ends = {
+            what: manual.sort("value", *DIALS, descending=[what == "best", False, False, False]) for what in ("best", "worst")
+        }
+        chosen = [(what, row) for what, ordered in ends.items() for row in ordered.head(1).to_dicts()]
+        chosen += [("auto", row) for row in auto.to_dicts()]
+        rest = [row for row in manual.sort(DIALS).to_dicts() if row not in [row for _, row in chosen]]
+        for what, row in [*chosen, *(("manual", row) for row in rest if every)]:
+            images = _of(held[shift, *(row[name] for name in SETTING)])
             dials = tuple(row[name] for name in DIALS)
-            yield Place(model, str(shift), what, _of(rows, where), None if light is None else str(light), dials=dials)
+            yield Place(model, str(shift), what, images, None if light is None else str(light), dials=dials)
 
 
-def _of(rows: pl.LazyFrame, where: pl.Expr) -> pl.DataFrame:
-    """Return one judged image per sample, at most ``MOST`` of them, sorted by sample."""
-    judged = judged_rows(select_rows(rows.filter(where), ())[0]).drop_nulls("label")
-    columns = ("source", "sample_id", "image_id", "label", "correct", "run_id")
+COLUMNS = (
+    "run_id", "source", "sample_id", "image_id", "label", "correct", "shift", "severity", "params", "model", "output", "valid",
+    "probe", "error",
+)  # fmt: skip
+
+
+def _of(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return one image per sample, at most ``MOST`` of them, sorted by sample."""
     shot = pl.col("params").str.json_path_match("$.shot").cast(pl.Int64, strict=False)
-    held = judged.select(*columns, shot=shot).sort("source", "sample_id", "shot", "image_id").collect(engine="streaming")
-    first = held.unique(["source", "sample_id"], keep="first", maintain_order=True).drop("shot")
+    columns = ("source", "sample_id", "image_id", "label", "correct", "run_id")
+    ordered = rows.select(*columns, shot=shot).sort("source", "sample_id", "shot", "image_id")
+    first = ordered.unique(["source", "sample_id"], keep="first", maintain_order=True).drop("shot")
     if first.height <= MOST:
         return first
     fair = sorted(range(first.height), key=lambda i: digest(first["sample_id"][i]))[:MOST]

@@ -22,7 +22,7 @@ def test_the_pictures_on_which_models_differ_most_come_first(camera_run: RunView
     section = sheets(merge([camera_run]))
     assert section is not None
     worst = metrics.disagreement(camera_run.table).sort("value", "sample_id", descending=[True, False])["sample_id"][:SHEETS]
-    places = [section.body.index(f"<small>{sample} · ") for sample in worst]
+    places = [section.body.index(f">{sample} · ") for sample in worst]
     assert places == sorted(places)
     assert section.body.count("data:image/webp") == SHEETS * ACROSS
     assert section.body.count("✓") + section.body.count("✗") == SHEETS * ACROSS * 2

@@ -14,6 +14,8 @@ from sorites.reports.parts.markup import Html, join, number, percent, tag
 Array = NDArray[np.float64]
 BINS, WIDE, TALL, SIDE = 48, 400, 110, 240
 """The number of bins; the width and height of a distribution, and the side of a map, in their own units."""
+FLOOR = 1e-3
+"""A bin with this share of the fullest bin, or less, has no height."""
 SETTINGS = {"clean": "#7d7d7d", "best": "#0072b2", "worst": "#d55e00", "auto": "#009e73"}
 DASHES = {"clean": "2 3", "best": "none", "worst": "7 3", "auto": "7 2 2 2"}
 SHAPES = (
@@ -38,17 +40,17 @@ class Mark:
 
 
 def distribution(values: Mapping[str, Array], label: str) -> Html:
-    """Draw the distribution of feature values at several settings; heights are square roots, so that tails stay visible."""
+    """Draw the distribution of feature values at several settings; heights are logarithms, because many values are near 0."""
     every = np.concatenate([part.ravel() for part in values.values()])
     low, high = (float(end) for end in np.percentile(every, [0.5, 99.5]))
     edges = np.linspace(low, high if high > low else low + 1, BINS + 1)
-    shares = {name: np.histogram(np.clip(part, low, edges[-1]), edges)[0] / part.size for name, part in values.items()}
+    shares = {name: np.histogram(part, edges)[0] / part.size for name, part in values.items()}
     top = max(float(share.max()) for share in shares.values())
-    lines = [_outline(name, np.sqrt(share / top)) for name, share in shares.items()]
+    lines = [_outline(name, 1 + np.log10(np.maximum(share / top, FLOOR)) / -np.log10(FLOOR)) for name, share in shares.items()]
     base = Html(f'<line x1="0" y1="{TALL}" x2="{WIDE}" y2="{TALL}" stroke="currentColor" stroke-opacity=".4"/>')
     box = f"0 -2 {WIDE} {TALL + 3}"
     drawn = tag("svg", base, *lines, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label)
-    ends = [number(low), "value of a feature (heights are square roots)", number(high)]
+    ends = [number(low), "value of a feature (heights on a logarithmic scale)", number(high)]
     keys = [_line_key(name, part) for name, part in values.items()]
     return tag("div", tag("p", *keys, cls="keys"), drawn, tag("p", *(tag("span", end) for end in ends), cls="ends"), cls="scores")
 

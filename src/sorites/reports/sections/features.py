@@ -17,7 +17,7 @@ from sorites.metrics._clusters import Array, neighbour_map, prepared, principal_
 from sorites.pipeline.clusters import NUMBERS, Place, clusters, places, vectors
 from sorites.reports.parts.camera_settings import dials
 from sorites.reports.parts.feature_maps import NAMED, Mark, class_keys, distribution, feature_map
-from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, grid, join, percent, tag
+from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, folded, grid, join, percent, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
@@ -26,6 +26,7 @@ POINTS = 300
 """The most pictures on a map: t-SNE of as many takes about a second."""
 WEIGHT = 900_000
 """The maps of a page may take this many bytes, as they stand in the file; models that come later have numbers only."""
+ROW = "display:grid;gap:0.8rem;grid-template-columns:repeat(auto-fit,minmax(min(100%,13rem),1fr));margin-top:0.6rem"
 DRAWN = ("best", "worst", "auto")
 WORDS = {CLEAN: "clean", "best": "best setting", "worst": "worst setting", "auto": "automatic exposure"}
 
@@ -53,11 +54,11 @@ def features(view: View) -> Section | None:
         "has its own for each and shows neighbourhoods alone. Maps show at most "
         f"{POINTS} pictures."
     )
-    table = folded_numbers(lines)
+    table = _numbers(lines)
     return Section("Do features still cluster by class?", join([picked("features", "Model", drawn), table]), "Features", lead)
 
 
-def folded_numbers(lines: Sequence[Sequence[object]]) -> Html:
+def _numbers(lines: Sequence[Sequence[object]]) -> Html:
     """Return the table of cluster numbers."""
     caption = (
         "The silhouette runs from −1 to 1 (classes far apart), with a jackknife interval; nearest centroid is the share of "
@@ -66,7 +67,8 @@ def folded_numbers(lines: Sequence[Sequence[object]]) -> Html:
         "length of features."
     )
     head = ["", "setting", "lamp", "silhouette", "nearest centroid", "from clean", "n", "classes"]
-    return tag("div", tag("article", grid(head, lines, text=3, caption=caption), cls="card"), cls="below")
+    table = grid(head, lines, text=3, caption=caption)
+    return tag("div", folded("How well do classes cluster?", table, len(lines), most=21), cls="below")
 
 
 def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]:
@@ -80,21 +82,22 @@ def _lines(at: Sequence[Place], numbers: pl.DataFrame) -> list[Sequence[object]]
             join([WORDS[place.what], tag("small", dials(place.names()))]) if place.dials[0] is not None else WORDS[place.what]
         )
         some = next(iter(rows.values()))
-        values = [_value(rows.get(name), name) for name in NUMBERS]
+        values = [_value(rows.get(name), name, some["n"]) for name in NUMBERS]
         found.append([place.model, setting, place.light or DASH, *values, count(some["n"]), count(some["classes"])])
     return found
 
 
-def _value(row: Mapping[str, Any] | None, name: str) -> Html:
+def _value(row: Mapping[str, Any] | None, name: str, n: int) -> Html:
     if row is None or row["value"] is None:
         return tag("span", DASH)
     text = percent if name == "nearest centroid" else _plain
-    small = tag("small", between(text(row["low"]), text(row["high"]))) if row["low"] is not None else EMPTY
-    return join([text(row["value"]), small])
+    small = [between(text(row["low"]), text(row["high"]))] if row["low"] is not None else []
+    small += [f"n = {count(row['n'])}"] if row["n"] != n else []
+    return join([text(row["value"]), tag("small", ", ".join(small)) if small else EMPTY])
 
 
 def _plain(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2f}".replace("-", "−")
+    return DASH if value is None else f"{round(value, 2) + 0.0:.2f}".replace("-", "−")
 
 
 def _drawings(view: View, at: Sequence[Place]) -> Html:
@@ -133,7 +136,7 @@ def _maps(view: View, parts: Mapping[str, Part], shown: Mapping[str, Place]) -> 
         tag(
             "div",
             *(_card(kind, what, some[what][0], points[what], whole, named, names, shown[what]) for what in some),
-            cls="frames",
+            style=ROW,
         )
         for kind, (points, whole) in kinds.items()
     ]

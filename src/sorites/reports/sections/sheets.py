@@ -72,16 +72,24 @@ def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
     top = [tag("tr", tag("th", "", scope="col"), *heads), tag("tr", tag("th", "the camera saw", scope="row"), *shown)]
     models = [model for model in view.models if model in held.models]
     body = [
-        tag("tr", tag("th", model, scope="row"), *(_cell(view, held, column.verdicts.get(model)) for column in held.columns))
+        tag(
+            "tr",
+            tag("th", model, scope="row", style="min-width:8.5rem"),
+            *(_cell(view, held, column.verdicts.get(model)) for column in held.columns),
+        )
         for model in models
     ]
     table = tag("table", tag("thead", *top), tag("tbody", *body), cls="heat")
     of = sum(column.shift != CLEAN for column in held.columns)
-    words = tag("h3", truth, " ", tag("small", f"{held.sample_id} · {of} of {count(held.of)} settings"))
+    lamp = next((f" · lamp {column.params['light']}" for column in held.columns if "light" in column.params), "")
+    note = f"{held.sample_id} · {of} of {count(held.of)} settings{lamp}"
+    words = tag("h3", truth, " ", tag("small", note, style="font-weight:400"))
     return tag("article", words, tag("div", table, cls="scroll", tabindex="0"), cls="card")
 
 
-PICTURE = "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px"
+PICTURE = (
+    "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px;border:1px solid var(--line)"
+)
 
 
 def _head(column: Column) -> Html:
