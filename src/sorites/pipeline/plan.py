@@ -86,7 +86,12 @@ class Plan:
     @functools.cached_property
     def clean_ids(self) -> frozenset[str]:
         """The samples that have a clean picture."""
-        return frozenset(sample.id for sample in self.groups[CLEAN])
+        return frozenset(self.clean_samples)
+
+    @functools.cached_property
+    def clean_samples(self) -> Mapping[str, Sample]:
+        """The clean samples by id."""
+        return {sample.id: sample for sample in self.groups[CLEAN]}
 
     def units(self) -> list[Unit]:
         """Slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
