@@ -42,7 +42,7 @@ def test_an_unknown_criterion():
 
 
 def seen_by_hand(kernel, chart):
-    """MTF50 and area of the MTF's mean over 60 directions by a direct sum, and the chart blurred in space, mirrored at the edge."""
+    """MTF50 and area of the MTF's mean over 60 directions by a direct sum, and the chart blurred in space with mirrored edges."""
     places, f, curves = np.arange(len(kernel)) - (len(kernel) - 1) / 2, np.linspace(0, 0.5, 201), []
     for turn in np.pi * np.arange(60) / 60:
         across, down = (np.exp(-2j * np.pi * np.outer(f * part, places)) for part in (np.cos(turn), np.sin(turn)))
