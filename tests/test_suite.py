@@ -265,3 +265,42 @@ def test_a_picture_of_the_right_size_is_not_resampled() -> None:
 def test_a_thread_of_a_picture_is_refused_before_it_fills_the_memory() -> None:
     with pytest.raises(BadPicture, match=r"1 x 100000 px is too long and thin for a frame of 256"):
         Frame(resize=256)(np.zeros((100_000, 1, 3), np.uint8))
+
+
+# ---- the frames of the published suites
+
+
+def transformed(picture: np.ndarray, resize: int, crop: int, filter: Pillow.Resampling) -> np.ndarray:
+    """Resize(resize) and CenterCrop(crop) of torchvision with a filter; its default is bilinear."""
+    height, width = picture.shape[:2]
+    size = (resize, int(resize * height / width)) if width <= height else (int(resize * width / height), resize)
+    left, top = round((size[0] - crop) / 2.0), round((size[1] - crop) / 2.0)
+    return np.asarray(Pillow.fromarray(picture).resize(size, filter).crop((left, top, left + crop, top + crop)))
+
+
+@pytest.mark.parametrize(
+    ("name", "resize", "filter"),
+    [
+        ("optics_bench", 256, Pillow.Resampling.BILINEAR),
+        ("imagenet_es", 256, Pillow.Resampling.BILINEAR),
+        ("cns_bench", 256, Pillow.Resampling.BICUBIC),
+        ("focus", 224, Pillow.Resampling.BILINEAR),
+        ("is_ood", 256, Pillow.Resampling.BILINEAR),
+    ],
+)
+def test_a_published_suite_frames_pictures_as_its_released_code_does(name: str, resize: int, filter: Pillow.Resampling) -> None:
+    """generate_datasets.py, modules/datasets.py, cns_benchmark.py (--interpolation 3), evaluate_model.py, datasets.py."""
+    frame = load(name).frame
+    assert frame is not None
+    for shape in ((375, 500), (500, 333), (256, 256)):
+        np.testing.assert_array_equal(frame(noise(*shape)), transformed(noise(*shape), resize, 224, filter))
+
+
+def test_lens_corruptions_has_no_released_code_and_stays_bicubic() -> None:
+    assert load("lens_corruptions").frame == Frame(resize=256, crop=224, filter="bicubic")
+
+
+def test_the_suite_of_imagenet_es_cuts_by_lpips_as_released_and_only_when_asked() -> None:
+    suite = load("imagenet_es")
+    assert (suite.lpips_measure, suite.lpips_below) == ("lpips_linear", None)
+    assert parse({"name": "other"}, "other").lpips_measure == "lpips"

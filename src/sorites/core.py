@@ -141,11 +141,12 @@ def add_metric(ask: Metric) -> Metric:
 
 
 def add_measure(
-    *, nearer: Literal["lower", "higher"], unit: str = "", version: int | str = 1
+    *, nearer: Literal["lower", "higher"], unit: str = "", version: int | str = 1, whole: bool = False
 ) -> Callable[[Callable[[Picture, Picture], float]], Measure]:
     """Register a measure: ``@add_measure(nearer="higher", unit="dB")`` over ``name(reference, moved)``.
 
-    ``nearer`` says which values mean that the moved picture is nearer to its reference.
+    ``nearer`` says which values mean that the moved picture is nearer to its reference; a ``whole`` measure takes captured
+    pictures without a frame and of any size.
     """
 
     def register(function: Callable[[Picture, Picture], float]) -> Measure:
@@ -153,7 +154,7 @@ def add_measure(
         if nearer not in ("lower", "higher"):
             raise SoritesError(f'measure {name}: wanted nearer="lower" or nearer="higher", got {nearer!r}')
         about = (function.__doc__ or "").strip().split("\n")[0]
-        return MEASURES.add(name, Measure(name, function, nearer, unit, about, version))
+        return MEASURES.add(name, Measure(name, function, nearer, unit, about, version, whole))
 
     return register
 

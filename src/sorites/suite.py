@@ -7,7 +7,7 @@ import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError, field_validator, model_validator
@@ -16,6 +16,9 @@ from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
 from sorites.frame import Fit, Frame, SourceEntry, Strict, Validation
+
+LpipsMeasure = Literal["lpips", "lpips_linear"]
+"""The measures by which settings can be set aside."""
 
 
 class Dial(Strict):
@@ -118,6 +121,8 @@ class Suite(Strict):
     """Bisect failure points to this fraction of the top level."""
     lpips_below: float | None = Field(default=None, gt=0)
     """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
+    lpips_measure: LpipsMeasure = "lpips"
+    """The measure that ``lpips_below`` goes by: on framed pictures, or as ImageNet-ES took it."""
     similarity: tuple[str, ...] = Field(default=(), validation_alias=AliasChoices("similarity", "degrees"))
     """Measures of every shifted picture against its clean one, taken when the run is done: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)

@@ -11,9 +11,10 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 import pytest
+from tests.measures.pictures import blurred
 
 from sorites import core, metrics
-from sorites.core import MEASURES, Model, Picture, Sample, Source
+from sorites.core import MEASURES, Model, Picture, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.frame import Frame
 from sorites.measures.exposure import exposure_error
@@ -82,6 +83,45 @@ def test_a_suite_may_ask_for_the_filter(photos: Path, tiny: Callable[..., Model]
     when = (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns
     run(suite, models=[tiny()], out=tmp_path / "run")
     assert (tmp_path / "run" / "facts" / "similarity.parquet").stat().st_mtime_ns == when
+
+
+def test_the_lpips_cut_of_imagenet_es_is_on_whole_pictures_resized_linearly(tiny: Callable[..., Model], tmp_path: Path) -> None:
+    """``lpips/img_compare.py`` compares the files themselves: no frame, the captured one resized by OpenCV's default."""
+    cv2 = pytest.importorskip("cv2")
+    rng = np.random.default_rng(0)
+    clean = {name: rng.integers(0, 256, size, np.uint8) for name, size in {"a": (50, 70, 3), "b": (60, 44, 3)}.items()}
+    shots = {
+        (name, number): blurred(rng.integers(0, 256, (2 * h + 21, 2 * w + 29, 3), np.uint8), 0.5 * number)
+        for name, (h, w, _) in {name: picture.shape for name, picture in clean.items()}.items()
+        for number in (1, 2)
+    }
+    samples = [Sample(name, lambda name=name: clean[name], label=0) for name in clean]
+    samples += [
+        Sample(key[0], lambda key=key: shots[key], label=0, shift="camera", setting=Setting(params={"number": key[1]}))
+        for key in shots
+    ]
+    wanted = {
+        key: core.measure("lpips")(clean[key[0]], cv2.resize(shot, clean[key[0]].shape[1::-1])) for key, shot in shots.items()
+    }
+    means = [np.mean([wanted[name, number] for name in clean]) for number in (1, 2)]
+    suite = {"name": "es", "frame": {"resize": 40, "crop": 36}, "similarity": ["lpips", "lpips_linear"]}
+    cut = {"lpips_below": float(np.mean(means)), "lpips_measure": "lpips_linear"}
+    out = tmp_path / "run"
+    rows = run(parse({**suite, **cut}, "es"), source=Source("es", samples), models=[tiny()], out=out).collect()
+    rows = rows.filter(pl.col("shift") == "camera")
+    for row in rows.iter_rows(named=True):
+        values = {one["measure"]: one["value"] for one in row["degrees"]}
+        number = json.loads(row["params"])["number"]
+        assert values["lpips_linear"] == pytest.approx(wanted[row["sample_id"], number], rel=0.01)
+        assert abs(values["lpips"] - values["lpips_linear"]) > 0.02
+        assert row["valid"] == (means[number - 1] < cut["lpips_below"])
+
+
+def test_a_cut_goes_by_lpips_alone(folder: Path) -> None:
+    with pytest.raises(SoritesError, match="wanted one of lpips, lpips_linear, got 'ssim'"):
+        similarity(folder, (), lpips_below=0.8, lpips_measure="ssim")
+    with pytest.raises(SoritesError, match="give lpips_below too"):
+        similarity(folder, ("psnr",), lpips_measure="lpips_linear")
 
 
 def test_a_suite_may_ask_for_measures_and_only_what_is_missing_is_measured(

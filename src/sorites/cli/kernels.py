@@ -48,7 +48,12 @@ def match(
         typer.Option("--reference", metavar="PATH", help="A kernel stack to match; the default is ImageNet-C's disks."),
     ] = None,
     criterion: Annotated[
-        str, typer.Option("--criterion", metavar="mtf50|area|ssim|psnr", help="The quantity that is made equal.")
+        str,
+        typer.Option(
+            "--criterion",
+            metavar="mtf50|area|ssim|psnr|overall",
+            help="The quantity that is made equal, or overall: the best fit by all four, in steps of 0.1 waves.",
+        ),
     ] = "mtf50",
     f_number: Annotated[float | None, typer.Option("--f-number", metavar="F", help="The f-number of your lens.")] = None,
     pixel: Annotated[

@@ -21,6 +21,14 @@ def similarity(
         float | None,
         typer.Option("--lpips-below", metavar="X", help="Mark settings as not valid unless their mean LPIPS is below this."),
     ] = None,
+    lpips_measure: Annotated[
+        str | None,
+        typer.Option(
+            "--lpips-measure",
+            metavar="lpips|lpips_linear",
+            help="The measure that --lpips-below goes by. The default is the one that the run's suite names.",
+        ),
+    ] = None,
 ) -> None:
     """Measure how near every shifted image is to its own clean picture.
 
@@ -37,5 +45,5 @@ def similarity(
 
     read_info(run)
     with locked(run), bars() as bar:
-        path = measure_similarity(run, measure or DEFAULT, lpips_below=lpips_below, bar=bar)
+        path = measure_similarity(run, measure or DEFAULT, lpips_below=lpips_below, lpips_measure=lpips_measure, bar=bar)
     typer.echo(f"wrote {path}\nnext: sorites report {run}")

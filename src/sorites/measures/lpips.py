@@ -9,6 +9,7 @@ import numpy as np
 
 from sorites.core import Picture, add_measure
 from sorites.errors import BadPicture, MissingExtra
+from sorites.measures._linear import resized
 from sorites.measures._lpips_weights import alexnet
 
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
@@ -31,6 +32,17 @@ def lpips(reference: Picture, moved: Picture) -> float:
         raise MissingExtra("LPIPS", "torch") from error
     with torch.inference_mode():
         return float(_distance(torch, reference, moved))
+
+
+@add_measure(nearer="lower", unit="LPIPS", whole=True)
+def lpips_linear(reference: Picture, moved: Picture) -> float:
+    """LPIPS of the whole captured picture, brought to its reference's size by plain linear interpolation, as ImageNet-ES did.
+
+    The authors' code (``lpips/img_compare.py``) reads both files as they are, resizes the captured one with OpenCV's default and
+    compares it with the original ImageNet picture; their cuts of 0.6, 0.8 and 1.0 are on this scale. Where both pictures have
+    one size it equals ``lpips``.
+    """
+    return lpips(reference, resized(moved, reference.shape[0], reference.shape[1]))
 
 
 def _distance(torch: Any, reference: Picture, moved: Picture) -> Any:

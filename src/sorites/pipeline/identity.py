@@ -20,7 +20,7 @@ from sorites.suite import Suite
 LIBRARIES = ("numpy", "scipy", "pillow", "onnxruntime", "torch")
 """Libraries whose version can change a pixel or a prediction."""
 
-ASIDE = ("about", "refine", "reference", "distance", "lpips_below", "similarity")
+ASIDE = ("about", "refine", "reference", "distance", "lpips_below", "lpips_measure", "similarity")
 """Keys of a suite that may change from one command to the next in the same run folder."""
 
 FORMER_RELEASES = ("0.2.0", "0.1.0")

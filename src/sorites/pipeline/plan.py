@@ -99,7 +99,12 @@ class Plan:
     @functools.cached_property
     def clean_ids(self) -> frozenset[str]:
         """Return the ids of the samples that have a clean picture."""
-        return frozenset(sample.id for sample in self.groups[CLEAN])
+        return frozenset(self.clean_samples)
+
+    @functools.cached_property
+    def clean_samples(self) -> Mapping[str, Sample]:
+        """Return the clean samples by id."""
+        return {sample.id: sample for sample in self.groups[CLEAN]}
 
     def units(self) -> list[Unit]:
         """List the units slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""

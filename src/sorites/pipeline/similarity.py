@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import polars as pl
@@ -28,6 +29,7 @@ from sorites.pipeline.plan import Plan, Unit
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.progress import Bar
+from sorites.suite import LpipsMeasure
 from sorites.table import write_facts
 
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
@@ -37,6 +39,9 @@ PAUSE = 30.0
 
 Row = tuple[str, str, float | None]
 """An image, a measure, and its value; none where a picture is too small for the measure."""
+
+Cut = tuple[str, float]
+"""A measure, and the value that a setting's mean must stay below."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,7 @@ def similarity(
     measures: Sequence[str] = DEFAULT,
     *,
     lpips_below: float | None = None,
+    lpips_measure: str | None = None,
     engine: str = "local",
     workers: int | None = None,
     bar: Bar | None = None,
@@ -62,13 +68,16 @@ def similarity(
     """Measure every shifted image of a run, keep the values in the table's column ``degrees``, and return the file written.
 
     ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is not below it, as
-    ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an earlier filter stays. Pictures are made again, not
-    stored; what was measured before, in this call or another, is not measured again.
+    ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an earlier filter stays. ``lpips_measure`` names the
+    measure it goes by; the default is the one that the run's suite names. Pictures are made again, not stored; what was measured
+    before, in this call or another, is not measured again.
     """
     folder, plan = Path(run), plan_of(run)
     start = chosen_engine(engine, plan)
     with lent(folder, plan, read_info(folder)["run_id"]):
-        return measure_images(plan, folder, measures, lpips_below=lpips_below, engine=start, workers=workers, bar=bar)
+        return measure_images(
+            plan, folder, measures, lpips_below=lpips_below, lpips_measure=lpips_measure, engine=start, workers=workers, bar=bar
+        )
 
 
 def measure_images(
@@ -77,12 +86,14 @@ def measure_images(
     measures: Sequence[str],
     *,
     lpips_below: float | None = None,
+    lpips_measure: str | None = None,
     engine: Engine,
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
     """The same for a plan that is lent to its folder's units."""
-    names = [*measures, *(["lpips"] if lpips_below is not None else [])]
+    cut = _cut(lpips_below, lpips_measure, plan.suite.lpips_measure)
+    names = [*measures, *(cut[:1] if cut else ())]
     wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
     keys = keys_of(plan)
     if not keys.height:
@@ -98,7 +109,16 @@ def measure_images(
     except BaseException:
         found.write()
         raise
-    return found.write(lpips_below=lpips_below)
+    return found.write(cut=cut)
+
+
+def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
+    """Return what settings are set aside by, or None where nothing is to be set aside."""
+    if measure not in (None, *get_args(LpipsMeasure)):
+        raise SoritesError(f"lpips_measure: wanted one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}")
+    if below is None and measure is not None:
+        raise SoritesError(f"lpips_measure ({measure}) says what lpips_below goes by: give lpips_below too, such as 0.8")
+    return None if below is None else (measure or default, below)
 
 
 def measure_unit(folder: Path, todo: Todo) -> list[Row]:
@@ -184,23 +204,23 @@ class Found:
         before = self._before.select("image_id", "degrees").explode("degrees").unnest("degrees")
         return pl.concat([before, now]).unique(["image_id", "measure"], keep="last", maintain_order=True)
 
-    def write(self, after: float = 0.0, lpips_below: float | None = None) -> Path:
+    def write(self, after: float = 0.0, cut: Cut | None = None) -> Path:
         """Write all values, unless the file holds them already or the last write was less than ``after`` seconds ago."""
         if time.monotonic() - self._last < after:
             return self.path
-        facts = self._facts(lpips_below)
+        facts = self._facts(cut)
         if facts.height and (self._before is None or not facts.equals(self._before)):
             write_facts(self.run, self.name, facts)
         self._last = time.monotonic()
         return self.path
 
-    def _facts(self, lpips_below: float | None) -> pl.DataFrame:
+    def _facts(self, cut: Cut | None) -> pl.DataFrame:
         values = self.values().drop_nulls("measure")
         entries = values.group_by("image_id", maintain_order=True).agg(degrees=pl.struct("measure", "value"))
         facts = self.keys.join(entries, on="image_id", maintain_order="left")
-        if lpips_below is not None:
-            far = facts.join(values.filter(pl.col("measure") == "lpips"), on="image_id", how="left", maintain_order="left")
-            return far.select("image_id", "degrees", valid=pl.col("value").mean().over("setting") < lpips_below)
+        if cut is not None:
+            far = facts.join(values.filter(pl.col("measure") == cut[0]), on="image_id", how="left", maintain_order="left")
+            return far.select("image_id", "degrees", valid=pl.col("value").mean().over("setting") < cut[1])
         if self._before is not None and "valid" in self._before.columns:
             facts = facts.join(self._before.select("image_id", "valid"), on="image_id", how="left", maintain_order="left")
         return facts.drop("setting")
@@ -214,9 +234,16 @@ def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[
         return []
     if shot.picture is None:
         return []
-    moved = _sized(shot.picture, reference)
     key = plan.image_id(shot.sample, shot.shift, shot.setting)
-    return [(key, name, _value(name, reference, moved)) for name in missing[key]]
+    framed = (reference, _sized(shot.picture, reference))
+    unframed = functools.cache(lambda: _unframed(plan, shot))
+    whole = shot.shift not in plan.shifts
+    return [(key, name, _value(name, *(unframed() if whole and core.measure(name).whole else framed))) for name in missing[key]]
+
+
+def _unframed(plan: Plan, shot: Shot) -> tuple[Picture, Picture]:
+    """Return the clean picture and the captured one as their files hold them."""
+    return plan.clean_samples[shot.sample.id].load(), shot.sample.load()
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:

@@ -67,7 +67,8 @@ class Measure:
     """A measure of how far a picture moved: two 8-bit pictures of one size, the clean reference first, to one number.
 
     ``nearer`` is the direction. With "higher", a larger value means that the moved picture is nearer to the reference; with
-    "lower", a value of smaller size does, its sign aside: equal pictures have 0.
+    "lower", a value of smaller size does, its sign aside: equal pictures have 0. A measure that is ``whole`` takes captured
+    pictures as they were captured, before any frame is laid on them, and brings two sizes to one itself.
     """
 
     name: str
@@ -76,12 +77,15 @@ class Measure:
     unit: str = ""
     about: str = ""
     version: int | str = 1
+    whole: bool = False
 
     def __call__(self, reference: Picture, moved: Picture) -> float:
         """Return the value for a pair of pictures; one that the measure cannot take is refused with ``BadPicture``."""
-        if reference.shape != moved.shape or reference.dtype != np.uint8 or moved.dtype != np.uint8:
+        of_one_size = self.whole or reference.shape == moved.shape
+        if not of_one_size or reference.dtype != np.uint8 or moved.dtype != np.uint8:
+            size = "" if self.whole else " of one size"
             raise BadPicture(
-                f"wanted two 8-bit pictures of one size, got {reference.dtype} {reference.shape} and {moved.dtype} {moved.shape}"
+                f"wanted two 8-bit pictures{size}, got {reference.dtype} {reference.shape} and {moved.dtype} {moved.shape}"
             )
         return self.function(reference, moved)
 

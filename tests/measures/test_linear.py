@@ -1,0 +1,64 @@
+"""Plain linear resizing against OpenCV and torch, and LPIPS as the released code of ImageNet-ES takes it (``img_compare.py``)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+from tests.measures.pictures import scene
+from tests.measures.test_lpips import by_formula
+
+from sorites import core
+from sorites.core import Picture
+from sorites.measures._linear import resized
+from sorites.measures.lpips import lpips, lpips_linear
+
+SIZES = [((30, 40), (37, 50)), ((103, 150), (37, 50)), ((96, 64), (48, 32)), ((70, 70), (33, 90)), ((9, 1), (4, 3))]
+
+
+def noise(height: int, width: int) -> Picture:
+    return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
+
+
+@pytest.mark.parametrize(("size", "wanted"), SIZES)
+def test_the_resizing_is_opencvs_default(size: tuple[int, int], wanted: tuple[int, int]) -> None:
+    cv2 = pytest.importorskip("cv2")
+    picture = noise(*size)
+    theirs = cv2.resize(picture, wanted[::-1]).astype(int)
+    assert np.abs(theirs - resized(picture, *wanted)).max() <= 1, "OpenCV computes in fixed point"
+
+
+@pytest.mark.parametrize(("size", "wanted"), SIZES)
+def test_the_resizing_is_torchs_without_antialiasing(size: tuple[int, int], wanted: tuple[int, int]) -> None:
+    torch = pytest.importorskip("torch")
+    picture = noise(*size)
+    planes = torch.from_numpy(picture).permute(2, 0, 1)[None].double()
+    theirs = torch.nn.functional.interpolate(planes, wanted, mode="bilinear", align_corners=False, antialias=False)
+    assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(picture, *wanted)).max() <= 0.5 + 1e-3
+
+
+def test_a_picture_of_the_right_size_stays_as_it_is() -> None:
+    picture = noise(20, 30)
+    assert resized(picture, 20, 30) is picture
+
+
+def released(original: Picture, captured: Picture) -> float:
+    """ImageNet-ES, ``img_compare.py``: ``cv2.resize(img_es, (w, h))``, then LPIPS of AlexNet; the formula once more in NumPy."""
+    cv2 = pytest.importorskip("cv2")
+    height, width, _ = original.shape
+    return by_formula(cv2.resize(captured, (width, height)), original)
+
+
+def test_lpips_linear_is_the_released_computation_of_imagenet_es() -> None:
+    original, captured = scene(5, 41), noise(131, 131)
+    captured[20:90] = scene(6, 131)[20:90]
+    wanted = released(original, captured)
+    assert lpips_linear(original, captured) == pytest.approx(wanted, rel=5e-3)
+    smooth = np.asarray(Pillow.fromarray(captured).resize((41, 41), Pillow.Resampling.BICUBIC))
+    assert abs(lpips(original, smooth) - wanted) > 0.01, "a filter that smooths gives another number"
+
+
+def test_of_one_size_it_is_lpips() -> None:
+    assert lpips_linear(scene(1, 64), scene(2, 64)) == lpips(scene(1, 64), scene(2, 64))
+    assert core.measure("lpips_linear").whole
+    assert not core.measure("lpips").whole
