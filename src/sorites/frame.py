@@ -90,7 +90,7 @@ class Validation(Strict):
     """The clean pictures that scorers' parameters are chosen on: familiar ones against strange ones."""
 
     source: str | None = None
-    """Of the familiar pictures; the source of the training pictures where only a split is named."""
+    """The source of the familiar pictures; that of the training pictures where only a split is named."""
     split: str | None = None
     strange: str | None = None
     """The source of the strange pictures. Without one, the validation pictures that a model has right are familiar to it and
@@ -106,7 +106,7 @@ class Validation(Strict):
 
 
 class Fit(Strict):
-    """Where scorers that remember training pictures get them: the clean pictures of a source, in a fair order."""
+    """The training pictures of scorers that remember some: the clean pictures of a source, in a fair order."""
 
     source: str
     split: str | None = None

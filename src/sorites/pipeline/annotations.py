@@ -21,7 +21,7 @@ WORDS: dict[str, bool | None] = {
     **dict.fromkeys(("partial", "partial class properties", "partially in class"), None),
     **dict.fromkeys(("out", "out of class", "not class", "ooc"), True),
 }
-"""What people write for a label, and whether it means that the picture is out of its class."""
+"""The words people write for a label, and whether each means that the picture is out of its class."""
 TRUTH = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False, "": None}
 DIGITS = 6
 """Scales that agree to this many decimals are the same."""

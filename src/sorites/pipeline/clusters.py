@@ -40,7 +40,7 @@ SCHEMA = pl.Schema(
 
 @dataclass(frozen=True)
 class Place:
-    """Where the dials stand for one model, and its images there: one per sample, with its label and whether it is right."""
+    """One setting for one model, and its images there: one per sample, with its label and whether it is right."""
 
     model: str
     shift: str

@@ -91,7 +91,7 @@ class Encoders:
 
     @property
     def record(self) -> Mapping[str, object]:
-        """What similarities follow from: those by other encoders or texts do not compare."""
+        """Return what similarities follow from: those by other encoders or texts do not compare."""
         shifts = sorted(name for name in self._plan.groups if name != CLEAN)
         texts = {name: f"{CLASS_TEXT.format('CLASS')} {self.pair.phrase(name)}" for name in shifts}
         referee = {"referee": self.pair.referee, "version": self.referee.version}

@@ -45,7 +45,7 @@ def ready(folder: Path, running: Running) -> Plan:
 
 @dataclass(frozen=True)
 class Fits:
-    """What a run folder keeps for the scorers of one model; ``before`` are searches that were made already."""
+    """The files that a run folder keeps for the scorers of one model; ``before`` are searches that were made already."""
 
     folder: Path
     model: str

@@ -25,7 +25,7 @@ VOTES = ("class_text", "shift_text", "joint_image", "own_image")
 of the texts and in one of pictures alone (cosine)."""
 
 OUTSIDE = "outside"
-"""What a label by hand is called beside the similarities: 1 where the picture is out of its class, 0 where it shows it."""
+"""The name of a label by hand beside the similarities: 1 where the picture is out of its class, 0 where it shows it."""
 
 PUBLISHED: Mapping[str, float] = dict(zip(VOTES, (28.7394449, 35.2928484, 0.805859378, 0.781161878), strict=True))
 """The thresholds of the published code, for CLIP ViT-B/16 and for the softmax of DINOv2 ViT-L/14's features."""

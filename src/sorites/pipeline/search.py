@@ -16,7 +16,7 @@ from sorites.metrics._separation import auroc, pair
 from sorites.pipeline.plan import Plan
 
 Told = dict[str, Any]
-"""What a search found, as it is kept in ``fits/fitted.json``."""
+"""The result of a search, as it is kept in ``fits/fitted.json``."""
 
 
 @dataclass(frozen=True)

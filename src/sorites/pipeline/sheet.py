@@ -27,7 +27,7 @@ SEEN = ("run_id", "sample_id", "image_id", "shift", "severity", "params", "model
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a model says of an image, how sure it is, and whether that is right."""
+    """The prediction of a model for an image, how sure it is, and whether that is right."""
 
     pred: int | None
     conf: float | None

@@ -14,12 +14,12 @@ from sorites.table import KEY
 
 _VERDICT = ("pred", "correct", "error")
 _SAME = ("source", "sample_id", "shift", "severity", "params", "label", "accept")
-"""What all models must say alike of an image."""
+"""The columns on which all models must agree for an image."""
 
 
 @dataclass
 class Images:
-    """What was read so far: keys of rows by their hash, and one row per image."""
+    """The rows read so far: their keys by hash, and one row per image."""
 
     run_id: str
     rows: int = 0

@@ -1,4 +1,4 @@
-"""Which column of a prediction file is which column of the table: by its own name, by an alias, or by a small TOML file."""
+"""Match the columns of a prediction file with those of the table: by its own name, by an alias, or by a small TOML file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ HIGHER = ("stranger", "familiar")
 
 @dataclass(frozen=True)
 class Naming:
-    """What a user says of the columns: ``columns`` maps the table's to the file's, ``constants`` are the same in every row.
+    """The columns as a user names them: ``columns`` maps the table's to the file's, ``constants`` are the same in every row.
 
     ``higher`` says what a high score means in the file; the table's scores are higher for stranger pictures.
     """

@@ -123,7 +123,7 @@ def _causes(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> 
 
 
 def _is_there(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
-    """Whether the folder holds this import complete; one that holds anything else is refused."""
+    """Return whether the folder holds this import complete; one that holds anything else is refused."""
     if not (folder / "run.json").exists():
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")

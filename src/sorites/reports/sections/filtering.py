@@ -23,7 +23,7 @@ PLAIN = {
     "paper": "rule paper",
     "code": "rule code",
 }
-"""What the page calls the votes and the rules of the out-of-class filter."""
+"""The names on the page of the votes and the rules of the out-of-class filter."""
 
 
 @add_section(order=25)
