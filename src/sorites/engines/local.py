@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from sorites.engines.interrupts import heed
@@ -20,21 +20,27 @@ PULSE = 0.1
 def local(units: Sequence[Unit], work: Callable[[Unit], Result], workers: int) -> Iterator[tuple[Unit, Result]]:
     """Run ``workers`` units at a time. A failure or an interrupt drops what has not begun, and what is under way at its next
     picture; it is raised when that is done."""
-    asked, done = threading.Event(), queue.SimpleQueue[Future[Result]]()
+    asked = threading.Event()
     with ThreadPoolExecutor(workers, initializer=heed, initargs=(asked,)) as pool:
         try:
-            jobs = {pool.submit(work, unit): unit for unit in units}
-            for job in jobs:
-                job.add_done_callback(done.put)
-            for _ in jobs:
-                job = next_done(done)
-                yield jobs[job], job.result()
+            yield from results(pool, units, work)
         finally:
             asked.set()
             pool.shutdown(wait=False, cancel_futures=True)
 
 
-def next_done(done: queue.SimpleQueue[Future[Result]]) -> Future[Result]:
+def results(pool: Executor, units: Sequence[Unit], work: Callable[[Unit], Result]) -> Iterator[tuple[Unit, Result]]:
+    """Submit all units to a pool and yield each with its result as it ends; the first failure is raised."""
+    done = queue.SimpleQueue[Future[Result]]()
+    jobs = {pool.submit(work, unit): unit for unit in units}
+    for job in jobs:
+        job.add_done_callback(done.put)
+    for _ in jobs:
+        job = _next_done(done)
+        yield jobs[job], job.result()
+
+
+def _next_done(done: queue.SimpleQueue[Future[Result]]) -> Future[Result]:
     """Wait for the next future that ends, and wake often enough to notice a Ctrl-C."""
     while True:
         try:

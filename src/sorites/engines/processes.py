@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
-import queue
 import signal
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
 
-from sorites.engines.local import next_done
+from sorites.engines.local import results
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -18,16 +17,10 @@ Result = TypeVar("Result")
 def processes(units: Sequence[Unit], work: Callable[[Unit], Result], workers: int) -> Iterator[tuple[Unit, Result]]:
     """Run ``workers`` units at a time, each in a fresh interpreter. A failure or an interrupt ends the workers at once: what a
     unit writes appears whole or not at all, so that nothing is half done."""
-    done = queue.SimpleQueue[Future[Result]]()
     pool = ProcessPoolExecutor(min(workers, max(1, len(units))), multiprocessing.get_context("spawn"), _leave_interrupts)
     finished = False
     try:
-        jobs = {pool.submit(work, unit): unit for unit in units}
-        for job in jobs:
-            job.add_done_callback(done.put)
-        for _ in jobs:
-            job = next_done(done)
-            yield jobs[job], job.result()
+        yield from results(pool, units, work)
         finished = True
     finally:
         workers_left = [] if finished else list((pool._processes or {}).values())
