@@ -117,8 +117,5 @@ def _missing(view: View, model: str) -> Html:
     row = _row(view.compute(metrics.accuracy, by=("model",)), model)
     if row is None or not row["missing"]:
         return EMPTY
-    return tag(
-        "p",
-        f"{several(row['missing'], 'prediction')} failed and {'counts' if row['missing'] == 1 else 'count'} as missing, not as wrong.",
-        cls="warn",
-    )
+    counts = "counts" if row["missing"] == 1 else "count"
+    return tag("p", f"{several(row['missing'], 'prediction')} failed and {counts} as missing, not as wrong.", cls="warn")
