@@ -173,7 +173,8 @@ class Suite(Strict):
     ) -> Suite:
         """A copy with what the command line says instead; None and empty mean: as the suite has it.
 
-        ``options`` go to every shift of the suite that has an option of that name.
+        ``options`` go to every shift of the suite that has an option of that name. Scorers take the place of all that the
+        suite names, fitted ones included.
         """
         if severities and len(shifts) != 1:
             raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
@@ -188,6 +189,8 @@ class Suite(Strict):
             dials = [Dial(name=d.name, options=d.options, **stops) for d in dials]
         dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
+        if "scorers" in changed:
+            changed["scorers_if_fitted"] = ()
         return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
 
 
