@@ -4,6 +4,8 @@ validation pictures."""
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import PurePath
 from typing import Any, Literal
 
@@ -12,7 +14,7 @@ from PIL import Image as Pillow
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from sorites.errors import BadPicture
-from sorites.types import Picture
+from sorites.types import Box, Picture
 
 MOST = 1 << 28
 """The most pixels that a resized picture may have: 800 MB of them."""
@@ -47,10 +49,34 @@ class Frame(Strict):
         later = self.model_dump(mode="json", exclude=set(first), exclude_defaults=True)
         return json.dumps({**{key: getattr(self, key) for key in first}, **later}, separators=(",", ":"))
 
+    def _resized(self, height: int, width: int) -> tuple[int, int]:
+        """Return the width and the height of a picture after the resize."""
+        short = min(height, width)
+        return self.resize * width // short, self.resize * height // short
+
+    def moved(self, boxes: Sequence[Box], height: int, width: int) -> tuple[Box, ...]:
+        """Return the boxes of a picture of this size where the frame puts them, cut at its edges; one outside of it is left out.
+
+        An area shrinks with the picture, and by the share of its box that the crop keeps.
+        """
+        size = self._resized(height, width)
+        across, down = size[0] / width, size[1] / height
+        left, top = (0, 0) if self.crop is None else (round((side - self.crop) / 2) for side in size)
+        wide, high = size if self.crop is None else (self.crop, self.crop)
+        found = []
+        for box in boxes:
+            x0, x1 = (x * across - left for x in (box.xyxy[0], box.xyxy[2]))
+            y0, y1 = (y * down - top for y in (box.xyxy[1], box.xyxy[3]))
+            kept = (max(x0, 0.0), max(y0, 0.0), min(x1, float(wide)), min(y1, float(high)))
+            if kept[0] < kept[2] and kept[1] < kept[3]:
+                share = (kept[2] - kept[0]) * (kept[3] - kept[1]) / ((x1 - x0) * (y1 - y0))
+                area = None if box.area is None else box.area * across * down * share
+                found.append(replace(box, xyxy=kept, area=area))
+        return tuple(found)
+
     def __call__(self, picture: Picture) -> Picture:
         height, width = picture.shape[:2]
-        short = min(height, width)
-        size = (self.resize * width // short, self.resize * height // short)
+        size = self._resized(height, width)
         if size[0] * size[1] > MOST:
             raise BadPicture(f"a picture of {width} x {height} px is too long and thin for a frame of {self.resize}")
         if size != (width, height):

@@ -46,6 +46,10 @@ class Labels:
         twins = [known for known in self._index if known.startswith(f"{plain} (")]
         raise UnknownName("class", name, twins or self._index)
 
+    def get(self, *names: str) -> int | None:
+        """Return the label that has one of these names, the first that is known, or None."""
+        return next((self._index[plain] for name in names if (plain := _plain(name)) in self._index), None)
+
 
 @dataclass(frozen=True)
 class OpenLabels(Labels):
@@ -90,6 +94,25 @@ def imagenet() -> Labels:
     return Labels(ids, tuple(names), _unique_aliases(synonyms))
 
 
+@functools.cache
+def coco() -> Labels:
+    """Return the 80 classes of COCO by name, in the order in which detectors number them from 0; VOC's names are aliases."""
+    names = [line.split("\t")[1].split(", ") for line in _coco_lines()]
+    aliases = _unique_aliases((i, name) for i, all_names in enumerate(names) for name in all_names[1:])
+    ids = tuple(all_names[0] for all_names in names)
+    return Labels(ids, ids, aliases)
+
+
+@functools.cache
+def coco_category_ids() -> tuple[int, ...]:
+    """Return the ids of COCO's 80 categories in its files, 1 to 90 with gaps, in the order of ``coco``."""
+    return tuple(int(line.split("\t")[0]) for line in _coco_lines())
+
+
+def _coco_lines() -> list[str]:
+    return files("sorites").joinpath("coco.tsv").read_text(encoding="utf-8").splitlines()
+
+
 TWINS = {
     "n02113186": "Cardigan (dog)",
     "n02963159": "cardigan (garment)",
@@ -102,13 +125,13 @@ TWINS = {
 
 
 def labels(spec: str | Iterable[str]) -> Labels:
-    """Return a label space from ``"imagenet"``, a text file with one class per line, or the class names themselves."""
-    if spec == "imagenet":
-        return imagenet()
+    """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or the class names themselves."""
+    if spec in ("imagenet", "coco"):
+        return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
         path = Path(spec)
         if not path.is_file():
-            raise SoritesError(f'labels: wanted "imagenet" or a text file with one class name per line, got {spec!r}')
+            raise SoritesError(f'labels: wanted "imagenet", "coco" or a text file with one class name per line, got {spec!r}')
         try:
             spec = path.read_text(encoding="utf-8-sig").splitlines()
         except (OSError, UnicodeDecodeError) as error:

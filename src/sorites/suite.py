@@ -144,7 +144,7 @@ class Suite(Strict):
     @classmethod
     def _names(cls, labels: Any) -> Any:
         if not isinstance(labels, str | list | tuple):
-            raise ValueError('wanted "imagenet", a text file or a list of class names')
+            raise ValueError('wanted "imagenet", "coco", a text file or a list of class names')
         return labels
 
     @field_validator("similarity")

@@ -16,6 +16,8 @@ from sorites.errors import SoritesError
 from sorites.files import write_bytes
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
+TRUTH = pl.Struct({**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean})
+"""A true box; area and crowd are null in shards of releases before 0.3."""
 
 _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "run_id": pl.String,
@@ -28,7 +30,7 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "label": pl.Int32,
     "accept": pl.List(pl.Int32),
     "known": pl.Boolean,  # the label is in the model's label space
-    "truth": pl.List(BOX),
+    "truth": pl.List(TRUTH),
     "attrs": pl.List(pl.Struct({"key": pl.String, "value": pl.String, "common": pl.Boolean})),
     "family": pl.String,
     "shift": pl.String,
@@ -80,11 +82,19 @@ def read(run: str | Path) -> pl.LazyFrame:
     shards = sorted((folder / "predictions").glob("*.parquet"))
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore")
+    table = scan_shards(shards)
     facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
     for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return table
+
+
+def scan_shards(shards: Sequence[Path]) -> pl.LazyFrame:
+    """Return the rows of some shards, lazily; columns and fields that an older release did not write are null."""
+    fields = pl.ScanCastOptions(missing_struct_fields="insert")
+    return pl.scan_parquet(
+        list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields
+    )
 
 
 def _valid(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:

@@ -9,6 +9,7 @@ import numpy as np
 
 from sorites.core import Model, Outputs, Picture, Sample
 from sorites.errors import SoritesError
+from sorites.pipeline.box_cells import wrong_boxes
 from sorites.pipeline.pictures import Shot, reason
 
 Errors = list[str | None]
@@ -55,6 +56,8 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Output
         return Outputs(), []
     try:
         together = model(pictures, framed)
+        if model.output == "boxes" and together.boxes is None:
+            raise SoritesError(f"model {model.name} gave no boxes")
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
     except Exception as error:
@@ -72,10 +75,12 @@ def _single(outputs: Outputs) -> Outputs:
 
 
 def _finite(model: Model, outputs: Outputs) -> tuple[Outputs, Errors]:
-    if outputs.logits is None:
+    if model.output == "boxes":
+        errors: Errors = [wrong_boxes(boxes, model) for boxes in outputs.boxes or ()]
+    elif outputs.logits is None:
         return outputs, [None] * len(outputs)
-    good = np.asarray(np.isfinite(outputs.logits).all(axis=1))
-    if good.all():
-        return outputs, [None] * len(outputs)
-    bad = f"model {model.name} gave logits that are not finite"
-    return outputs[np.flatnonzero(good)], [None if fine else bad for fine in good.tolist()]
+    else:
+        bad = f"model {model.name} gave logits that are not finite"
+        errors = [None if fine else bad for fine in np.asarray(np.isfinite(outputs.logits).all(axis=1)).tolist()]
+    good = [i for i, error in enumerate(errors) if error is None]
+    return (outputs if len(good) == len(errors) else outputs[np.array(good, dtype=np.int64)]), errors

@@ -19,8 +19,9 @@ from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.answers import answers
+from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.pictures import Shot, reason
-from sorites.pipeline.plan import Columns, Plan, Unit, framed_picture
+from sorites.pipeline.plan import Columns, Plan, Unit
 from sorites.pipeline.predict import GREY, batches
 from sorites.pipeline.running import Task, running_in
 from sorites.pipeline.scoring import look_inside

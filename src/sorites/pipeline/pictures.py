@@ -12,7 +12,8 @@ from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
-from sorites.pipeline.plan import Plan, Unit, framed_picture
+from sorites.pipeline.framing import Truth, framed_sample, laid_frame
+from sorites.pipeline.plan import Plan, Unit
 from sorites.rng import rng_for
 
 
@@ -28,6 +29,8 @@ class Shot:
     probe: bool = False
     chosen_params: Mapping[str, Any] = field(default_factory=dict)
     """The params that the shift chose for this image; they are kept with its params but were not asked for."""
+    truth: Truth = None
+    """The true boxes in pixels of the picture."""
 
 
 def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
@@ -42,10 +45,12 @@ def shots(plan: Plan, unit: Unit) -> Iterator[Shot]:
 
 def captured(plan: Plan, sample: Sample) -> Shot:
     """Return the image as the source has it, framed."""
-    shot = Shot(sample, sample.shift, sample.setting)
+    shot = Shot(sample, sample.shift, sample.setting, truth=_truth_in_file(plan, sample))
     try:
-        clean = sample.shift == CLEAN
-        return replace(shot, picture=plan.framed(sample.id) if clean else framed_picture(plan.suite, sample))
+        if sample.shift == CLEAN:
+            return replace(shot, picture=plan.framed(sample.id), truth=plan.framed.truth(sample.id))
+        picture, truth = framed_sample(plan.suite, sample)
+        return replace(shot, picture=picture, truth=truth)
     except Exception as error:
         return replace(shot, error=reason(error, "reading the picture"))
 
@@ -53,19 +58,28 @@ def captured(plan: Plan, sample: Sample) -> Shot:
 def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: bool = False) -> Iterator[Shot]:
     """Yield the images of one sample under one shift. A failure becomes the error of every image that it prevents."""
     shift = plan.shifts[name]
-    left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe)) for stop in stops]
+    known = _truth_in_file(plan, sample)
+    left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe, truth=known)) for stop in stops]
     try:
+        if sample.truth and shift.moves_things:
+            raise SoritesError(f"{name} moves things, and true boxes cannot follow it: leave it out, or the boxes")
         image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
         for moved, chosen in shift.sweep_with_chosen_params(image, stops, rng):
             leave_if_asked()
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen))
+            truth = plan.framed.truth(sample.id)
+            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen), truth=truth)
             del left[0]
             yield shot
     except Exception as error:
         yield from (replace(shot, error=reason(error, name)) for _, shot in left)
+
+
+def _truth_in_file(plan: Plan, sample: Sample) -> Truth:
+    """Return the true boxes of a picture that may not be readable: where a frame would move them, nothing is known of them."""
+    return sample.truth if laid_frame(plan.suite, sample) is None else None
 
 
 def reason(error: Exception, doing: str) -> str:

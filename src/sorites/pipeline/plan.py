@@ -4,7 +4,7 @@ picture is made once; what a unit does follows from the run folder alone, wherev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.core import CLEAN, SHIFTS, Attr, Model, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.errors import SoritesError
-from sorites.frame import Frame, SourceEntry
+from sorites.frame import SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
+from sorites.pipeline.framing import CleanPictures, frame_of
 from sorites.pipeline.restrict import restricted
 from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
 from sorites.rng import digest
@@ -74,7 +75,7 @@ class Plan:
     columns: Mapping[str, Columns]
     scorers: Mapping[str, Scorer]
     """The scorers as the suite names them, not yet fitted."""
-    framed: Callable[[str], Picture]
+    framed: CleanPictures
     """Returns the framed clean picture of a sample by its id; the last few slices are kept."""
     fit: Sequence[Sample] = ()
     """The training pictures of scorers, in order."""
@@ -165,18 +166,6 @@ class Plan:
         return digest(sample.source or self.source, sample.id, shift, version, setting.canonical, frame, self.suite.seed).hex()
 
 
-def frame_of(suite: Suite, sample: Sample) -> Frame | None:
-    """Return the frame for a sample: that of its captured shift, else of its source, else of the suite."""
-    own = next((entry.frame for entry in suite.sources if entry.name == sample.source), None) if sample.source else None
-    return suite.frames.get(sample.shift) or own or suite.frame
-
-
-def framed_picture(suite: Suite, sample: Sample) -> Picture:
-    """Decode a sample and lay its frame on it, unless it came framed."""
-    picture, frame = sample.load(), frame_of(suite, sample)
-    return picture if frame is None or sample.framed else frame(picture)
-
-
 def make(
     suite: Suite,
     source: Source | None = None,
@@ -202,11 +191,12 @@ def make(
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     whole = {spec: _with_classes((models or {}).get(spec) or core.model(spec), labels) for spec in suite.models}
-    cut = [name for name, model in whole.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
+    label = {name: model for name, model in whole.items() if model.output == "label"}
+    cut = [name for name, model in label.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
     loaded = {name: restricted(m, _columns(m, labels).places) if name in cut else m for name, m in whole.items()}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))}
-    framed = _framed(suite, groups[CLEAN])
+    framed = CleanPictures(suite, groups[CLEAN], 8 * SLICE if suite.frame else 0)  # whole photographs are too large to keep
     training = training_samples(suite.fit, labels, fit) if suite.fit else ()
     familiar, strange = validation_samples(suite.fit, labels, fit, training) if suite.fit else ((), ())
     objects = (*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ()))
@@ -224,16 +214,13 @@ def _with_classes(model: Model, labels: Labels) -> Model:
 
 def _columns(model: Model, labels: Labels) -> Columns:
     place = {id_: column for column, id_ in enumerate(model.labels or labels.ids)}
+    if model.output == "boxes" and model.labels:  # classes of detectors go by name: "traffic_light" is "traffic light"
+        own, both = Labels(model.labels, model.labels), zip(labels.ids, labels.names, strict=True)
+        place = {id_: column for id_, name in both if (column := own.get(id_, name)) is not None}
     known = {i: place[id_] for i, id_ in enumerate(labels.ids) if id_ in place}
     if not known:
         raise SoritesError(f"model {model.name} knows none of the suite's labels, such as {labels.ids[0]!r}")
     return Columns(np.array(list(known)), np.array(list(known.values())), frozenset(known))
-
-
-def _framed(suite: Suite, clean: Sequence[Sample]) -> Callable[[str], Picture]:
-    by_id = {sample.id: sample for sample in clean}
-    kept = 8 * SLICE if suite.frame else 0  # whole photographs are too large to keep
-    return functools.lru_cache(maxsize=kept)(lambda id_: framed_picture(suite, by_id[id_]))
 
 
 def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[Sample]:

@@ -12,10 +12,11 @@ import numpy as np
 import polars as pl
 from scipy.special import softmax
 
-from sorites.core import Box, Model, Outputs, Picture, Sample
+from sorites.core import Model, Outputs, Picture, Sample
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
 from sorites.pipeline.answers import answers, ask
+from sorites.pipeline.box_cells import box_cells, truth_cells
 from sorites.pipeline.pictures import Shot
 from sorites.pipeline.plan import Columns, Plan
 from sorites.pipeline.scoring import Scored, scores, try_scorer
@@ -28,7 +29,7 @@ SHARED = (
     "level", "params", "seed",
 )  # fmt: skip
 """Columns that the rows of all models share; they are built once per image."""
-VERDICT = ("known", "pred", "conf", "top5", "correct", "error")
+VERDICT = ("known", "pred", "conf", "top5", "correct", "boxes", "error")
 T = TypeVar("T")
 
 
@@ -76,7 +77,7 @@ def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
         "probe": shot.probe,
         "label": sample.label,
         "accept": sorted(sample.right),
-        "truth": None if sample.truth is None else [_box(box) for box in sample.truth],
+        "truth": truth_cells(shot.truth),
         "attrs": [vars(attr) for attr in sample.attrs],
         "family": plan.family(shot.shift),
         "shift": shot.shift,
@@ -85,10 +86,6 @@ def _about(plan: Plan, shot: Shot, image_id: str) -> dict[str, Any]:
         "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
         "seed": plan.suite.seed,
     }
-
-
-def _box(box: Box) -> dict[str, Any]:
-    return dict(zip(("x0", "y0", "x1", "y1"), box.xyxy, strict=True)) | {"label": box.label, "conf": box.conf}
 
 
 @dataclass
@@ -106,10 +103,11 @@ class _Verdicts:
         given = answers(self.model, some, self.plan.is_framed)
         seen, known = given.seen, self.plan.columns[self.model.name]
         judged = dict(zip(seen, _judged(known, [some[i].sample for i in seen], given.outputs), strict=True))
+        boxes = dict(zip(seen, box_cells(known, given.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(some, given.errors, strict=True)):
             right = shot.sample.right
             knows = False if self.plan.is_strange(shot.sample) else not right.isdisjoint(known.known) if right else None
-            for name, value in zip(VERDICT, (knows, *judged.get(i, (None,) * 4), error), strict=True):
+            for name, value in zip(VERDICT, (knows, *judged.get(i, (None,) * 4), boxes.get(i), error), strict=True):
                 self.columns[name].append(value)
         pictures = [(some[i].picture, self.plan.is_framed(some[i].sample)) for i in seen]
         for name, scorer in self.plan.scorers_of(self.model.name).items():
@@ -121,7 +119,7 @@ class _Verdicts:
 
     def predictions(self, images: pl.DataFrame) -> Predictions:
         verdict = pl.DataFrame(self.columns, schema={name: SCHEMA[name] for name in VERDICT})
-        labels = images.hstack(verdict).with_columns(model=pl.lit(self.model.name), output=pl.lit("label"))
+        labels = images.hstack(verdict).with_columns(model=pl.lit(self.model.name), output=pl.lit(self.model.output))
         parts = [labels, *(score_rows(labels, name, found) for name, found in self.scores.items())]
         return Predictions(whole(pl.concat(parts, how="diagonal")), Outputs.join(self.outputs), self.image_ids)
 
@@ -167,7 +165,7 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
             raise SoritesError(f"{name} fails on a plain grey picture: {error}")
         wide = 0 if outputs.logits is None else outputs.logits.shape[1]
         wanted = len(plan.labels) if model.labels is None else len(model.labels)
-        if wide != wanted:
+        if model.output == "label" and wide != wanted:
             raise SoritesError(f"{name} gives {wide} logits for {wanted} labels; name its classes with --labels FILE")
         for scorer in plan.scorers:
             try_scorer(scorer, plan.scorers[scorer], model, outputs, GREY)

@@ -40,6 +40,9 @@ def elastic_transform(image: Image, severity: float, field: tuple[Field, Field])
     return clip(out)
 
 
+elastic_transform.moves_things = True
+
+
 def _lookup(place: Field, length: int) -> tuple[NDArray[np.intp], Field]:
     """Return the pixel before each place and the distance past it; places beyond the border are mirrored about its outer edge."""
     edge = np.float32(length - 0.5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -82,6 +82,8 @@ class Model:
     for_classes: Callable[[Sequence[str]], Model] | None = None
     """Returns the model of a list of class names, where a model has no classes of its own (zero-shot): its logits then come in
     the order of the names. A plan asks it once with the names of the suite's labels."""
+    output: Literal["label", "boxes"] = "label"
+    """What it gives: logits over its labels, or boxes, whose labels are places in ``labels``."""
 
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""

@@ -55,11 +55,17 @@ class Attr:
 
 @dataclass(frozen=True)
 class Box:
-    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence."""
+    """x0, y0, x1, y1 in pixels of the picture, a label, and for predictions a confidence.
+
+    A truth may have an ``area`` of its own in px (that of its segmentation, by which COCO tells small from large), and a
+    ``crowd`` stands for many things of its class that are not told apart.
+    """
 
     xyxy: tuple[float, float, float, float]
     label: int
     conf: float | None = None
+    area: float | None = None
+    crowd: bool = False
 
 
 @dataclass(frozen=True)
