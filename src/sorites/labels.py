@@ -125,7 +125,7 @@ TWINS = {
 
 
 def labels(spec: str | Iterable[str]) -> Labels:
-    """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or the class names themselves."""
+    """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or the class names."""
     if spec in ("imagenet", "coco"):
         return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
