@@ -1,0 +1,57 @@
+"""Pictures of coloured rectangles with exact boxes, and a detector that finds them by their colour: a small world for box tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy import ndimage
+
+from sorites.core import Box, Model, Outputs, Picture, Sample, Source
+
+CLASSES = ("apple", "broccoli", "cup")
+COLOURS = np.array([(220, 40, 40), (40, 190, 60), (60, 80, 230)], np.float32)
+
+
+def scene(seed: int, side: int = 160) -> tuple[Picture, tuple[Box, ...]]:
+    """A grainy ground with one to four rectangles that do not touch."""
+    rng = np.random.default_rng(seed)
+    picture = rng.normal(120, 12, (side, side, 3))
+    taken = np.zeros((side, side), bool)
+    boxes = []
+    for _ in range(int(rng.integers(1, 5))):
+        wide, high = rng.integers(6, 60, 2)
+        x, y = rng.integers(0, side - wide), rng.integers(0, side - high)
+        if taken[max(0, y - 4) : y + high + 4, max(0, x - 4) : x + wide + 4].any():
+            continue
+        label = int(rng.integers(3))
+        taken[y : y + high, x : x + wide] = True
+        picture[y : y + high, x : x + wide] = COLOURS[label] + rng.normal(0, 12, (high, wide, 3))
+        boxes.append(Box((float(x), float(y), float(x + wide), float(y + high)), label, area=float(wide * high)))
+    return np.clip(picture, 0, 255).astype(np.uint8), tuple(boxes)
+
+
+def source(count: int, first: int = 0) -> Source:
+    def loader(seed: int) -> Callable[[], Picture]:
+        return lambda: scene(seed)[0]
+
+    return Source("rectangles", [Sample(f"r{i:03d}", loader(i), truth=scene(i)[1]) for i in range(first, first + count)])
+
+
+def detector(name: str = "colours", reach: float = 90.0) -> Model:
+    """A detector of patches that are nearer to a colour than ``reach``; the nearer, the surer."""
+
+    def find(picture: Picture) -> tuple[Box, ...]:
+        apart = np.linalg.norm(picture.astype(np.float32)[:, :, None] - COLOURS, axis=-1)
+        found = []
+        for label in range(3):
+            places, _ = ndimage.label(apart[..., label] < reach)
+            for i, (rows, columns) in enumerate(ndimage.find_objects(places), start=1):
+                xyxy = tuple(map(float, (columns.start, rows.start, columns.stop, rows.stop)))
+                inside = apart[rows, columns, label][places[rows, columns] == i]
+                found.append(Box(xyxy, label, float(np.exp(-inside.mean() / reach) * min(1.0, inside.size / 50))))
+        return tuple(found)
+
+    return Model(
+        name, lambda pictures: Outputs(boxes=[find(p) for p in pictures]), labels=CLASSES, output="boxes", version="1"
+    )
