@@ -18,8 +18,9 @@ def run(
         list[str] | None,
         typer.Option(
             "--model",
-            metavar="NAME",
-            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. May be repeated.",
+            metavar="[NAME=]SPEC",
+            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. NAME= names it in "
+            "the table: v2=onnx:PATH. May be repeated.",
         ),
     ] = None,
     shift: options.Shifts = None,

@@ -27,8 +27,11 @@ class Answers:
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
-def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool]) -> Answers:
-    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized and cropped."""
+def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool], width: int | None = None) -> Answers:
+    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized and cropped.
+
+    An answer of another number of logits than ``width`` is an error.
+    """
     errors: Errors = [(shot.error or "no picture") if shot.picture is None else None for shot in shots]
     parts: list[Outputs] = []
     order: list[int] = []
@@ -36,7 +39,7 @@ def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], b
         group = [
             (i, shot.picture) for i, shot in enumerate(shots) if shot.picture is not None and is_framed(shot.sample) is framed
         ]
-        outputs, failed = ask(model, [picture for _, picture in group], framed)
+        outputs, failed = ask(model, [picture for _, picture in group], framed, width)
         for (i, _), error in zip(group, failed, strict=True):
             errors[i] = error
         if seen := [i for i, _ in group if errors[i] is None]:
@@ -46,21 +49,24 @@ def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], b
     return Answers(together if order == sorted(order) else together[np.argsort(order)], errors)
 
 
-def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Outputs, Errors]:
+def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | None = None) -> tuple[Outputs, Errors]:
     """Return the outputs of the pictures that went well, and one error or None per picture.
 
-    A batch that fails is tried again one picture at a time, so that a bad picture spoils no other.
+    A model gets pictures of its own, which it may write into: what it leaves behind spoils no other model's. A batch that fails is
+    tried again one picture at a time, so that a bad picture spoils no other.
     """
     if not pictures:
         return Outputs(), []
     try:
-        together = model(pictures, framed)
+        together = model([np.array(picture) for picture in pictures], framed)
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
+        if width is not None and together.logits is not None and np.shape(together.logits)[1:] != (width,):
+            raise SoritesError(f"model {model.name} gave logits of shape {np.shape(together.logits)[1:]}, not ({width},) as before")
     except Exception as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
-        each = [ask(model, [picture], framed) for picture in pictures]
+        each = [ask(model, [picture], framed, width) for picture in pictures]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
     return _finite(model, _single(together))
 
