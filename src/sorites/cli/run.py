@@ -98,6 +98,13 @@ def run(
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, steps)
+            prepared,
+            out,
+            batch=batch,
+            keep_features=keep_features,
+            engine=engine,
+            workers=workers,
+            bar=recording(bar, steps),
+            say=lambda text: typer.echo(f"note: {text}", err=True),
         )
     print_run_summary(folder, worked=bool(steps))

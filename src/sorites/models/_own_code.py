@@ -1,4 +1,4 @@
-"""The user's own code behind a callable: the files of its modules and of those they import that are neither libraries nor ours."""
+"""The user's own code behind a callable: the files of its modules and of those they import, libraries and ours left out."""
 
 from __future__ import annotations
 

@@ -52,8 +52,8 @@ def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], b
 def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | None = None) -> tuple[Outputs, Errors]:
     """Return the outputs of the pictures that went well, and one error or None per picture.
 
-    A model gets pictures of its own, which it may write into: what it leaves behind spoils no other model's. A batch that fails is
-    tried again one picture at a time, so that a bad picture spoils no other.
+    A model gets pictures of its own, which it may write into: that spoils no other model's. A batch that fails is tried again one
+    picture at a time, so that a bad picture spoils no other.
     """
     if not pictures:
         return Outputs(), []
@@ -62,7 +62,9 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | No
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
         if width is not None and together.logits is not None and np.shape(together.logits)[1:] != (width,):
-            raise SoritesError(f"model {model.name} gave logits of shape {np.shape(together.logits)[1:]}, not ({width},) as before")
+            raise SoritesError(
+                f"model {model.name} gave logits of shape {np.shape(together.logits)[1:]}, not ({width},) as before"
+            )
     except Exception as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]

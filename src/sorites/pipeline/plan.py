@@ -222,6 +222,13 @@ def make(
     )  # fmt: skip
 
 
+def with_loads(plan: Plan, loads: Mapping[int, Callable[[], Picture]]) -> Plan:
+    """Return the plan with other ways to decode some of its samples, which are named by their ``id()``."""
+    once = {id(s): replace(s, load=loads[id(s)]) for group in plan.groups.values() for s in group if id(s) in loads}
+    groups = {name: [once.get(id(sample), sample) for sample in group] for name, group in plan.groups.items()}
+    return replace(plan, groups=groups, framed=_framed(plan.suite, groups[CLEAN]))
+
+
 def _columns(model: Model, labels: Labels) -> Columns:
     place = {id_: column for column, id_ in enumerate(model.labels or labels.ids)}
     known = {i: place[id_] for i, id_ in enumerate(labels.ids) if id_ in place}

@@ -18,7 +18,6 @@ from sorites.progress import Bar
 from sorites.suite import Suite, load
 from sorites.table import read
 
-
 Thing = str | Model | Callable[..., Any]
 """A model as it may be given: a spec, a model, a torch module, or something to call."""
 
