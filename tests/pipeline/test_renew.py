@@ -108,9 +108,7 @@ def test_other_pictures_elsewhere_are_another_run(run: Run, tmp_path: Path) -> N
         run()
 
 
-def test_a_relative_folder_from_elsewhere_is_not_done(
-    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_relative_folder_from_elsewhere_is_not_done(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for place, first in (("a", 0), ("b", 50)):
         for i in range(4):
             where = tmp_path / place / "pics" / CLASSES[i]

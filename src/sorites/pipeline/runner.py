@@ -97,7 +97,7 @@ def execute(
     plan, start = prepared.plan, chosen_engine(engine, prepared.plan)
     path = Path(out) if out is not None else prepared.default_folder()
     for name in (name for name, model in plan.models.items() if not model.repeats):
-        say(f"model {name} does not repeat itself: shown the same pictures again, it gave other answers. So does a run of it.")
+        say(f"model {name} is not deterministic: shown the same pictures again, it gave other answers. So will another run.")
     with folder.opened(path, plan, prepared.info, say) as info, lent(path, plan, info["run_id"]) as running:
         sweep_temporaries(path)
         redo_errors(path, plan)
