@@ -11,7 +11,7 @@ import hashlib
 import os
 import stat
 import types
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from sorites.core import Picture, Sample
 from sorites.errors import BadPicture
@@ -54,12 +55,19 @@ class Span:
             return None
 
 
+Source = Span | bytes | NDArray[Any]
+"""Something that a picture is decoded from."""
+
+
 def contents(samples: Sequence[Sample], before: Sequence[Row] = ()) -> pl.DataFrame:
     """Return size, time and hash of each sample; a sample whose size and time are those ``before`` keeps its hash unread."""
     known = before or [{}] * len(samples)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        rows = list(pool.map(_content, samples, known))
-    return pl.DataFrame(rows, COLUMNS, orient="row")
+        held = list(pool.map(lambda sample: list(_sources(sample.load)), samples))
+        unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
+        once = {_key(thing): thing for things in unread for thing in things}  # samples may share a file or an array
+        hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True))
+    return pl.DataFrame([_content(things, row, hashes) for things, row in zip(held, known, strict=True)], COLUMNS, orient="row")
 
 
 def changed(then: Row, now: Row) -> bool:
@@ -71,40 +79,57 @@ def changed(then: Row, now: Row) -> bool:
     return (then["bytes"], then["modified"]) != (now["bytes"], now["modified"])
 
 
-def guarded(sample: Sample, then: Row) -> types.FunctionType | Any:
+def guarded(sample: Sample, then: Row) -> Callable[[], Picture]:
     """Return a ``load`` that refuses to decode a sample which is no longer the one that a run looked at."""
 
     def load() -> Picture:
-        now = dict(zip(COLUMNS, _content(sample, then), strict=True))
-        if changed(then, now):
+        if changed(then, contents([sample], [then]).row(0, named=True)):
             raise BadPicture(f"{sample.id} has changed since the run looked at it; type the run's command again")
         return sample.load()
 
     return load
 
 
-def _content(sample: Sample, known: Row) -> tuple[int | None, int | None, str | None]:
-    spans, hashes = list[Span](), list[str]()
-    for thing in _sources(sample.load):
-        if isinstance(thing, Span):
-            spans.append(thing)
-        else:
-            hashes.append(thing)
-    if not spans:
-        return None, None, _together(hashes)
-    size, modified = sum(span.size for span in spans), max(span.modified for span in spans)
-    if not hashes and (size, modified) == (known.get("bytes"), known.get("modified")) and known.get("content") is not None:
+def _content(things: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]) -> tuple[int | None, int | None, str | None]:
+    spans = [thing for thing in things if isinstance(thing, Span)]
+    size = sum(span.size for span in spans) if spans else None
+    modified = max(span.modified for span in spans) if spans else None
+    if _is_known(things, known):
         return size, modified, str(known["content"])
-    read = [span.hash() for span in spans]
-    return size, modified, None if None in read else _together([*hashes, *(one for one in read if one is not None)])
+    return size, modified, _together([hashes[_key(thing)] for thing in things])
 
 
-def _together(hashes: Sequence[str]) -> str | None:
-    return None if not hashes else hashes[0] if len(hashes) == 1 else hashlib.blake2b("".join(hashes).encode()).hexdigest()[:32]
+def _is_known(things: Sequence[Source], known: Row) -> bool:
+    """Return whether files have the size and time that are known, so that their hash is too."""
+    if not things or known.get("content") is None or not all(isinstance(thing, Span) for thing in things):
+        return False
+    spans = [thing for thing in things if isinstance(thing, Span)]
+    return (sum(s.size for s in spans), max(s.modified for s in spans)) == (known["bytes"], known["modified"])
 
 
-def _sources(load: Any) -> Iterator[Span | str]:
-    """Yield the files, and the hashes of arrays and bytes, that ``load`` holds itself; what is behind them is not looked at."""
+def _key(thing: Source) -> Any:
+    return thing if isinstance(thing, Span) else id(thing)
+
+
+def _hash(thing: Source) -> str | None:
+    if isinstance(thing, Span):
+        return thing.hash()
+    if isinstance(thing, bytes):
+        return hashlib.blake2b(thing, digest_size=16).hexdigest()
+    array = array_bytes(thing)
+    return None if array is None else array.hex()[:32]
+
+
+def _together(hashes: Sequence[str | None]) -> str | None:
+    """Return one hash of several, or None where one of them is not known."""
+    read = [one for one in hashes if one is not None]
+    if not read or len(read) < len(hashes):
+        return None
+    return read[0] if len(read) == 1 else hashlib.blake2b("".join(read).encode(), digest_size=16).hexdigest()
+
+
+def _sources(load: Any) -> Iterator[Source]:
+    """Yield the files, arrays and bytes that ``load`` holds itself; what is behind them is not looked at."""
     values = list(_held(load))
     folders = [value for value in values if isinstance(value, Path) and value.is_dir()]
     for value in values:
@@ -114,10 +139,8 @@ def _sources(load: Any) -> Iterator[Span | str]:
         elif isinstance(value, str | Path):
             places = [folder / value for folder in folders] if isinstance(value, str) and folders else [Path(value)]
             yield from (span for place in places if (span := _span(place)) is not None)
-        elif isinstance(value, bytes):
-            yield hashlib.blake2b(value, digest_size=16).hexdigest()
-        elif isinstance(value, np.ndarray) and (array := array_bytes(value)) is not None:
-            yield array.hex()[:32]
+        elif isinstance(value, bytes | np.ndarray):
+            yield value
 
 
 def _span(file: Path) -> Span | None:

@@ -20,10 +20,10 @@ from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
 from sorites.pipeline.places import KEY as FIRST_PLACES
 from sorites.pipeline.places import at_first_places, first_places
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.renew import Say, check_training, renewed
+from sorites.pipeline.renew import TRAINING, Say, check_training, renewed
 from sorites.table import SCHEMA, write
 
-BEFORE = ("run.lock", "manifest.parquet")
+BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}

@@ -16,7 +16,8 @@ from sorites.pipeline.plan import Plan, with_loads
 from sorites.pipeline.stale import redo_changed
 from sorites.table import write
 
-TRAINING = Path("fits") / "contents.parquet"
+TRAINING = "training.parquet"
+"""The training and validation pictures of scorers by their content, beside the manifest."""
 Say = Callable[[str], None]
 
 
