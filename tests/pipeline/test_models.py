@@ -1,4 +1,4 @@
-"""The models of a plan: named, versioned, steady, and each with pictures of its own."""
+"""The models of a plan: named, versioned, of one shape, and each with pictures of its own."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tests.conftest import CLASSES
 import sorites
 from sorites.core import Model, Outputs, Picture
 from sorites.errors import SoritesError
+from sorites.pipeline.answers import ask
 from sorites.pipeline.folder import read_info
-from sorites.pipeline.models import steady
 from sorites.suite import parse
 
 
@@ -133,8 +133,7 @@ def test_a_model_that_is_not_deterministic_is_called_so_once(photos: Path, tmp_p
 
 def test_features_of_another_width_are_an_error() -> None:
     wide = iter([3, 3, 4])
-    forward = steady("m", lambda pictures: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
-    forward([])
-    forward([])
-    with pytest.raises(SoritesError, match="model m gave features of width 4, and 3 before"):
-        forward([])
+    model = Model("m", lambda pictures: Outputs(np.zeros((1, 2)), np.zeros((1, next(wide)))))
+    picture = np.zeros((4, 4, 3), np.uint8)
+    errors = [ask(model, [picture], False)[1] for _ in range(3)]
+    assert errors == [[None], [None], ["model m gave features of shape (4,), not (3,) as before"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from sorites.errors import SoritesError
 from sorites.pipeline.pictures import Shot, reason
 
 Errors = list[str | None]
+_features: WeakKeyDictionary[Model, tuple[int, ...] | None] = WeakKeyDictionary()
+"""The shape of a model's features for one picture, as they came first."""
 
 
 @dataclass(frozen=True)
@@ -61,16 +64,23 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | No
         together = model([np.array(picture) for picture in pictures], framed)
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
-        if width is not None and together.logits is not None and np.shape(together.logits)[1:] != (width,):
-            raise SoritesError(
-                f"model {model.name} gave logits of shape {np.shape(together.logits)[1:]}, not ({width},) as before"
-            )
+        _same_shapes(model, together, width)
     except Exception as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
         each = [ask(model, [picture], framed, width) for picture in pictures]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
     return _finite(model, _single(together))
+
+
+def _same_shapes(model: Model, outputs: Outputs, width: int | None) -> None:
+    """Raise an error where a model gives another number of logits than ``width``, or other features than the first time."""
+    logits, features = (None if part is None else np.shape(part)[1:] for part in (outputs.logits, outputs.features))
+    if width is not None and logits is not None and logits != (width,):
+        raise SoritesError(f"model {model.name} gave logits of shape {logits}, not ({width},) as before")
+    first = _features.setdefault(model, features)
+    if features != first:
+        raise SoritesError(f"model {model.name} gave features of shape {features or 'none'}, not {first or 'none'} as before")
 
 
 def _single(outputs: Outputs) -> Outputs:
