@@ -116,9 +116,12 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
     if not names:
         return run
     kept, former = run.features, {new: old for old, new in names.items()}
-    features = None if kept is None else lambda model, images: kept(former.get(model, model), images)
+
+    def features(model: str, images: Collection[str]) -> Vectors:
+        return Vectors() if kept is None else kept(former.get(model, model), images)
+
     table = run.table.with_columns(pl.col("model").replace(dict(names)))
-    return replace(run, table=table, info=renamed(run.info, names), features=features)
+    return replace(run, table=table, info=renamed(run.info, names), features=None if kept is None else features)
 
 
 def merge(runs: Sequence[RunView]) -> View:
