@@ -119,10 +119,14 @@ def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     return info
 
 
-def same_run(before: Info, info: Info, plan: Plan) -> bool:
-    """Return whether a folder holds this run, be its id from this release or an earlier one, and wherever its pictures lie."""
-    if before["run_id"] == _as_then(before, info, plan)["run_id"]:
-        return True
+def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
+    """Return whether a folder holds this run, be its id from this release or an earlier one.
+
+    With ``wherever`` its pictures may lie elsewhere than when it began: that they are the same is for the caller to see.
+    """
+    same = bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+    if same or not wherever:
+        return same
     there = replace(plan, suite=at_first_places(plan.suite, before))
     return bool(before["run_id"] == _as_then(before, describe(there), there)["run_id"])
 
@@ -142,7 +146,7 @@ def _as_then(before: Info, info: Info, plan: Plan) -> Info:
 
 
 def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
-    differs = None if same_run(before, info, plan) else _why_other(before, _as_then(before, info, plan))
+    differs = None if same_run(before, info, plan, wherever=True) else _why_other(before, _as_then(before, info, plan))
     then, now = before["suite"].get("refine"), info["suite"]["refine"]
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"

@@ -79,7 +79,7 @@ def _opened(folder: Path) -> Running:
     is_dataset = (folder / DATASET_INFO).exists()
     info = read_dataset_info(folder) if is_dataset else read_info(folder)
     plan = plans.make(suite_of(info))
-    if not same_run(info, describe(plan), plan):
+    if not same_run(info, describe(plan), plan, wherever=not is_dataset):
         raise SoritesError(f"{folder} cannot be opened again as it was: its source, models or libraries changed meanwhile")
     return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
 
