@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -80,11 +81,16 @@ def read(run: str | Path) -> pl.LazyFrame:
     shards = sorted((folder / "predictions").glob("*.parquet"))
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore")
+    table = scan(shards)
     facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
     for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return table
+
+
+def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    """The rows of shards as they were written, lazily; a column that an older shard lacks is null."""
+    return pl.scan_parquet(list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", **options)
 
 
 def _valid(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:

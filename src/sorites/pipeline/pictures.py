@@ -61,7 +61,7 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen))
+            shot = replace(shot, picture=core.read_only(core.to_picture(moved)), chosen_params=dict(chosen))
             del left[0]
             yield shot
     except Exception as error:
