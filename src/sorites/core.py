@@ -39,6 +39,9 @@ from sorites.types import (
     Source,
     Stop,
     Sweep,
+    named_spec,
+    read_only,
+    split_spec,
     to_image,
     to_picture,
 )
@@ -47,8 +50,8 @@ __all__ = [
     "CLEAN", "MEASURES", "METRICS", "MODELS", "REFEREES", "SCORERS", "SHIFTS", "SOURCES", "Apply", "Attr", "Batches", "Box",
     "Examples", "Features", "Head", "Image", "Measure", "Metric", "Model", "Outputs", "Picture", "Referee", "Sample",
     "Scorer", "Setting", "Shift", "Source", "Stop", "Sweep", "add_measure", "add_metric", "add_model", "add_referee",
-    "add_scorer", "add_shift", "add_source", "measure", "model", "referee", "scorer", "shift", "source", "split_spec",
-    "to_image", "to_picture",
+    "add_scorer", "add_shift", "add_source", "measure", "model", "named_spec", "read_only", "referee", "scorer", "shift",
+    "source", "split_spec", "to_image", "to_picture",
 ]  # fmt: skip
 
 SHIFTS: Registry[Shift] = Registry("shift", "sorites.shifts")
@@ -124,12 +127,6 @@ def add_referee(make: Callable[[str | None], Referee]) -> Callable[[str | None],
     return REFEREES.add(make.__name__, make)
 
 
-def split_spec(spec: str) -> tuple[str, str | None]:
-    """``"onnx:a/b.onnx"`` is the name ``onnx`` and its argument ``a/b.onnx``."""
-    name, _, argument = spec.partition(":")
-    return name, argument or None
-
-
 def shift(name: str, **options: Any) -> Shift:
     """``shift("coma")``, or with its own options ``shift("coma", padding="reflect")``."""
     found = SHIFTS.get(name)
@@ -150,10 +147,11 @@ def source(spec: str, labels: Labels | None = None) -> Source:
 
 
 def model(spec: str) -> Model:
-    """``"lite0"``, ``"onnx:PATH"``; the model's name in the table is the spec as given."""
-    name, argument = split_spec(spec)
+    """``"lite0"``, ``"onnx:PATH"``, ``"v2=onnx:PATH"``; its name in the table is the one given, else the spec."""
+    named, plain = named_spec(spec)
+    name, argument = split_spec(plain)
     made = MODELS.get(name)(argument)
-    made.name = spec
+    made.name = named
     return made
 
 

@@ -15,6 +15,7 @@ from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.torch_tools import mend_torchvision
 
 T = TypeVar("T")
 GROUP = "sorites.plugins"
@@ -37,6 +38,8 @@ def _load_once(name: str) -> None:
         points = entry_points(group=GROUP)
         for room in _rooms if points else ():  # built-in rooms come first, so that no plug-in can take a built-in name
             _load_once(room)
+        if points:
+            mend_torchvision()
         for point in points:
             try:
                 point.load()

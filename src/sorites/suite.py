@@ -16,6 +16,7 @@ from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
 from sorites.frame import Fit, Frame, SourceEntry, Strict, Validation
+from sorites.types.specs import model_entry
 
 LpipsMeasure = Literal["lpips", "lpips_linear"]
 """The measures by which settings can be set aside."""
@@ -107,6 +108,8 @@ class Suite(Strict):
     frames: dict[str, Frame] = Field(default_factory=dict)
     """Frames by the name of a captured shift, for sets that their authors framed in another way."""
     models: tuple[str, ...] = ()
+    """Specs, with the name of each in the table before it where it has one: ``"v2=onnx:PATH"``; a table
+    ``{name = "v2", spec = "onnx:PATH"}`` is turned into that."""
     shifts: tuple[Dial, ...] = ()
     """Empty: whatever the source holds, as captured."""
     scorers: tuple[str, ...] = ()
@@ -138,6 +141,8 @@ class Suite(Strict):
         for key in ("scorers", "scorers_if_fitted"):
             if isinstance(data, dict) and isinstance(data.get(key), (list, tuple)):
                 data = {**data, key: [_scorer_name(s) for s in data[key]]}
+        if isinstance(data, dict) and isinstance(data.get("models"), (list, tuple)):
+            data = {**data, "models": [model_entry(model) for model in data["models"]]}
         return _first_source(data)
 
     @field_validator("labels", mode="before")
@@ -152,11 +157,16 @@ class Suite(Strict):
     def _measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(core.measure(name).name for name in names))
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of the models in the table."""
+        return tuple(core.named_spec(model)[0] for model in self.models)
+
     @model_validator(mode="after")
     def _once_each(self) -> Suite:
         sources = [self.source_name or core.split_spec(self.source)[0], *(entry.name for entry in self.sources)]
         dials, scorers = [dial.name for dial in self.shifts], (*self.scorers, *self.scorers_if_fitted)
-        for kind, names in (("model", self.models), ("shift", dials), ("scorer", scorers), ("source", sources)):
+        for kind, names in (("model", self.model_names), ("shift", dials), ("scorer", scorers), ("source", sources)):
             twice = {n for n in names if list(names).count(n) > 1}
             if twice:
                 raise ValueError(f"{kind} {sorted(twice)[0]!r} stands twice")

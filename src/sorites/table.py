@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -82,18 +83,18 @@ def read(run: str | Path) -> pl.LazyFrame:
     shards = sorted((folder / "predictions").glob("*.parquet"))
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = scan_shards(shards)
+    table = scan(shards)
     facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
     for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return table
 
 
-def scan_shards(shards: Sequence[Path]) -> pl.LazyFrame:
-    """Return the rows of some shards, lazily; columns and fields that an older release did not write are null."""
+def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    """Return the rows of some shards as they were written, lazily; what an older release did not write is null."""
     fields = pl.ScanCastOptions(missing_struct_fields="insert")
     return pl.scan_parquet(
-        list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields
+        list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields, **options
     )
 
 

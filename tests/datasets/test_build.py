@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import sorites
 from sorites import core
 from sorites.core import Model, Sample, Setting, Source
 from sorites.errors import SoritesError
+from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import decode
 from sorites.suite import Suite, parse
 
@@ -107,6 +109,20 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
     assert {p.relative_to(tmp_path / "set"): p.read_bytes() for p in (tmp_path / "set").rglob("*.png")} == pictures
     held, whole = (pl.read_parquet(tmp_path / name / "sorites.parquet") for name in ("set", "whole"))
     assert held.equals(whole)
+
+
+def test_a_picture_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
+    mine = Path(shutil.copytree(photos, tmp_path / "mine"))
+    options: dict[str, Any] = {"limit": 2, "shifts": [{"name": "jpeg", "levels": [1]}]}
+    sorites.build(suite(mine, **options), tmp_path / "set")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").rglob("*.png")}
+    first = pl.read_parquet(tmp_path / "set" / sidecar.NAME)["sample_id"][0]
+    Pillow.fromarray(np.full((50, 60, 3), 90, np.uint8)).save(mine / first)
+    sorites.build(suite(mine, **options), tmp_path / "set")
+    again = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert len(before) == 4
+    assert {path.stem for path in again} == {Path(first).stem}
+    assert len(again) == 2
 
 
 def test_jpeg_on_request(photos: Path, tmp_path: Path) -> None:

@@ -18,8 +18,9 @@ def run(
         list[str] | None,
         typer.Option(
             "--model",
-            metavar="NAME",
-            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. May be repeated.",
+            metavar="[NAME=]SPEC",
+            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. NAME= names it in "
+            "the table: v2=onnx:PATH. May be repeated.",
         ),
     ] = None,
     shift: options.Shifts = None,
@@ -97,6 +98,13 @@ def run(
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, steps)
+            prepared,
+            out,
+            batch=batch,
+            keep_features=keep_features,
+            engine=engine,
+            workers=workers,
+            bar=recording(bar, steps),
+            say=lambda text: typer.echo(f"note: {text}", err=True),
         )
     print_run_summary(folder, worked=bool(steps))

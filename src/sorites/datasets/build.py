@@ -96,7 +96,10 @@ def _apart(records: Sequence[dict[str, Any]]) -> None:
 
 
 def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
-    """A unit of work: write the pictures of one shift and slice that are not there yet. Return their records and the errors."""
+    """A unit of work: write the pictures of one shift and slice that are not there, or are others than those made now.
+
+    Return their records and the errors.
+    """
     running = running_in(folder)
     plan, names = running.plan, running.once("names", lambda plan: _names(plan))
     records, errors = [], []
@@ -106,10 +109,16 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
         path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
-        if not (folder / path).exists():
-            write_bytes(_encoded(shot.picture, quality), folder / path)
+        data = _encoded(shot.picture, quality)
+        if not _holds(folder / path, data):
+            write_bytes(data, folder / path)
         records.append(_record(plan, shot, path, quality))
     return records, errors
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether a file is there and holds just these bytes; made of a picture that changed since, it holds others."""
+    return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
 def _encoded(picture: Picture, quality: int | None) -> bytes:

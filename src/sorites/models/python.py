@@ -8,6 +8,9 @@
    its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at
    a time.
 
+The version of a callable, or of a Model that brings none, follows from the files of its module and of the modules beside it that
+these import, the arrays and tensors it holds, and what it says of three trial pictures.
+
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
 of ``sorites.models._preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
 """
@@ -31,7 +34,8 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.models._checked import checked
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
-from sorites.rng import digest
+from sorites.models._versioned import versioned
+from sorites.torch_tools import mend_torchvision
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
@@ -50,18 +54,20 @@ def as_model(name: str, thing: Any) -> Model:
     if not _is_model(thing) and callable(thing) and _takes_no_arguments(thing):
         thing = _called_factory(name, thing)
     if isinstance(thing, Model):
-        return replace(thing, name=name, forward=checked(name, thing.forward))
+        made = replace(thing, name=name, forward=checked(name, thing.forward))
+        return made if made.version else versioned(made, thing.forward, thing.prepare)
     if _is_module(thing):
         return _from_module(name, thing)
     if not callable(thing):
         raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return Model(name, checked(name, _as_forward(name, thing)), version=_source(thing))
+    return versioned(Model(name, checked(name, _as_forward(name, thing))), thing)
 
 
 def _import(module: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+    mend_torchvision()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -133,11 +139,3 @@ def _as_forward(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Cal
         return Outputs(given)
 
     return forward
-
-
-def _source(thing: Any) -> str:
-    """Return a hash of the callable's source text; weights that it loads by itself cannot be seen from here."""
-    try:
-        return digest(inspect.getsource(thing if inspect.isroutine(thing) else type(thing))).hex()
-    except (OSError, TypeError):
-        return ""

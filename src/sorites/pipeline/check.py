@@ -36,7 +36,7 @@ def check_suite(spec: str) -> str:
     names = labels(suite.labels)
     SOURCES.get(split_spec(suite.source)[0])
     for model in suite.models:
-        MODELS.get(split_spec(model)[0])
+        MODELS.get(split_spec(core.named_spec(model)[1])[0])
     for scorer in suite.scorers:
         core.scorer(scorer)
     source = core.source(suite.source, names)
@@ -44,8 +44,9 @@ def check_suite(spec: str) -> str:
     held = {sample.shift for sample in source}
     stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
     is_file = str(suite.reference).endswith(".csv")
-    if suite.reference and suite.models and suite.reference not in suite.models and not is_file:
-        raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
+    if suite.reference and suite.models and suite.reference not in suite.model_names and not is_file:
+        among = ", ".join(suite.model_names)
+        raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {among}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)

@@ -207,7 +207,7 @@ def _see(plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept, kind: str,
     training picture that the model has not right where the suite asks only for those."""
     columns = plan.columns[model.name]
     place = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
-    given = answers(model, some, plan.is_framed)
+    given = answers(model, some, plan.is_framed, plan.width_of(model.name))
     only = plan.suite.fit is not None and plan.suite.fit.only == "right"
     for row, i in enumerate(given.seen):
         sample = some[i].sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,16 @@ import polars as pl
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
 from sorites.files import TEMPORARY, locked, write_bytes
-from sorites.pipeline.identity import ASIDE, Info, describe_formerly
+from sorites.models._versioned import is_by_source_alone
+from sorites.pipeline.contents import COLUMNS, contents
+from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
+from sorites.pipeline.places import KEY as FIRST_PLACES
+from sorites.pipeline.places import at_first_places, first_places
 from sorites.pipeline.plan import Plan
+from sorites.pipeline.renew import TRAINING, Say, check_training, renewed
 from sorites.table import SCHEMA, write
 
-BEFORE = ("run.lock", "manifest.parquet")
+BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}
@@ -27,7 +33,8 @@ _COLUMNS = (
     "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level", "image_id",
 )  # fmt: skip
 MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", pl.Boolean())])
-"""Columns of the manifest; ``image_id`` only where the source brings one. Manifests of release 0.2 end with ``params``."""
+"""Columns of the manifest, before those of the samples' content; ``image_id`` only where the source brings one. Manifests of
+release 0.2 end with ``params``."""
 
 
 def read_info(run: str | Path) -> Info:
@@ -71,18 +78,20 @@ def read_manifest(run: str | Path) -> pl.DataFrame:
 
 
 @contextmanager
-def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
+def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -> Iterator[Info]:
     """Hold the run folder for this plan alone and yield what its ``run.json`` says.
 
-    A new folder is made; one that belongs to another plan or another process is refused.
+    A new folder is made; one that belongs to another plan or another process is refused. Where pictures have changed since, what
+    was made of them is set aside, and ``say`` is told.
     """
     with locked(folder):
-        yield _claim(folder, plan, info)
+        yield _claim(folder, plan, info, say)
 
 
-def _claim(folder: Path, plan: Plan, described: Info) -> Info:
+def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
+    info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         before = read_info(folder)
@@ -92,19 +101,42 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
         for key in ASIDE:
             info["suite"][key] = info["suite"][key] or before["suite"].get(key)
         listed = read_manifest(folder)
-        if not listed.equals(manifest.select(listed.columns)):
+        shared = [name for name in listed.columns if name not in COLUMNS]
+        if not listed.select(shared).equals(manifest.select(shared)):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
+        moved = _moved(before, described, plan)
+        check_training(folder, plan)
+        now = renewed(folder, plan, listed_samples(plan), listed, moved, say)
+        if not now.equals(listed):
+            write(now, folder / "manifest.parquet")
+        info |= {FIRST_PLACES: first_places(before)} if moved or FIRST_PLACES in before else {}
     elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
-        write(manifest, folder / "manifest.parquet")
+        write(manifest.hstack(contents(listed_samples(plan))), folder / "manifest.parquet")
+        check_training(folder, plan)
     write_info(folder, info)
     return info
 
 
-def same_run(before: Info, info: Info, plan: Plan) -> bool:
-    """Return whether a folder holds this run, be its id from this release or an earlier one."""
-    return bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
+    """Return whether a folder holds this run, be its id from this release or an earlier one.
+
+    With ``wherever`` its pictures may lie elsewhere than when it began: that they are the same is for the caller to see.
+    """
+    same = bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+    if same or not wherever:
+        return same
+    there = replace(plan, suite=at_first_places(plan.suite, before))
+    return bool(before["run_id"] == _as_then(before, describe(there), there)["run_id"])
+
+
+def _moved(before: Info, info: Info, plan: Plan) -> str:
+    """Name the first source that lies elsewhere than before, with both places; empty where none does."""
+    keys = ("source", "sources", "fit")
+    there, here = ({key: one["suite"].get(key) for key in keys} for one in (before, info))
+    only_places = before["run_id"] != _as_then(before, info, plan)["run_id"]
+    return _difference(there, here, "suite") if only_places and there != here else ""
 
 
 def _as_then(before: Info, info: Info, plan: Plan) -> Info:
@@ -114,7 +146,7 @@ def _as_then(before: Info, info: Info, plan: Plan) -> Info:
 
 
 def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
-    differs = None if same_run(before, info, plan) else _difference(before, _as_then(before, info, plan))
+    differs = None if same_run(before, info, plan, wherever=True) else _why_other(before, _as_then(before, info, plan))
     then, now = before["suite"].get("refine"), info["suite"]["refine"]
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"
@@ -122,19 +154,38 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
         raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
 
 
+def _why_other(before: Info, now: Info) -> str:
+    """Name the first key that differs, and say so where it is only that models are known by more than they were."""
+    models = now["models"]
+    former = [name for name, version in before["models"].items() if is_by_source_alone(version, models.get(name))]
+    if former and before["models"].keys() == models.keys():
+        kept = {name: models[name] if name in former else version for name, version in before["models"].items()}
+        if kept == models:
+            return (
+                f"models.{former[0]}: earlier releases knew it by its source text alone, and nothing says whether its weights "
+                "are still the same; its table can be read as ever"
+            )
+    return _difference(before, now)
+
+
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", *ASIDE}):
+        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", "not_repeating", FIRST_PLACES, *ASIDE}):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
 
 
+def listed_samples(plan: Plan) -> list[Sample]:
+    """List the samples of a plan in the order of its manifest."""
+    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
+    return list(once.values())
+
+
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row per sample, or per image where the source brings it already shifted."""
-    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
-    records = [_manifest_row(plan, sample) for sample in once.values()]
+    records = [_manifest_row(plan, sample) for sample in listed_samples(plan)]
     columns = {name: [record[name] for record in records] for name in MANIFEST}
     return pl.DataFrame(columns, schema=MANIFEST)
 

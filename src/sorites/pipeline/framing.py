@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 
-from sorites.core import Box, Picture, Sample
+from sorites.core import Box, Picture, Sample, read_only
 from sorites.frame import Frame
 from sorites.suite import Suite
 
@@ -24,12 +24,15 @@ def laid_frame(suite: Suite, sample: Sample) -> Frame | None:
 
 
 def framed_sample(suite: Suite, sample: Sample) -> tuple[Picture, Truth]:
-    """Decode a sample and lay its frame on it, unless it came framed; its true boxes are in pixels of what is returned."""
+    """Decode a sample and lay its frame on it, unless it came framed; its true boxes are in pixels of what is returned.
+
+    Nobody can write into the picture: others look at it too.
+    """
     picture, frame = sample.load(), laid_frame(suite, sample)
     if frame is None:
-        return picture, sample.truth
+        return read_only(picture), sample.truth
     truth = None if sample.truth is None else frame.moved(sample.truth, *picture.shape[:2])
-    return frame(picture), truth
+    return read_only(frame(picture)), truth
 
 
 def framed_picture(suite: Suite, sample: Sample) -> Picture:

@@ -69,8 +69,8 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            truth = plan.framed.truth(sample.id)
-            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen), truth=truth)
+            picture, truth = core.read_only(core.to_picture(moved)), plan.framed.truth(sample.id)
+            shot = replace(shot, picture=picture, chosen_params=dict(chosen), truth=truth)
             del left[0]
             yield shot
     except Exception as error:

@@ -100,7 +100,7 @@ class _Verdicts:
     image_ids: list[str] = field(default_factory=list)
 
     def add(self, some: Sequence[Shot], ids: Sequence[str]) -> None:
-        given = answers(self.model, some, self.plan.is_framed)
+        given = answers(self.model, some, self.plan.is_framed, self.plan.width_of(self.model.name))
         seen, known = given.seen, self.plan.columns[self.model.name]
         judged = dict(zip(seen, _judged(known, [some[i].sample for i in seen], given.outputs), strict=True))
         boxes = dict(zip(seen, box_cells(known, given.outputs), strict=True))

@@ -12,6 +12,7 @@ from sorites.errors import BadPicture, SoritesError
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.plan import Plan
+from sorites.pipeline.renew import guard
 from sorites.suite import Suite, parse
 
 
@@ -23,15 +24,16 @@ def suite_of(info: Mapping[str, Any]) -> Suite:
 def plan_of(run: str | Path) -> Plan:
     """Make the plan of a run folder again: the same source, frame, draws and rounding give the same pixels.
 
-    No model is loaded and no training picture is listed. A run whose pictures are not at hand still has its plan: the samples
-    then come from the manifest, and decoding one of them is an error that says why.
+    No model is loaded and no training picture is listed. A picture that has changed since cannot be decoded. A run whose pictures
+    are not at hand still has its plan: the samples then come from the manifest, and decoding one of them is an error that says
+    why.
     """
     info = read_info(run)
     alone = suite_of(info).model_copy(update={"models": (), "fit": None})
     try:
         if "imported" in info:
             raise SoritesError("it was made of prediction files by sorites import")
-        return plans.make(alone)
+        return guard(plans.make(alone), read_manifest(run))
     except SoritesError as error:
         first, further = _from_manifest(run, alone, error)
         return plans.make(alone, first, further=further)

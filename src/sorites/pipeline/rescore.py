@@ -24,7 +24,7 @@ from sorites.pipeline.predict import score_rows, whole
 from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
 from sorites.pipeline.search import Told
-from sorites.table import scan_shards, write
+from sorites.table import scan, write
 
 KEEP = "type the run's command again with --keep-features"
 Units = Mapping[str, Sequence[Unit]]
@@ -100,7 +100,7 @@ def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> Non
 
 
 def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) -> int:
-    shard = scan_shards([shards.shard(folder, unit, model)]).collect()
+    shard = scan([shards.shard(folder, unit, model)]).collect()
     labels = shard.filter(pl.col("output") == "label")
     found = _scores(shards.features(folder, unit, model), name, scorer)
     lost: Scored = (None, "its features were not kept")

@@ -247,9 +247,12 @@ def _unframed(plan: Plan, shot: Shot) -> tuple[Picture, Picture]:
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:
-    """Return the value, or None where the picture is too small for the measure or the measure has no number for it."""
+    """Return the value, or None where the picture is too small for the measure or the measure has no number for it.
+
+    A measure gets pictures of its own: whatever it writes into them reaches no other.
+    """
     try:
-        value = core.measure(name)(reference, moved)
+        value = core.measure(name)(np.array(reference), np.array(moved))
     except BadPicture:
         return None
     return None if math.isnan(value) else value

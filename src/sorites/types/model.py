@@ -85,6 +85,9 @@ class Model:
     output: Literal["label", "boxes"] = "label"
     """What it gives: logits over its labels, or boxes, whose labels are places in ``labels``."""
 
+    repeats: bool = True
+    """Whether it answers the same picture the same way twice, where that was tried."""
+
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""
         return self.version if self.former_version is None else self.former_version()

@@ -31,6 +31,13 @@ def to_picture(image: Image) -> Picture:
     return scaled.astype(np.uint8)
 
 
+def read_only(picture: Picture) -> Picture:
+    """Return the picture as an array that cannot be written into; whoever has to write takes a copy."""
+    shown = picture.view()
+    shown.flags.writeable = False
+    return shown
+
+
 @dataclass(frozen=True)
 class Setting:
     """The place of the dials: a severity on a line, or named params where there is no line."""
