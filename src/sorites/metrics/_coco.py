@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sorites.errors import UnknownName
 from sorites.metrics._matching import IGNORED, TAKEN, Bools, best, group_codes, match, ranks
-from sorites.metrics._precision import Bench, Events, average_precision, blocks, resampled
+from sorites.metrics._precision import Bench, Events, average_precision, resampled
 from sorites.metrics._scenes import Floats, Ints, Scene
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
@@ -105,11 +105,12 @@ def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneCla
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
     near = np.argsort(place[matched.which], kind="stable")
+    sorted_labels, near_places = found.label[order], place[matched.which[near]]
     labels = np.unique(things.label[~things.crowd])
     made = []
     for label in labels:
-        start, stop = np.searchsorted(found.label[order], [label, label + 1])
-        here, mine = near[_between(place[matched.which[near]], start, stop)], order[start:stop]
+        start, stop = np.searchsorted(sorted_labels, [label, label + 1])
+        here, mine = near[slice(*np.searchsorted(near_places, [start, stop]))], order[start:stop]
         theirs = things.label == label
         made.append(
             OneClass(
@@ -118,10 +119,6 @@ def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneCla
             )
         )  # fmt: skip
     return made
-
-
-def _between(ascending: Ints, start: int, stop: int) -> slice:
-    return slice(*np.searchsorted(ascending, [start, stop]))
 
 
 def value(one: OneClass, number: Number) -> float:
@@ -144,28 +141,25 @@ def resampled_values(classes: Sequence[OneClass], name: str, counts: NDArray[np.
     """Return a number of each class for each resample (classes x resamples)."""
     number = NUMBERS[name]
     found = np.full((len(classes), counts.shape[1]), np.nan, np.float32)
-    longest = max((max(len(one.near), len(one.truth_sample)) for one in classes), default=0)
-    bench = Bench()
-    for block in blocks(counts, longest):
-        weights = counts[:, block].astype(np.float32)
-        for k, one in enumerate(classes):
-            found[k, block] = _recall(one, number, weights) if number.recall else _precision(one, number, weights, bench)
+    bench = Bench(counts)
+    for k, one in enumerate(classes):
+        if number.recall:
+            some = one.recalled(number), one.truths(number.area)
+            for block in bench.blocks(max(len(samples) for samples in some)):
+                found[k, block] = _recall(*some, number, bench.weights(block))
+            continue
+        curves = [one.events(threshold, number.area) for threshold in range(*number.thresholds.indices(len(THRESHOLDS)))]
+        listed, truths = one.listed(number.area), one.truths(number.area)
+        for block in bench.blocks(max(len(truths), *(len(curve.at) for curve in curves))):
+            found[k, block] = np.mean(resampled(listed, curves, truths, bench.weights(block), bench), axis=0)
     return found
 
 
-def _precision(one: OneClass, number: Number, weights: NDArray[np.float32], bench: Bench) -> NDArray[np.float32]:
-    thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
-    curves = [one.events(k, number.area) for k in thresholds]
-    found = resampled(one.listed(number.area), curves, one.truths(number.area), weights, bench)
-    mean: NDArray[np.float32] = np.mean(found, axis=0)
-    return mean
-
-
-def _recall(one: OneClass, number: Number, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    hits, total = (weights[some].sum(axis=0) for some in (one.recalled(number), one.truths(number.area)))
+def _recall(hits: Ints, truths: Ints, number: Number, weights: NDArray[np.float32]) -> NDArray[np.float32]:
+    found, total = (weights[some].sum(axis=0) for some in (hits, truths))
     thresholds = len(range(*number.thresholds.indices(len(THRESHOLDS))))
     with np.errstate(divide="ignore", invalid="ignore"):
-        share: NDArray[np.float32] = np.where(total > 0, hits / total / thresholds, np.float32(np.nan))
+        share: NDArray[np.float32] = np.where(total > 0, found / total / thresholds, np.float32(np.nan))
     return share
 
 

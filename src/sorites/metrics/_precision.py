@@ -53,9 +53,11 @@ def average_precision(events: Events, truths: int) -> float:
 
 
 class Bench:
-    """Room for the sums of a bootstrap, used over and over: fresh memory would cost more than the sums themselves."""
+    """The weights of a bootstrap, and room for its sums, used over and over: fresh memory would cost more than the sums."""
 
-    def __init__(self) -> None:
+    def __init__(self, counts: NDArray[np.uint8]) -> None:
+        self._counts = counts
+        self._block: tuple[slice, Weights] | None = None
         self._room: dict[str, NDArray[np.float32]] = {}
 
     def __call__(self, name: str, rows: int, columns: int) -> NDArray[np.float32]:
@@ -63,6 +65,17 @@ class Bench:
         if held is None or held.size < rows * columns:
             held = self._room[name] = np.empty(rows * columns, np.float32)
         return held[: rows * columns].reshape(rows, columns)
+
+    def blocks(self, longest: int) -> list[slice]:
+        """Return the resamples in slices for which ``longest`` rows fit into memory."""
+        width = max(1, min(CELLS // max(longest, 1), 2 * CELLS // max(len(self._counts), 1)))
+        return [slice(start, start + width) for start in range(0, self._counts.shape[1], width)]
+
+    def weights(self, block: slice) -> Weights:
+        """Return how often each sample counts in some resamples; the last are kept."""
+        if self._block is None or self._block[0] != block:
+            self._block = block, self._counts[:, block].astype(np.float32)
+        return self._block[1]
 
 
 def resampled(
@@ -141,12 +154,6 @@ def drawn(samples: int, resamples: int) -> NDArray[np.uint8]:
     for k in range(resamples):
         counts[:, k] = np.bincount(rng.integers(0, samples, samples), minlength=samples)
     return counts
-
-
-def blocks(counts: NDArray[np.uint8], longest: int) -> list[slice]:
-    """Return the resamples in slices for which ``longest`` rows fit into memory."""
-    width = max(1, min(CELLS // max(longest, 1), 2 * CELLS // max(len(counts), 1)))
-    return [slice(start, start + width) for start in range(0, counts.shape[1], width)]
 
 
 def interval(values: NDArray[np.floating], value: float) -> tuple[float | None, float | None]:

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.metrics._matching import TAKEN, Bools, Pairs, best, by_confidence, match, overlaps
-from sorites.metrics._precision import Bench, Events, average_precision, blocks, resampled
+from sorites.metrics._precision import Bench, Events, average_precision, resampled
 from sorites.metrics._scenes import Boxes, Floats, Ints, Scene
 
 NEAR, FAR = 0.5, 0.1
@@ -142,7 +142,7 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
     names = list(ways)
     values = {name: np.full(len(labels), np.nan) for name in names}
     drawn = {name: np.full((len(labels), 0 if counts is None else counts.shape[1]), np.nan, np.float32) for name in names}
-    bench = Bench()
+    bench = Bench(np.empty((0, 0), np.uint8) if counts is None else counts)
     for name, way in ways.items():
         order = np.lexsort((way.found, -way.conf))
         for k, label in enumerate(labels):
@@ -152,9 +152,8 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
             events = Events(hits + 1, listed[hits], np.ones(len(hits), bool), np.zeros(len(hits), np.int8))
             truths = scene.sample[seen.things.picture[(seen.things.label == label) & way.counted]]
             values[name][k] = average_precision(events, len(truths))
-            for block in [] if counts is None else blocks(counts, max(len(hits), len(truths))):
-                weights = counts[:, block].astype(np.float32) if counts is not None else np.zeros((0, 0), np.float32)
-                drawn[name][k, block] = resampled(listed, [events], truths, weights, bench)[0]
+            for block in bench.blocks(max(len(hits), len(truths))):
+                drawn[name][k, block] = resampled(listed, [events], truths, bench.weights(block), bench)[0]
     for found in (values, drawn):
         for name in ERRORS:
             found[name][np.isnan(found[name]) & np.isfinite(found[""])] = 0
