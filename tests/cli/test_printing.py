@@ -11,8 +11,9 @@ import polars as pl
 import pytest
 
 import sorites
+from sorites.cli.metric_answer import answer_metric
 from sorites.cli.printing import format_frame, headline, print_run_summary
-from sorites.core import Model, Sample, Setting, Source
+from sorites.core import Box, Model, Outputs, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.suite import parse
 
@@ -85,3 +86,22 @@ def test_errors_are_counted_and_the_first_is_named(tiny: Callable[..., Model], t
     lines: list[str] = []
     print_run_summary(tmp_path / "run", lines.append)
     assert any(line.startswith("1 rows are errors") and "The first, bad: x.png: truncated" in line for line in lines)
+
+
+def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
+    boxes = (Box((2, 2, 20, 20), 0, 0.9),)
+    model = Model("det", lambda seen: Outputs(boxes=[boxes] * len(seen)), labels=("person",), output="boxes")
+    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(Box((2, 2, 20, 20), 0),))])
+    suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
+    sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
+    said: list[str] = []
+    print_run_summary(tmp_path / "run", said.append)
+    assert "clean mAP" in said[0]
+    assert "100.0  [100.0, 100.0]" in said[0]
+    assert said[-1].endswith("map --by model,shift")
+    assert "accuracy" not in "\n".join(said)
+    with pytest.raises(
+        SoritesError, match="accuracy has nothing to say of .*its models are detectors, which give boxes. Ask map"
+    ):
+        answer_metric(tmp_path / "run", "accuracy")
+    assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})["value"].to_list() == pytest.approx([1.0, 1.0])

@@ -51,7 +51,7 @@ def world() -> pl.DataFrame:
                 told = f'{{"lens": "{glass}", "field": 0.5, "mtf50": {quality}, "quality": {quality}}}'
                 seen: Row = {"image_id": f"p{i}/{glass}", "degrees": [{"measure": "ssim", "value": quality + i / 100}]}
                 rows.append(row(f"p{i}", "lens", None, _verdict(rng, ability, 0.4 - quality), params=told, **seen, **who))
-    return frame(rows + _passed_over() + _scored(np.random.default_rng(8)))
+    return frame(rows + _passed_over() + _scored(np.random.default_rng(8)) + _detected(np.random.default_rng(9)))
 
 
 def settings(i: int) -> list[Row]:
@@ -76,6 +76,36 @@ def _scored(rng: np.random.Generator) -> list[Row]:
             level: Row = {"sem_level": i % 4, "cov_level": i // 4 % 2, "score": rng.normal(0.5 * (i % 4))}
             rows.append(row(f"u{i}", "clean", 0.0, None, **known, **level, **who))
     return rows
+
+
+def _detected(rng: np.random.Generator) -> list[Row]:
+    """Boxes of three detectors on pictures with one to three things of three classes, lost as severity rises."""
+    rows: list[Row] = []
+    for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
+        for i in range(24):
+            who: Row = {"model": model, "output": "boxes", "label": None, "conf": None, "truth": things(i)}
+            for shift, severity in (("clean", 0.0), *itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)), ("blur", 2.5)):
+                seen = [_box(rng, thing) for thing in who["truth"] if _verdict(rng, ability, severity / 4)]
+                wrong = [{**_box(rng, things(i + 1)[0]), "conf": rng.uniform(0, 0.6)}]
+                rows.append(row(f"d{i}", shift, severity, None, boxes=seen + wrong, probe=severity == 2.5, **who))
+    missing: Row = {"output": "boxes", "label": None, "conf": None}
+    rows.append(row("unreadable", "blur", 1.0, None, model="weak", error="truncated", truth=things(0), **missing))
+    rows.append(row("nobody knows", "blur", 1.0, None, model="weak", boxes=[], **missing))
+    return rows
+
+
+def things(i: int) -> list[Row]:
+    """One to three true boxes of different sizes."""
+    corners = [(10.0 + 100 * k, 5.0 * i, 10.0 + 100 * k + (20, 60, 140)[k], 5.0 * i + (20, 60, 140)[k]) for k in range(1 + i % 3)]
+    return [
+        {**dict(zip(("x0", "y0", "x1", "y1"), xyxy, strict=True)), "label": (i + k) % 3, "area": None, "crowd": False}
+        for k, xyxy in enumerate(corners)
+    ]
+
+
+def _box(rng: np.random.Generator, thing: Row) -> Row:
+    moved = {side: thing[side] + rng.normal(0, 1.5) for side in ("x0", "y0", "x1", "y1")}
+    return {**moved, "label": thing["label"], "conf": rng.uniform(0.2, 1)}
 
 
 def _passed_over() -> list[Row]:

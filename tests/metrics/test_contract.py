@@ -16,7 +16,7 @@ NAMES = METRICS.names()
 
 def options(ask: Metric) -> dict[str, Any]:
     facts = {name: {"parameters": size} for name, size in (("weak", 1e6), ("mid", 5e6), ("strong", 9e6))}
-    needed = {"reference": "weak", "split": "val", "facts": facts}
+    needed = {"reference": "weak", "split": "val", "facts": facts, "resamples": 60}
     return {name: value for name, value in needed.items() if name in inspect.signature(ask).parameters}
 
 

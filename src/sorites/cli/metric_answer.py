@@ -41,7 +41,15 @@ def answer_metric(
         given["reference"] = named
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")
-    return question(read(run), **given)
+    answer = question(read(run), **given)
+    if answer.is_empty() and _outputs(run) == {"boxes"}:
+        others = "map, map_numbers, map_drop, tide or box_failure_point"
+        raise SoritesError(f"{metric} has nothing to say of {run}: its models are detectors, which give boxes. Ask {others}")
+    return answer
+
+
+def _outputs(run: Path) -> set[str]:
+    return set(read(run).select(pl.col("output").unique()).collect(engine="streaming")["output"])
 
 
 def _option_value(metric: str, question: Callable[..., Any], name: str, text: str) -> Any:

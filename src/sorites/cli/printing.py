@@ -19,6 +19,9 @@ from sorites.table import read
 WIDE = 10_000
 """The width of a console, in characters, at which no name is ever cut or folded."""
 
+FEW = 200
+"""The resamples of the intervals in a summary."""
+
 
 def format_frame(frame: pl.DataFrame, format: str) -> str:
     """Return a frame as text: rounded for the eye (``table``), or complete and exact for another program (``csv``, ``json``)."""
@@ -54,8 +57,12 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = print, worked:
 
     ``worked`` is false where the run was complete before it began.
     """
-    echo(format_frame(headline(folder), "table"))
     table = read(folder)
+    outputs = table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
+    if outputs != ["boxes"]:
+        echo(format_frame(headline(folder), "table"))
+    if "boxes" in outputs:
+        echo(format_frame(box_headline(folder), "table"))
     counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
     rows, errors, probes = counts.row(0)
     if errors:
@@ -65,13 +72,14 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = print, worked:
         )
     what = f"wrote {rows} rows to" if worked else f"nothing left to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
-    echo(f"next: sorites report {folder}   or   sorites metrics {folder} accuracy --by model,shift")
+    metric = "map" if outputs == ["boxes"] else "accuracy"
+    echo(f"next: sorites report {folder}   or   sorites metrics {folder} {metric} --by model,shift")
 
 
 def headline(folder: Path) -> pl.DataFrame:
     """Return one row per model: accuracy clean and under shift with their intervals, the drop, and where half the pictures
     are lost."""
-    table = read(folder)
+    table = read(folder).filter(pl.col("output") != "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
     shifted = METRICS.get("mean_accuracy")(table)
@@ -79,6 +87,21 @@ def headline(folder: Path) -> pl.DataFrame:
     half = METRICS.get("failure_point")(table, by=["model"], relative=True)
     frame = models.join(clean.select("model", "n"), on="model", how="left")
     for name, part in (("clean", clean), ("shifted", shifted), ("drop", drop), ("half lost at (% of dial)", half)):
+        frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
+    return frame
+
+
+def box_headline(folder: Path) -> pl.DataFrame:
+    """Return one row per detector: mAP clean and under shift, the drop, and where half of the things are lost."""
+    table = read(folder).filter(pl.col("output") == "boxes")
+    models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
+    clean = METRICS.get("map")(table.filter(pl.col("shift") == CLEAN), by=["model"], resamples=FEW)
+    drop = METRICS.get("map_drop")(table, by=["model"], resamples=FEW)
+    half = METRICS.get("box_failure_point")(table, by=["model"], relative=True)
+    shifted = drop.select("model", (100 * pl.col("shifted")).round(1).alias("shifted mAP"))
+    frame = models.join(clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left")
+    frame = frame.join(shifted, on="model", how="left")
+    for name, part in (("drop", drop), ("half of the things lost at (% of dial)", half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame
 

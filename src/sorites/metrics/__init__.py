@@ -11,6 +11,9 @@ from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.agreement import rank_agreement
 from sorites.metrics.attributes import attribute_accuracy, attribute_gap, partition_accuracy
+from sorites.metrics.box_drop import map_corruption_error, map_drop, map_rank
+from sorites.metrics.box_failure import box_failure_histogram, box_failure_point, box_survival, things
+from sorites.metrics.box_map import dial_map, map, map_numbers, mean_map
 from sorites.metrics.calibration import calibration_error, reliability
 from sorites.metrics.camera_settings import camera_control, setting_accuracy, setting_share, setting_table, with_settings
 from sorites.metrics.corruption import corruption_error, relative_corruption_error
@@ -27,6 +30,7 @@ from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.solution_space import disagreement, solution_overlap, solution_space
 from sorites.metrics.strange_attributes import strange_share
 from sorites.metrics.threshold import f1, f1_at_tpr95
+from sorites.metrics.tide import tide
 
 __all__ = [
     "accuracy",
@@ -40,12 +44,16 @@ __all__ = [
     "aupr_out_trapz",
     "aurc",
     "auroc",
+    "box_failure_histogram",
+    "box_failure_point",
+    "box_survival",
     "calibration_error",
     "camera_control",
     "correlation",
     "corruption_error",
     "dial_accuracy",
     "dial_drop",
+    "dial_map",
     "disagreement",
     "f1",
     "f1_at_tpr95",
@@ -62,8 +70,14 @@ __all__ = [
     "level_curve",
     "level_map",
     "line_gain",
+    "map",
+    "map_corruption_error",
+    "map_drop",
+    "map_numbers",
+    "map_rank",
     "mean_accuracy",
     "mean_degree",
+    "mean_map",
     "mean_score",
     "normal_interval",
     "on_the_line",
@@ -86,6 +100,8 @@ __all__ = [
     "solution_space",
     "strange_share",
     "survival",
+    "things",
+    "tide",
     "trajectories",
     "wilson_interval",
     "with_clean",

@@ -59,6 +59,12 @@ def relative_corruption_error(table: Table, by: Sequence[str] = ("model", "shift
 def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tuple[pl.LazyFrame, list[str]]:
     """Return the rows and the group columns; a missing or unknown reference is an error."""
     rows, keys = select_rows(table, by, IMAGE_COLUMNS)
+    checked_reference(rows, keys, by, reference)
+    return rows, keys
+
+
+def checked_reference(rows: pl.LazyFrame, keys: Sequence[str], by: Sequence[str], reference: str | None) -> None:
+    """Raise an error where the reference is missing or unknown, or where models are not held apart."""
     if "model" not in keys:
         raise SoritesError(f"a model's error is measured against a reference: by needs model, got {', '.join(by) or 'nothing'}")
     models = rows.select(pl.col("model").unique().sort()).collect(engine="streaming")["model"].to_list()
@@ -67,7 +73,6 @@ def _checked_rows(table: Table, by: Sequence[str], reference: str | None) -> tup
         raise SoritesError(f"name the model to measure against: reference=NAME. {here}")
     if models and reference not in models and not is_curve(reference):
         raise UnknownName("model", str(reference), models, here)
-    return rows, keys
 
 
 def _errors(verdicts: pl.LazyFrame) -> pl.LazyFrame:

@@ -49,11 +49,11 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     can be pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail. Trajectories are
     treated as independent, so pooling the shifts of one sample gives an interval that is somewhat too narrow.
     """
-    points, _, keys = _points(table, by, relative)
+    points, _, keys = failure_points(table, by, relative)
     counts = points.group_by(*keys, pl.col("failure").fill_null(float("inf"))).agg(pl.len().cast(pl.Int64).alias("count"))
     ordered = counts.collect(engine="streaming").sort([*keys, "failure"])
     cumulated = ordered.with_columns(up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys))
-    ranked = cumulated.with_columns(rank=_lower_rank(cumulated["n"]))
+    ranked = cumulated.with_columns(rank=lower_rank(cumulated["n"]))
     medians = ranked.group_by(keys).agg(
         n=pl.col("n").first(),
         survived=pl.col("count").filter(pl.col("failure").is_infinite()).sum(),
@@ -70,7 +70,7 @@ def _nth(rank: pl.Expr) -> pl.Expr:
     return pl.col("failure").filter(pl.col("up_to") >= rank).first()
 
 
-def _lower_rank(n: pl.Series) -> pl.Series:
+def lower_rank(n: pl.Series) -> pl.Series:
     """Return the greatest r for which the r-th of n values is below the true median with 97.5 % certainty; 0 if there is none."""
     from scipy.special import bdtr, bdtrik
 
@@ -89,7 +89,7 @@ def survival(table: Table, by: Sequence[str] = ("model", "shift"), relative: boo
     this severity or a greater one; where all end at the same severity the curve is Kaplan and Meier's. ``relative`` is as in
     ``failure_point``.
     """
-    points, grid, keys = _points(table, by, relative)
+    points, grid, keys = failure_points(table, by, relative)
     counts, severities = _collect(points, grid, keys)
     fell = counts.filter(pl.col("failure").is_not_null())
     events = [
@@ -118,7 +118,7 @@ def failure_histogram(table: Table, by: Sequence[str] = ("model", "shift"), rela
     The first bracket (``severity`` 0, ``above`` null) holds those that are wrong when clean; the last one (``severity`` null)
     holds the survivors. The shares of each group sum to 1.
     """
-    points, grid, keys = _points(table, by, relative)
+    points, grid, keys = failure_points(table, by, relative)
     counts, severities = _collect(points, grid, keys)
     edges = severities.sort([*keys, "severity"]).with_columns(above=pl.col("severity").shift(1).over(keys))
     last = edges.group_by(keys).agg(above=pl.col("severity").max(), severity=pl.lit(None, pl.Float64))
@@ -142,7 +142,7 @@ def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.D
     return answer_frame(counted, keys, "value", "n", "low", "high", then=then)
 
 
-def _points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
+def failure_points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
     """Return the trajectories, the severities of the suite, and the columns to group both by."""
     rows, keys = select_rows(table, by, IMAGE_COLUMNS)
     rows = rows.filter(REAL_SAMPLES)

@@ -3,7 +3,8 @@
 On the grid a picture is right at one stop and wrong at the next; the crossing lies between. Halving that bracket
 until it is narrower than the tolerance costs one model pass a halving and trajectory, the least that a yes-or-no
 answer allows. What is found is a crossing inside the first failing bracket; a trajectory that recovers and fails
-again elsewhere keeps its first bracket.
+again elsewhere keeps its first bracket. Of a detector every thing that it found has a bracket of its own; a picture
+made for one thing is judged for all.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from dataclasses import dataclass
 import polars as pl
 
 from sorites.core import CLEAN
+from sorites.metrics._found import found_things
 from sorites.pipeline.pictures import Shot, turned
 from sorites.pipeline.plan import Plan, Unit
 from sorites.pipeline.predict import predict
@@ -35,23 +37,45 @@ class Bracket:
         return self.high - self.low > step * (1 + 1e-9) and self.low < self.middle < self.high
 
 
-Brackets = dict[tuple[str, str], Bracket]
-"""(model, sample) to its bracket."""
+Key = tuple[str, str] | tuple[str, str, int]
+"""The model and the sample of a trajectory, and the thing in it where boxes are judged."""
+
+Brackets = dict[Key, Bracket]
+Steps = dict[Key, list[tuple[float, bool | None]]]
+"""The verdicts of each trajectory by rising severity."""
 
 
 def brackets(grid: pl.DataFrame, shift: str) -> Brackets:
     """Return the first failing bracket of each trajectory that has one; a missing verdict below it leaves the trajectory out."""
-    rows = grid.filter(pl.col("output") == "label", pl.col("shift").is_in([CLEAN, shift]), ~pl.col("probe"))
+    rows = grid.filter(pl.col("shift").is_in([CLEAN, shift]), ~pl.col("probe"))
     found: Brackets = {}
-    for (model, sample), steps in rows.sort("severity").group_by("model", "sample_id", maintain_order=True):
+    for key, steps in _steps(rows).items():
         low = None
-        for severity, correct in steps.select("severity", "correct").iter_rows():
+        for severity, correct in steps:
             if correct and (low is not None or severity == 0):
                 low = severity
                 continue
             if correct is False and low is not None:
-                found[str(model), str(sample)] = Bracket(low, severity)
+                found[key] = Bracket(low, severity)
             break
+    return found
+
+
+def _steps(rows: pl.DataFrame) -> Steps:
+    """Return the verdicts of each sample on label rows, and of each thing on rows of boxes."""
+    found: Steps = {}
+    labels = rows.filter(pl.col("output") == "label").sort("severity")
+    for model, sample, severity, correct in labels.select("model", "sample_id", "severity", "correct").iter_rows():
+        found.setdefault((model, sample), []).append((severity, correct))
+    boxes = rows.filter(pl.col("output") == "boxes").sort("severity")
+    if boxes.is_empty():
+        return found
+    verdicts = {(row, thing): hit for row, thing, hit in found_things(boxes).select("row", "thing", "correct").iter_rows()}
+    most = pl.col("truth").list.len().max().over("model", "sample_id").fill_null(0)
+    places = boxes.select("model", "sample_id", "severity", most).with_row_index()
+    for row, model, sample, severity, things in places.iter_rows():
+        for thing in range(things):
+            found.setdefault((model, sample, thing), []).append((severity, verdicts.get((row, thing))))
     return found
 
 
@@ -62,34 +86,43 @@ def refine(
     step = tolerance * plan.shifts[unit.shift].top
     open_: Brackets = {key: bracket for key, bracket in brackets(grid, unit.shift).items() if bracket.wider(step)}
     rows: dict[str, list[pl.DataFrame]] = {name: [] for name in models}
+    shown: set[tuple[str, str, float]] = set()
     while open_:
-        verdicts = _round(plan, unit, open_, batch, rows)
+        steps = _round(plan, unit, open_, batch, rows)
+        shown |= {(*key[:2], bracket.middle) for key, bracket in open_.items()}
         for key, bracket in list(open_.items()):
-            correct = verdicts.get(key)
-            if correct is None:
+            judged = dict(steps.get(key, ()))
+            if judged.get(bracket.middle) is None:
                 del open_[key]
                 continue
-            bracket.low, bracket.high = (bracket.middle, bracket.high) if correct else (bracket.low, bracket.middle)
-            if not bracket.wider(step):
+            _narrow(bracket, judged)
+            if not bracket.wider(step) or (*key[:2], bracket.middle) in shown:
                 del open_[key]
     return rows
 
 
-def _round(
-    plan: Plan, unit: Unit, open_: Brackets, batch: int, rows: dict[str, list[pl.DataFrame]]
-) -> dict[tuple[str, str], bool | None]:
+def _narrow(bracket: Bracket, judged: Mapping[float, bool | None]) -> None:
+    """Move the ends of a bracket by the verdicts inside it: its own, and those of pictures made for other things."""
+    for severity in sorted(judged):
+        if bracket.low < severity < bracket.high and judged[severity] is not None:
+            bracket.low, bracket.high = (severity, bracket.high) if judged[severity] else (bracket.low, severity)
+
+
+def _round(plan: Plan, unit: Unit, open_: Brackets, batch: int, rows: dict[str, list[pl.DataFrame]]) -> Steps:
     """Show every open trajectory its middle, batched over samples; a model sees only its own."""
-    verdicts: dict[tuple[str, str], bool | None] = {}
+    steps: Steps = {}
     for name in rows:
-        wanted = {sample: bracket.middle for (model, sample), bracket in open_.items() if model == name}
+        wanted: dict[str, set[float]] = {}
+        for key, bracket in open_.items():
+            if key[0] == name:
+                wanted.setdefault(key[1], set()).add(bracket.middle)
         found = predict(plan, _middles(plan, unit, wanted), batch, models=[name])[name].rows
         rows[name].append(found)
-        labels = found.filter(pl.col("output") == "label").select("sample_id", "correct")
-        verdicts |= {(name, sample): correct for sample, correct in labels.iter_rows()}
-    return verdicts
+        steps |= _steps(found)
+    return steps
 
 
-def _middles(plan: Plan, unit: Unit, wanted: Mapping[str, float]) -> Iterator[Shot]:
+def _middles(plan: Plan, unit: Unit, wanted: Mapping[str, set[float]]) -> Iterator[Shot]:
     for sample in plan.groups[unit.shift][unit.start : unit.stop]:
         if sample.id in wanted:
-            yield from turned(plan, sample, unit.shift, [wanted[sample.id]], probe=True)
+            yield from turned(plan, sample, unit.shift, sorted(wanted[sample.id]), probe=True)

@@ -1,0 +1,143 @@
+"""Failure points of things: the severity at which a detector loses a thing that it found.
+
+A thing is a true box that is no crowd; it is found where a box of its class overlaps it by IoU .5 or more, in COCO's matching.
+The k-th true box of a sample is the same thing at every severity. Its trajectory and its failure point are those of ``failure``,
+with (sample, thing) in the place of the sample. Things of one picture are lost together, so intervals take the sample as the
+unit. ``class`` and ``size`` (small, medium, large, as COCO has them) may stand in ``by``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.core import add_metric
+from sorites.metrics import failure
+from sorites.metrics._bounds import share
+from sorites.metrics._found import VERDICTS, found_things
+from sorites.metrics._rows import WHOLE, select_rows
+from sorites.table import Table
+
+BY = ("model", "shift")
+MARK = "#"
+"""It stands between a sample and the place of a thing in it, in the column ``sample_id`` of things."""
+
+
+def things(table: Table, conf: float = 0.0) -> pl.DataFrame:
+    """Return a row per thing, picture and detector, as label rows are: ``correct`` says whether it was found.
+
+    ``sample_id`` is the sample's with "#" and the place of the thing in ``truth``; ``thing``, ``class`` and ``size`` are new.
+    Boxes below ``conf`` do not count.
+    """
+    rows, _ = select_rows(table, ["model", "shift"], output="boxes")
+    parts = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
+    made = []
+    for model, shift in parts.iter_rows():
+        here = pl.col("model").eq_missing(pl.lit(model, pl.String)) & pl.col("shift").eq_missing(pl.lit(shift, pl.String))
+        held = rows.filter(here).collect(engine="streaming")
+        made.append(_as_labels(held, found_things(held, conf)))
+    empty = pl.DataFrame(schema=rows.collect_schema())
+    return pl.concat(made or [_as_labels(empty, pl.DataFrame(schema=VERDICTS))])
+
+
+def _as_labels(rows: pl.DataFrame, verdicts: pl.DataFrame) -> pl.DataFrame:
+    told = rows.drop("truth", "boxes", "correct").with_row_index("row").with_columns(pl.col("row").cast(pl.Int64))
+    named = pl.format("{}" + MARK + "{}", "sample_id", "thing")
+    return verdicts.join(told, on="row").with_columns(sample_id=named, output=pl.lit("label")).drop("row")
+
+
+@add_metric
+def box_failure_point(table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0) -> pl.DataFrame:
+    """Median severity at which a thing is lost that a detector found; null when at least half of the things survive.
+
+    As ``failure_point``, with things in the place of pictures: ``n`` counts things, and the interval lies between order
+    statistics for the effective number of independent things. ``conf`` is the least confidence of boxes that count.
+    """
+    seen = things(table, conf)
+    answer = failure.failure_point(seen, by, relative)
+    lows: list[float | None] = []
+    highs: list[float | None] = []
+    for row, lost, _, sample in _groups(seen, by, relative, answer):
+        middle = np.inf if row["value"] is None else row["value"]
+        low, high = _ranks(len(lost), _independent(lost > middle if np.isfinite(middle) else np.isinf(lost), sample))
+        ordered = np.sort(lost)
+        lows.append(0.0 if low < 1 else _finite(ordered[low - 1]))
+        highs.append(None if low < 1 else _finite(ordered[high - 1]))
+    return _with_bounds(answer, lows, highs)
+
+
+@add_metric
+def box_survival(table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0) -> pl.DataFrame:
+    """Share of things not yet lost at each severity; Wilson interval with the effective number of independent things.
+
+    As ``survival``, with things in the place of pictures.
+    """
+    seen = things(table, conf)
+    answer = failure.survival(seen, by, relative)
+    bounds = []
+    for row, lost, top, sample in _groups(seen, by, relative, answer):
+        there = top >= row["severity"]
+        bounds.append(share(row["value"], _independent((lost > row["severity"])[there], sample[there])))
+    return _with_bounds(answer, [low for low, _ in bounds], [high for _, high in bounds])
+
+
+@add_metric
+def box_failure_histogram(table: Table, by: Sequence[str] = BY, relative: bool = False, conf: float = 0.0) -> pl.DataFrame:
+    """Share of things that are lost between two severities; Wilson interval with the effective number of independent things.
+
+    As ``failure_histogram``, with things in the place of pictures.
+    """
+    seen = things(table, conf)
+    answer = failure.failure_histogram(seen, by, relative)
+    bounds = []
+    for row, lost, _, sample in _groups(seen, by, relative, answer):
+        above = -1.0 if row["above"] is None else row["above"]
+        inside = np.isinf(lost) if row["severity"] is None else (lost > above) & (lost <= row["severity"])
+        bounds.append(share(row["value"], _independent(inside, sample)))
+    return _with_bounds(answer, [low for low, _ in bounds], [high for _, high in bounds])
+
+
+Group = tuple[dict[str, Any], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
+
+
+def _groups(seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame) -> Iterator[Group]:
+    """Yield each row of an answer with the failure points (inf: survived), tops and samples of its things."""
+    points, _, keys = failure.failure_points(seen, by, relative)
+    whole = points.collect(engine="streaming")
+    named = whole.with_columns(pl.col("sample_id").str.replace(MARK + r"\d+$", "").rank("dense").alias("(sample)"))
+    arrays = {
+        key: (part["failure"].fill_null(np.inf).to_numpy(), part["top"].to_numpy(), part["(sample)"].to_numpy().astype(np.int64))
+        for key, part in named.partition_by(keys, as_dict=True).items()
+    }
+    for row in answer.iter_rows(named=True):
+        yield (row, *arrays[tuple(0 if key == WHOLE else row[key] for key in keys)])
+
+
+def _independent(verdict: NDArray[np.bool_], sample: NDArray[np.int64]) -> float:
+    """Return how many independent things would leave a share as sure as these, which come in samples; at most their number."""
+    n, p = len(verdict), float(verdict.mean())
+    sums, sizes = np.bincount(sample, verdict), np.bincount(sample)
+    clusters = int((sizes > 0).sum())
+    if p in (0.0, 1.0) or clusters < 2:
+        return clusters
+    variance = clusters / (clusters - 1) * float(np.sum((sums - p * sizes) ** 2)) / n**2
+    return min(n, p * (1 - p) / variance) if variance > 0 else n
+
+
+def _ranks(n: int, independent: float) -> tuple[int, int]:
+    """Return the ranks among ``n`` values between which the median lies, for fewer independent ones; 0 where they are too few."""
+    few = max(int(independent), 1)
+    low = int(failure.lower_rank(pl.Series([few]))[0]) * n // few
+    return low, n - low + 1
+
+
+def _finite(value: float) -> float | None:
+    return float(value) if np.isfinite(value) else None
+
+
+def _with_bounds(answer: pl.DataFrame, low: Sequence[float | None], high: Sequence[float | None]) -> pl.DataFrame:
+    return answer.with_columns(pl.Series("low", low, pl.Float64), pl.Series("high", high, pl.Float64))

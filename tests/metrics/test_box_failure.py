@@ -1,0 +1,88 @@
+"""Failure points of things: who is found, and intervals that know that things come in pictures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.metrics.test_box_map import box
+
+from sorites import metrics
+from sorites.metrics.box_failure import _independent
+
+
+def trail(row: Any, sample: str, found: dict[float, list[Any]], truth: list[Any], **more: Any) -> list[dict[str, Any]]:
+    """A sample at several severities; 0 is clean."""
+    return [
+        row(sample, "blur" if at else "clean", at, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more)
+        for at, boxes in found.items()
+    ]
+
+
+def test_each_thing_has_a_failure_point_of_its_own(row: Any, frame: Any) -> None:
+    truth = [box(0), box(100, 1, size=120), box(300, crowd=True), box(400, 2)]
+    one, two = box(0, conf=0.9), box(100, 1, conf=0.3, size=120)
+    found = {0.0: [one, two], 1.0: [one, two], 2.0: [two, box(0, 1, conf=0.9)], 3.0: [one]}
+    table = frame(trail(row, "a", found, truth))
+    seen = metrics.things(table)
+    assert seen["sample_id"].unique().sort().to_list() == ["a#0", "a#1", "a#3"]
+    points = metrics.box_failure_point(table, by=("shift", "class", "size"))
+    assert points.select("class", "size", "value", "n").rows() == [
+        (0, "medium", 2.0, 1),
+        (1, "large", 3.0, 1),
+        (2, "medium", 0.0, 1),
+    ]
+    sure = metrics.box_failure_point(table, by=("shift", "class"), conf=0.5)
+    assert sure["value"].to_list() == [2.0, 0.0, 0.0]
+
+
+def test_probes_are_read_here_only(world: pl.DataFrame) -> None:
+    bare = world.filter(~pl.col("probe"))
+    for ask in (metrics.map, metrics.map_drop, metrics.tide, metrics.mean_map):
+        assert ask(world, resamples=10).equals(ask(bare, resamples=10)), ask
+    assert not metrics.box_survival(world).equals(metrics.box_survival(bare))
+
+
+def test_with_one_thing_per_picture_it_is_the_failure_of_pictures(row: Any, frame: Any) -> None:
+    rng = np.random.default_rng(1)
+    rows, labels = [], []
+    for k in range(60):
+        hits = {at: bool(rng.random() < 1 / (1 + at)) for at in (0.0, 1.0, 2.0, 3.0)}
+        rows += trail(row, f"s{k}", {at: [box(0, conf=0.9)] if hit else [] for at, hit in hits.items()}, [box(0)])
+        labels += [row(f"s{k}", "blur" if at else "clean", at, hit) for at, hit in hits.items()]
+    boxes, pictures = frame(rows), frame(labels)
+    for mine, theirs in (
+        (metrics.box_survival, metrics.survival),
+        (metrics.box_failure_histogram, metrics.failure_histogram),
+        (metrics.box_failure_point, metrics.failure_point),
+    ):
+        one, two = mine(boxes), theirs(pictures)
+        assert one.drop("low", "high").equals(two.drop("low", "high"))
+        for bound in ("low", "high"):
+            np.testing.assert_allclose(one[bound].cast(pl.Float64), two[bound].cast(pl.Float64), atol=0.02)
+
+
+def test_things_that_are_lost_together_count_as_one(row: Any, frame: Any) -> None:
+    def table(copies: int) -> pl.DataFrame:
+        rows = []
+        for k in range(40):
+            truth = [box(100 * i) for i in range(copies)]
+            seen = [box(100 * i, conf=0.9) for i in range(copies)]
+            rows += trail(row, f"s{k}", {0.0: seen, 1.0: seen if k % 2 else []}, truth)
+        built: pl.DataFrame = frame(rows)
+        return built
+
+    one, five = (metrics.box_survival(table(copies)).filter(severity=1.0) for copies in (1, 5))
+    assert five["n"].item() == 5 * one["n"].item()
+    assert five["low"].item() == pytest.approx(one["low"].item(), abs=0.01)
+
+
+def test_the_effective_number_of_independent_things() -> None:
+    sample = np.repeat(np.arange(50), 4)
+    together = np.repeat(np.arange(50) % 2 == 0, 4)
+    assert _independent(together, sample) == pytest.approx(50, rel=0.03)
+    alone = np.random.default_rng(0).random(200) < 0.5
+    assert _independent(alone, np.arange(200)) == pytest.approx(200, rel=0.01)
+    assert _independent(np.ones(200, bool), sample) == 50

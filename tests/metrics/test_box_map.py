@@ -1,0 +1,160 @@
+"""Metrics of detectors on rows of the table: who counts, what is paired, and numbers by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+from sorites import metrics
+from sorites.errors import SoritesError
+from sorites.metrics import _coco, _scenes
+
+CORNERS = ("x0", "y0", "x1", "y1")
+
+
+def box(x: float, label: int = 0, conf: float | None = None, size: float = 40, **more: Any) -> dict[str, Any]:
+    made = dict(zip(CORNERS, (x, 10.0, x + size, 10.0 + size), strict=True)) | {"label": label}
+    return made | ({"area": None, "crowd": False} if conf is None else {"conf": conf}) | more
+
+
+@pytest.fixture
+def shot(row: Any) -> Any:
+    """A row of a detector: what is there and what it found."""
+
+    def made(sample: str, truth: Any, boxes: Any, shift: str = "clean", severity: float = 0.0, **more: Any) -> dict[str, Any]:
+        return dict(row(sample, shift, severity, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more))
+
+    return made
+
+
+def test_map_is_that_of_the_groups_pictures(world: pl.DataFrame) -> None:
+    answer = metrics.map(world, by=("model",), resamples=0)
+    rows = world.filter((pl.col("output") == "boxes") & ~pl.col("probe"))
+    for model, value in answer.select("model", "value").iter_rows():
+        scene = next(_scenes.Album(rows.lazy()).scenes(["model"], pl.col("model") == model))
+        assert value == _coco.over_classes(_coco.values(_coco.by_class(scene), "map"))
+    assert answer["low"].null_count() == answer.height
+
+
+def test_perfect_and_blind_detectors(shot: Any, frame: Any) -> None:
+    truth = [box(0), box(100, 1)]
+    seen = [box(0, conf=0.9), box(100, 1, conf=0.2)]
+    table = frame(
+        shot(f"{k}", truth, seen if model == "good" else [], model=model) for k in range(4) for model in ("good", "blind")
+    )
+    answer = metrics.map(table, by="model")
+    assert answer.select("model", "value", "low", "high", "n", "things").rows() == [
+        ("blind", 0, 0, 0, 4, 8),
+        ("good", pytest.approx(1), pytest.approx(1), pytest.approx(1), 4, 8),
+    ]
+    costs = dict(metrics.tide(table, by="model").filter(model="blind").select("error", "value").iter_rows())
+    assert costs == {**dict.fromkeys(["AP50", "Cls", "Loc", "Both", "Dupe", "Bkg", "Miss", "FP", "FN"], 0.0)}
+
+
+def test_pictures_without_an_answer_or_a_truth_are_counted_and_left_out(shot: Any, frame: Any) -> None:
+    rows = [
+        shot("a", [box(0)], [box(0, conf=0.9)]),
+        shot("b", [box(0)], None, error="torn"),
+        shot("c", None, [box(0, conf=0.9)]),
+        shot("d", [], [box(0, conf=0.1)]),
+        shot("e", [box(0, x1=float("nan")), box(50, size=0), box(50, size=-9)], []),
+    ]
+    answer = metrics.map(frame(rows), by=()).row(0, named=True)
+    assert (answer["n"], answer["things"], answer["missing"], answer["unknown"], answer["left_out"]) == (3, 1, 1, 1, 3)
+    assert answer["value"] == pytest.approx(1)
+
+
+def test_predictions_without_finite_numbers_find_nothing(shot: Any, frame: Any) -> None:
+    bad = [box(0, conf=0.95, x1=float("nan")), box(0, conf=0.94, size=-40), box(0, conf=float("nan")), box(0, conf=0.5)]
+    assert metrics.map(frame([shot("a", [box(0)], bad)]), by=(), number="map50")["value"].item() == pytest.approx(1 / 3)
+
+
+def test_a_group_without_things_has_no_value(shot: Any, frame: Any) -> None:
+    answer = metrics.map(frame([shot("a", [], [])]), by=()).row(0, named=True)
+    assert (answer["value"], answer["low"], answer["n"]) == (None, None, 1)
+
+
+def test_by_class_has_a_row_for_each_class_with_things_and_their_mean_is_map(world: pl.DataFrame) -> None:
+    classes = metrics.map(world, by=("model", "class"))
+    assert classes.columns[:2] == ["model", "class"]
+    assert classes["class"].unique().sort().to_list() == [0, 1, 2]
+    means = classes.group_by("model").agg(pl.col("value").mean()).sort("model")["value"]
+    np.testing.assert_allclose(means, metrics.map(world, by="model")["value"])
+    assert metrics.map(world, by="class").columns[0] == "class"
+    assert metrics.tide(world, by=("class",), resamples=0).height == 3 * 9
+
+
+def test_the_twelve_numbers_come_in_cocos_order(world: pl.DataFrame) -> None:
+    answer = metrics.map_numbers(world, by="model", resamples=20)
+    assert answer["number"].to_list() == list(_coco.NUMBERS) * 3
+    alone = metrics.map(world, by="model", number="ar_small", resamples=20)
+    assert answer.filter(number="ar_small")["value"].to_list() == alone["value"].to_list()
+    with pytest.raises(SoritesError, match="no number of COCO named 'map95'. Did you mean map75"):
+        metrics.map(world, number="map95")
+
+
+def test_the_drop_is_paired_and_the_mean_is_over_settings_then_shifts(world: pl.DataFrame) -> None:
+    drop = metrics.map_drop(world, resamples=50)
+    each = metrics.map(world, resamples=0)
+    clean = dict(each.filter(shift="clean").select("model", "value").iter_rows())
+    for model, shift, severity, value in drop.select("model", "shift", "severity", "value").iter_rows():
+        shifted = each.filter(pl.col("model") == model, pl.col("shift") == shift, pl.col("severity") == severity)["value"].item()
+        assert value == pytest.approx(clean[model] - shifted)
+    mean = metrics.mean_map(world, resamples=50)
+    by_model = metrics.map_drop(world, by="model", resamples=50)
+    assert by_model["shifted"].to_list() == pytest.approx(mean["value"].to_list())
+    assert mean["n"].to_list() == [24] * 3
+    assert by_model["n"].to_list() == [24] * 3
+
+
+def test_a_sample_without_its_clean_picture_is_left_out_of_the_drop(shot: Any, frame: Any) -> None:
+    good = [box(0, conf=0.9)]
+    rows = [shot("a", [box(0)], good), shot("a", [box(0)], good, "blur", 1.0), shot("b", [box(0)], [], "blur", 1.0)]
+    answer = metrics.map_drop(frame(rows)).row(0, named=True)
+    assert (answer["value"], answer["n"], answer["clean"]) == (0, 1, pytest.approx(1))
+
+
+def test_corruption_error_is_relative_to_the_reference(world: pl.DataFrame, tmp_path: Any) -> None:
+    answer = metrics.map_corruption_error(world, reference="weak", resamples=50)
+    assert answer.filter(model="weak")["value"].to_list() == [1, 1]
+    each = metrics.map(world.filter(pl.col("sample_id").str.starts_with("d")), resamples=0)
+    error = {key: 1 - part["value"].sum() / 4 for key, part in each.partition_by("model", "shift", as_dict=True).items()}
+    for model, shift, value in answer.select("model", "shift", "value").iter_rows():
+        assert value == pytest.approx(error[model, shift] / error["weak", shift])
+    both = metrics.map_corruption_error(world, by="model", reference="weak", resamples=50)
+    assert both.filter(model="mid")["value"].item() == pytest.approx(answer.filter(model="mid")["value"].mean())
+    rise = metrics.map_corruption_error(world, reference="weak", relative=True, resamples=50)
+    drops = metrics.map_drop(world, by=("model", "shift"), resamples=0)
+    ratio = drops.filter(model="mid")["value"] / drops.filter(model="weak")["value"]
+    assert rise.filter(model="mid")["value"].to_list() == pytest.approx(ratio.to_list())
+    curve = tmp_path / "weak.csv"
+    lines = [f"{shift},{severity},0.5" for shift in ("blur", "noise") for severity in (1, 2, 3, 4)]
+    curve.write_text("\n".join(["shift,severity,error", *lines]))
+    published = metrics.map_corruption_error(world, reference=str(curve), resamples=0)
+    assert published.filter(model="mid")["value"].to_list() == pytest.approx(
+        [error["mid", shift] / 0.5 for shift in ("blur", "noise")]
+    )
+    with pytest.raises(SoritesError, match="no model named 'week'. Did you mean weak"):
+        metrics.map_corruption_error(world, reference="week")
+
+
+def test_ranks_are_shared_within_a_standard_error(world: pl.DataFrame) -> None:
+    answer = metrics.map_rank(world, by="model", resamples=100)
+    assert answer.columns == ["model", "value", "n", "map", "sigma"]
+    assert answer.filter(model="weak")["value"].item() == 3
+    same = world.with_columns(model=pl.lit("one"))
+    twins = pl.concat([same, same.with_columns(model=pl.lit("two"))])
+    assert metrics.map_rank(twins, by="model", resamples=20)["value"].to_list() == [1, 1]
+
+
+def test_label_metrics_pass_over_boxes_and_box_metrics_over_labels(world: pl.DataFrame) -> None:
+    labels = world.filter(pl.col("output") != "boxes")
+    boxes = world.filter(pl.col("output") == "boxes")
+    assert metrics.accuracy(world).equals(metrics.accuracy(labels))
+    assert metrics.failure_point(world).equals(metrics.failure_point(labels))
+    assert metrics.map(world, resamples=20).equals(metrics.map(boxes, resamples=20))
+    assert metrics.box_failure_point(world).equals(metrics.box_failure_point(boxes))
+    assert metrics.map(labels).is_empty()

@@ -1,0 +1,68 @@
+"""COCO's twelve numbers against pycocotools and hotcoco, and their resamples against scenes that are drawn again."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.metrics import box_sets
+
+from sorites.metrics import _coco, _precision
+
+
+def twelve(scene: Any) -> np.ndarray:
+    classes = _coco.by_class(scene)
+    found = [_coco.over_classes(_coco.values(classes, name)) if classes else np.nan for name in _coco.NUMBERS]
+    return np.nan_to_num(np.array(found, np.float64), nan=-1.0)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_the_twelve_numbers_are_pycocotools(seed: int) -> None:
+    pytest.importorskip("pycocotools")
+    scene = box_sets.random_scene(seed, classes=1 + seed % 5, crowds=0.15 * (seed % 3), ties=seed % 2 == 0)
+    np.testing.assert_allclose(twelve(scene), box_sets.by_pycocotools(scene), rtol=0, atol=1e-9)
+
+
+def test_the_twelve_numbers_are_hotcocos() -> None:
+    pytest.importorskip("hotcoco")
+    scene = box_sets.random_scene(99, pictures=60, classes=7)
+    np.testing.assert_allclose(twelve(scene), box_sets.by_hotcoco(scene).stats, rtol=0, atol=1e-9)
+
+
+def test_only_the_best_hundred_boxes_of_a_picture_and_class_count() -> None:
+    pytest.importorskip("pycocotools")
+    thing = [0, 0, 10, 10, 50, 50, 0]
+    found = [[0, 0, 200, 200, 220, 220, 0.9 - k / 1000] for k in range(100)] + [[0, 0, 10, 10, 50, 50, 0.1]]
+    scene = box_sets.scene_of([thing], found, 1)
+    np.testing.assert_allclose(twelve(scene), box_sets.by_pycocotools(scene), rtol=0, atol=1e-9)
+    assert twelve(scene)[0] == 0
+
+
+def test_pairs_in_pieces_are_pairs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scene = box_sets.random_scene(5)
+    whole = twelve(scene)
+    monkeypatch.setattr("sorites.metrics._matching.PAIRS", 3)
+    assert twelve(scene).tolist() == whole.tolist()
+
+
+@pytest.mark.parametrize("cells", [1 << 23, 700])
+def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
+    """The recalls are exact hundredths on both sides, since COCO's are off by a rounding that one more match would show."""
+    monkeypatch.setattr(_precision, "CELLS", cells)
+    monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
+    scene = box_sets.random_scene(1, pictures=25, ties=False)
+    counts = _precision.drawn(25, 12)
+    assert counts.sum(axis=0).tolist() == [25] * 12
+    again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]
+    classes = _coco.by_class(scene)
+    for place, name in enumerate(_coco.NUMBERS):
+        mine = _coco.over_classes(_coco.resampled_values(classes, name, counts))
+        np.testing.assert_allclose(np.nan_to_num(mine, nan=-1), [one[place] for one in again], rtol=0, atol=2e-6)
+
+
+def test_an_interval_has_the_spread_of_the_resamples_around_the_value() -> None:
+    low, high = _precision.interval(np.linspace(0.5, 0.7, 1001), 0.55)
+    assert (low, high) == (pytest.approx(0.455), pytest.approx(0.645))
+    assert _precision.interval(np.full(3, np.nan), 0.5) == (None, None)
+    assert _precision.interval(np.ones(3), float("nan")) == (None, None)
