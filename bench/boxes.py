@@ -33,8 +33,8 @@ def plain(boxes: NDArray[Any], scores: NDArray[Any], labels: NDArray[Any], thres
 def candidates(kind: str, rng: np.random.Generator) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:
     """Return boxes, scores and labels of all cells of a 640 px input.
 
-    ``as a detector`` has half of them around forty things and half anywhere, which leaves about as many as yolo11n on a photograph
-    (3200 to 4000); ``forty things`` has all of them around forty things, ``one class`` all anywhere and of one class.
+    ``as a detector`` has half of them around forty things and half anywhere, which leaves about as many as yolo11n leaves on a
+    photograph (3200 to 4000); ``forty things`` has all of them around forty things, ``one class`` all anywhere and of one class.
     """
     around = {"as a detector": CANDIDATES // 2, "forty things": CANDIDATES, "one class": 0}[kind]
     which = np.concatenate([rng.integers(0, 40, around), np.arange(40, 40 + CANDIDATES - around)])

@@ -14,7 +14,7 @@ Rows = NDArray[np.float64]
 
 Places = NDArray[np.int64]
 
-HEAD = 64
+HEAD = 16
 """How many boxes are settled in the first round of a suppression; each further round takes twice as many."""
 STRIPS = 64
 """The most strips of the picture into which boxes are sorted, so that only near ones are compared."""
@@ -58,16 +58,16 @@ def nms(
     threshold: float = 0.7,
     most: int | None = None,
 ) -> NDArray[np.int64]:
-    """Return the places of the boxes that greedy non-maximum suppression keeps, by falling score; of equal scores the first leads.
+    """Return the places of the boxes that greedy non-maximum suppression keeps, by falling score, then by place.
 
     A box goes if a kept one of a higher score and the same label has an IoU with it above ``threshold``. At most ``most`` are
     kept. Boxes must be finite. The result is that of the plain loop; see ``bench/boxes.py`` for the time.
     """
-    order = np.argsort(-np.asarray(scores), kind="stable")
+    order = _falling(np.asarray(scores))
     if not len(order):
         return np.zeros(0, np.int64)
     classes = np.zeros(len(order), np.int64) if labels is None else _numbered(np.asarray(labels)[order])
-    field = _Field(np.asarray(boxes, np.float64)[order], classes, threshold)
+    field = _Field([np.asarray(side, np.float64)[order] for side in np.asarray(boxes).T], classes, threshold)
     alive = np.ones(len(order), bool)
     kept: list[Places] = []
     start, size = 0, HEAD
@@ -91,11 +91,12 @@ class _Field:
     other box lies between x0 - (1 - t) / t w and x0 + (1 - t) w; heights and upper sides likewise.
     """
 
-    def __init__(self, rows: Rows, classes: Places, threshold: float) -> None:
-        self.x0, self.y0, self.x1, self.y1 = x0, y0, x1, y1 = np.ascontiguousarray(rows.T)
-        self.classes, self.threshold, self.area = classes, threshold, areas(rows)
+    def __init__(self, sides: list[Rows], classes: Places, threshold: float) -> None:
+        self.x0, self.y0, self.x1, self.y1 = x0, y0, x1, y1 = sides
+        self.classes, self.threshold = classes, threshold
         less, more = (1 - threshold) / threshold, 1 - threshold
         wide, tall = np.maximum(x1 - x0, 0), np.maximum(y1 - y0, 0)
+        self.area = wide * tall
         left, right, top, bottom = x0.min(), x0.max(), y0.min(), y0.max()
         self.low, self.high = np.maximum(x0 - less * wide, left) - SLACK, np.minimum(x0 + more * wide, right) + SLACK
         per_strip = 1 / max(float(tall.mean()) * more, float(bottom - top) / (STRIPS - 1), SLACK)
@@ -103,7 +104,7 @@ class _Field:
         self.last = (np.minimum(y0 + more * tall + SLACK - top, bottom - top) * per_strip).astype(np.int64)
         self.span = float(right - left) + 1
         self.place = x0 + self.span * (classes * STRIPS + ((y0 - top) * per_strip).astype(np.int64))
-        self.sorted = np.argsort(self.place, kind="stable")
+        self.sorted = np.argsort(self.place)
 
     def overlapping(self, head: Places, alive: NDArray[np.bool_]) -> tuple[Places, Places, Places]:
         """Return as much of ``head`` as is compared at once, and the pairs (better, worse) that overlap, the better in it."""
@@ -127,6 +128,13 @@ class _Field:
         wide = np.minimum(self.x1[i], self.x1[j]) - np.maximum(self.x0[i], self.x0[j])
         tall = np.minimum(self.y1[i], self.y1[j]) - np.maximum(self.y0[i], self.y0[j])
         return np.asarray(np.maximum(wide, 0) * np.maximum(tall, 0))
+
+
+def _falling(scores: NDArray[Any]) -> Places:
+    """Return the places of scores from the highest down, of equal ones the first first; a stable sort takes four times longer."""
+    order = np.argsort(-scores)
+    sorted_ = scores[order]
+    return np.argsort(-scores, kind="stable") if (sorted_[1:] == sorted_[:-1]).any() else order
 
 
 def _numbered(labels: NDArray[Any]) -> Places:

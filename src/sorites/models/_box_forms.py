@@ -5,8 +5,8 @@
 3. rows of ``x0, y0, x1, y1, score, class``: N x 6.
 
 Boxes are x0, y0, x1, y1 in pixels of the picture given. Anything array-like will do, a torch tensor too. ``Outputs(boxes=...)``
-is understood as well. Class numbers are places in ``labels`` of the function's dict ``sorites`` where it has one (names, or a name
-of a label space such as "coco91"), else in the suite's labels.
+is understood as well. Class numbers are places in ``labels`` of the function's dict ``sorites`` where it has one (names, or
+"coco91" and the like), else in the suite's labels.
 """
 
 from __future__ import annotations
@@ -85,8 +85,9 @@ def _boxes(name: str, one: Any, classes: Classes) -> tuple[Box, ...]:
         first = tuple(boxes[turned][0].tolist())
         raise SoritesError(f"model {name}: wanted boxes as x0, y0, x1, y1 with x0 <= x1 and y0 <= y1, got {first}")
     whole = classes.of(labels)
-    rows = zip(boxes.tolist(), whole.tolist(), scores.tolist(), strict=True)
-    return tuple(Box((x0, y0, x1, y1), label, score) for (x0, y0, x1, y1), label, score in rows if label >= 0)
+    real = np.ones(len(boxes), bool) if classes.places is None else whole >= 0
+    rows = zip(boxes[real].tolist(), whole[real].tolist(), scores[real].tolist(), strict=True)
+    return tuple(Box((x0, y0, x1, y1), label, score) for (x0, y0, x1, y1), label, score in rows)
 
 
 def _parts(name: str, one: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any]]:

@@ -56,7 +56,7 @@ def placed(picture: Picture, size: Size, fit: Fit, fill: int, filter: Filter, an
 
 
 def scaled(picture: Picture, size: Size, filter: Filter, antialias: bool) -> Picture:
-    """Return the picture at ``size`` (height, width): with ``antialias`` as Pillow does it, else as OpenCV does, within one level."""
+    """Return the picture at ``size`` (height, width): antialiased as Pillow does it, or as OpenCV does it, within one level."""
     if picture.shape[:2] == tuple(size):
         return picture
     if antialias or filter == "nearest":

@@ -8,7 +8,11 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from sorites.models._box_config import BoxConfig, Classes
+from sorites.models._box_input import Size
 from sorites.models._box_layouts import Graph, Layout
+from sorites.models._ends import GraphInput
+
+Shape = tuple[int, ...]
 
 
 def say(text: str) -> None:
@@ -25,7 +29,7 @@ def _say(text: str) -> None:
 
 
 def understood(
-    name: str, layout: Layout, config: BoxConfig, classes: Classes, size: tuple[int, int], shapes: Mapping[str, tuple[int, ...]]
+    name: str, layout: Layout, config: BoxConfig, classes: Classes, ends: GraphInput, size: Size, shapes: Mapping[str, Shape]
 ) -> str:
     """Return the sentences that say how a detector's graph is fed and read."""
     given = ", ".join(f"{output} {' x '.join(map(str, shape))}" for output, shape in shapes.items())

@@ -46,7 +46,7 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     session = opened(path)
     said = gathered(path, session.get_modelmeta().custom_metadata_map, options)
     read = _read(path, session, said)
-    say(understood(name, read.layout, read.config, read.classes, read.size, read.shapes) + note)
+    say(understood(name, read.layout, read.config, read.classes, read.ends, read.size, read.shapes) + note)
 
     def forward(pictures: list[NDArray[Any]]) -> Outputs:
         return Outputs(boxes=_session.each(read.boxes, pictures))

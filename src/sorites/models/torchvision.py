@@ -69,16 +69,16 @@ def _refuse_without_operators(library: Any) -> None:
         library.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except (RuntimeError, NotImplementedError, AttributeError) as error:
         raise SoritesError(
-            f"model torchvision: the operators of torchvision {library.__version__} do not load beside torch {torch.__version__}: "
-            "one is built for CUDA and the other is not, or their versions differ. Install torch and torchvision of one release and "
-            "one build, both for the CPU or both for CUDA. Or export the detector and use boxes:PATH.onnx."
+            f"model torchvision: the operators of torchvision {library.__version__} do not load with torch {torch.__version__}: "
+            "one is built for CUDA and the other is not, or their versions differ. Install both of one release and "
+            "one build, for the CPU or for CUDA. Or export the detector and use boxes:PATH.onnx."
         ) from error
 
 
 def _loaded(library: Any, name: str, weights: str, classes: Classes) -> Any:
     known = library.models.list_models(module=library.models.detection)
     if name not in known:
-        raise UnknownName("detector of torchvision", name, known)
+        raise UnknownName("detector of torchvision", name, known, f"There are {', '.join(known)}.")
     count = 91 if classes.places is None else len(classes.places)
     if not Path(weights).is_file():
         return _published(library, name, weights)
