@@ -67,7 +67,7 @@ def _refuse_without_operators(library: Any) -> None:
 
     try:
         library.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-    except (RuntimeError, NotImplementedError, AttributeError) as error:
+    except (RuntimeError, AttributeError) as error:
         raise SoritesError(
             f"model torchvision: the operators of torchvision {library.__version__} do not load with torch {torch.__version__}: "
             "one is built for CUDA and the other is not, or their versions differ. Install both of one release and "
