@@ -67,7 +67,7 @@ def _made(folder: Path) -> Path:
     console = Console(stderr=True)
     say(
         "Fetching PicoDet-S, a detector of COCO's 80 classes (Apache-2.0): the package paddlelabel-ml, 67 MB, and for the "
-        "conversion paddle2onnx, onnx, numpy and protobuf, about 50 MB, which are deleted afterwards. "
+        "conversion paddle2onnx, onnx, numpy and protobuf, about 40 MB, which are deleted afterwards. "
         f"The graph, 5 MB, stays in {folder}"
     )
     work = folder / ".work"
@@ -77,7 +77,7 @@ def _made(folder: Path) -> Path:
             status.update(f"fetching {PACKAGE}, 67 MB")
             archive = _wheels.wheel(own, PACKAGE, PACKAGE_SHA256, work, INSTEAD)
             _wheels.unpacked(archive, [f"{INSIDE}/{file}" for file in FILES], work / "paddle")
-            status.update("fetching the converter, about 50 MB")
+            status.update("fetching the converter, about 40 MB")
             _wheels.install(own, CONVERTER, INSTEAD)
             status.update("converting")
             data = _converted(own, work)
