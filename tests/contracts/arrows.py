@@ -19,7 +19,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 ROOT_ORDER = (
     "errors", "rng", "torch_tools",
-    "types", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
+    "types", "boxes", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
 )  # fmt: skip
 """Modules that lie flat, and the package of types. Each imports only those that stand before it, and no room."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -12,6 +13,13 @@ import pytest
 from sorites import core
 from sorites.core import Model, Picture
 from sorites.torch_tools import one_thread
+
+USERS_CACHE = os.environ.get("SORITES_CACHE", "")
+
+
+def users_cache(patch: pytest.MonkeyPatch) -> None:
+    """Use the user's own cache, for slow tests that fetch what is large and stays."""
+    patch.setenv("SORITES_CACHE", USERS_CACHE)
 
 
 @pytest.fixture(scope="session", autouse=True)

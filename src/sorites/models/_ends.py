@@ -5,17 +5,27 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
-from sorites.models._preprocess import Input
+from sorites.models._preprocess import Channels
 
 TYPES: dict[str, type[np.generic]] = {"tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(uint8)": np.uint8}
 FEATURES = re.compile(r"feat|embed|pre_?logit|penult|pool", re.IGNORECASE)
 LOGITS = re.compile(r"logit|prob|class|score|pred", re.IGNORECASE)
+
+
+class Normalised(Protocol):
+    """What normalising needs to know: mean and std of pixels in 0..1."""
+
+    @property
+    def mean(self) -> Channels: ...
+
+    @property
+    def std(self) -> Channels: ...
 
 
 @dataclass(frozen=True)
@@ -27,7 +37,7 @@ class GraphInput:
     size: tuple[int, int] | None
     batch: int | None
 
-    def shaped(self, pictures: NDArray[np.uint8], wants: Input) -> NDArray[Any]:
+    def shaped(self, pictures: NDArray[np.uint8], wants: Normalised) -> NDArray[Any]:
         """Return pictures (8 bits, N x H x W x 3) as the graph wants them; an 8-bit input is not normalised."""
         batch: NDArray[Any] = pictures
         if self.dtype is not np.uint8:
@@ -49,7 +59,11 @@ def read_input(session: Any, layout: str, path: Path) -> GraphInput:
     inputs = session.get_inputs()
     if len(inputs) != 1:
         raise SoritesError(f"{path}: wanted one input (pictures), got {len(inputs)}: {', '.join(i.name for i in inputs)}")
-    shape, kind = inputs[0].shape, inputs[0].type
+    return read_pictures(inputs[0].shape, inputs[0].type, layout, path)
+
+
+def read_pictures(shape: list[Any], kind: str, layout: str, path: Path) -> GraphInput:
+    """Return an input of this shape and type, which must be one for pictures."""
     if kind not in TYPES:
         raise SoritesError(f"{path}: wanted an input of {', '.join(TYPES)}, got {kind}")
     places = _layout(shape, layout)

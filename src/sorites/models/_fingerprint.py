@@ -30,12 +30,12 @@ def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -
     said = (
         "" if trial is None or trial.logits is None else str(np.argsort(-trial.logits, axis=1, kind="stable")[:, :BEST].tolist())
     )
-    return _hash(module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), said))
+    return weights_hash(module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), said))
 
 
 def former_fingerprint(module: nn.Module, wants: Input) -> str:
     """Return the version as releases up to 0.2 hashed it, with the layers as torch prints them."""
-    return _hash(module, digest(module, wants.model_dump_json(include=set(FORMER_INPUT))))
+    return weights_hash(module, digest(module, wants.model_dump_json(include=set(FORMER_INPUT))))
 
 
 def _layers(module: nn.Module) -> str:
@@ -46,7 +46,8 @@ def _layers(module: nn.Module) -> str:
     return "\n".join(lines)
 
 
-def _hash(module: nn.Module, start: bytes) -> str:
+def weights_hash(module: nn.Module, start: bytes) -> str:
+    """Return a hash of every weight by name, after what ``start`` holds."""
     import torch
 
     hasher = hashlib.sha256(start)

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
+Result = TypeVar("Result")
 
 
 def cores() -> int:
@@ -54,6 +57,11 @@ def run(session: Any, batch: NDArray[Any], outputs: Sequence[str], fixed: int | 
     else:
         done = list(_pool().map(lambda part: session.run(list(outputs), {feed: part}), parts))
     return [np.concatenate(column)[: len(batch)] for column in zip(*done, strict=True)]
+
+
+def each(do: Callable[[T], Result], things: Sequence[T]) -> list[Result]:
+    """Return what ``do`` gives for each thing, one call per thing, on all cores."""
+    return [do(thing) for thing in things] if len(things) == 1 else list(_pool().map(do, things))
 
 
 def _parts(session: Any, batch: NDArray[Any]) -> list[NDArray[Any]]:

@@ -16,7 +16,6 @@ package, probabilities are turned back into logits (up to a constant per row) by
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -31,7 +30,7 @@ from sorites.labels import imagenet
 from sorites.models import _ends, _graph, _session
 from sorites.models._checked import Forward, checked, rows
 from sorites.models._export import trial_pictures
-from sorites.models._external import external_files
+from sorites.models._graph_file import opened, version_of
 from sorites.models._preprocess import Input
 
 KEYS = (*Input.model_fields, "labels", "layout")
@@ -43,7 +42,7 @@ def onnx(argument: str | None) -> Model:
     if argument is None or not Path(argument).is_file():
         raise SoritesError(f"model onnx: wanted a file, got {argument or 'nothing'}. Type: onnx:PATH")
     path, name = Path(argument), f"onnx:{argument}"
-    session = _open(path)
+    session = opened(path)
     config = _config(path, session)
     labels, layout = config.pop("labels", None), config.pop("layout", "")
     graph_input = _ends.read_input(session, str(layout), path)
@@ -53,15 +52,7 @@ def onnx(argument: str | None) -> Model:
     first = _first_pass(name, forward, wants)
     if _are_probabilities(first):
         forward = _log(forward)
-    return Model(name, checked(name, forward), wants.prepare, _labels(labels, first.shape[1], path), head, _version(path))
-
-
-def _open(path: Path) -> Any:
-    try:
-        return _session.session(str(path))
-    except Exception as error:  # ONNX Runtime has an exception for each way a file can be wrong
-        reason = str(error).strip().split("\n")[0][:200]
-        raise SoritesError(f"{path} is not an ONNX model that ONNX Runtime can run: {reason}") from error
+    return Model(name, checked(name, forward), wants.prepare, _labels(labels, first.shape[1], path), head, version_of(path))
 
 
 def _config(path: Path, session: Any) -> dict[str, Any]:
@@ -148,16 +139,3 @@ def _log(forward: Forward) -> Callable[[list[NDArray[Any]]], Outputs]:
         return Outputs(np.log(np.maximum(np.asarray(given.logits, np.float32), tiny)), given.features)
 
     return logged
-
-
-def _version(path: Path) -> str:
-    """Return one SHA-256 of the file, of its weights and settings beside it (PATH.data, PATH.json), and of every other file in
-    which the graph says its weights are."""
-    beside = [Path(f"{path}{suffix}") for suffix in ("", ".data", ".json")]
-    hasher = hashlib.sha256()
-    for part in [*beside, *(file for file in external_files(path) if file not in beside)]:
-        if part.is_file():
-            with part.open("rb") as file:
-                while block := file.read(1 << 20):
-                    hasher.update(block)
-    return hasher.hexdigest()

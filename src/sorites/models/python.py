@@ -6,7 +6,8 @@
 2. something that can be called with no arguments (a factory, a class): it is called once, and must give one of 1 or 3;
 3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3, RGB, each of
    its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at
-   a time.
+   a time. A detector gives one result per picture in a form that ``sorites.models._box_forms`` names; which of the two
+   it is, is decided once, when it is loaded, on a grey picture.
 
 The version of a callable, or of a Model that brings none, follows from the files of its module and of the modules beside it that
 these import, the arrays and tensors it holds, and what it says of three trial pictures.
@@ -31,6 +32,7 @@ from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
 from sorites.errors import SoritesError, UnknownName
+from sorites.models._box_forms import with_boxes
 from sorites.models._checked import checked
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
@@ -60,7 +62,7 @@ def as_model(name: str, thing: Any) -> Model:
         return _from_module(name, thing)
     if not callable(thing):
         raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return versioned(Model(name, checked(name, _as_forward(name, thing))), thing)
+    return versioned(with_boxes(Model(name, checked(name, _as_forward(name, thing))), thing), thing)
 
 
 def _import(module: str) -> Any:

@@ -1,0 +1,141 @@
+"""The user's own detector: the three usual forms, decided once on a grey picture, and an answer to every other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sorites.core import Box, Model, Outputs, Picture
+from sorites.models.python import as_model
+from sorites.pipeline.answers import ask
+
+BOXES, SCORES, LABELS = np.array([[1, 2, 30, 40], [5, 5, 6, 6.5]]), np.array([0.9, 0.25]), np.array([2, 0])
+EXPECTED = (Box((1, 2, 30, 40), 2, 0.9), Box((5, 5, 6, 6.5), 0, 0.25))
+ROWS = np.concatenate([BOXES, SCORES[:, None], LABELS[:, None]], axis=1)
+GREY: Picture = np.full((50, 80, 3), 128, np.uint8)
+
+
+def each(one: Any) -> Callable[[list[Picture]], list[Any]]:
+    return lambda pictures: [one for _ in pictures]
+
+
+KEYED = {"boxes": BOXES, "scores": SCORES, "labels": LABELS}
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        (BOXES, SCORES, LABELS),
+        [BOXES.tolist(), SCORES.tolist(), LABELS.tolist()],
+        {**KEYED, "masks": np.zeros((2, 1, 50, 80))},
+        {key: torch.tensor(value).requires_grad_(key == "boxes") for key, value in KEYED.items()},
+        ROWS,
+        ROWS.tolist(),
+        [tuple(row) for row in ROWS],
+        torch.tensor(ROWS),
+    ],
+)
+def test_the_usual_forms(one: Any) -> None:
+    check(as_model("mine", each(one)))
+
+
+def test_outputs_with_boxes() -> None:
+    check(as_model("mine", lambda pictures: Outputs(boxes=[EXPECTED for _ in pictures])))
+
+
+def check(model: Model) -> None:
+    assert (model.output, model.labels) == ("boxes", None)
+    outputs, errors = ask(model, [GREY] * 3, False)
+    assert errors == [None] * 3
+    assert outputs.boxes == [EXPECTED] * 3
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        [],
+        np.zeros((0, 6)),
+        ([], [], []),
+        (np.zeros((0, 4)), np.zeros(0), np.zeros(0)),
+        {"boxes": torch.zeros(0, 4), "scores": torch.zeros(0), "labels": torch.zeros(0)},
+    ],
+)
+def test_nothing_found(one: Any) -> None:
+    model = as_model("mine", each(one))
+    assert model.output == "boxes"
+    assert model([GREY, GREY]).boxes == [(), ()]
+
+
+def test_a_batch_as_one_array() -> None:
+    model = as_model("mine", lambda pictures: np.tile(ROWS, (len(pictures), 1, 1)))
+    assert model.output == "boxes"
+    assert model([GREY, GREY]).boxes == [EXPECTED, EXPECTED]
+
+
+@pytest.mark.parametrize(
+    "given", [np.zeros((1, 6)), [[0.1] * 6], (np.zeros((1, 4)), np.zeros((1, 6))), Outputs(np.zeros((1, 6)))]
+)
+def test_logits_stay_logits(given: Any) -> None:
+    model = as_model("mine", lambda pictures: given)
+    assert model.output == "label"
+    assert model([GREY]).logits is not None
+
+
+def test_names_and_label_spaces_of_a_function() -> None:
+    def detect(pictures: list[Picture]) -> Any:
+        return [{"boxes": BOXES, "scores": SCORES, "labels": np.array([90, 12])} for _ in pictures]
+
+    detect.sorites = {"labels": "coco91"}  # type: ignore[attr-defined]
+    model = as_model("mine", detect)
+    assert model.labels is not None
+    assert model.labels[79] == "toothbrush"
+    assert model([GREY]).boxes == [(Box((1, 2, 30, 40), 79, 0.9),)]  # 12 is a gap
+
+
+@pytest.mark.parametrize(
+    ("one", "said"),
+    [
+        ({"boxes": BOXES, "labels": LABELS}, "wanted a dict with the keys boxes, scores, labels, got the keys boxes, labels"),
+        ({**KEYED, "labels": [1]}, r"wanted boxes N x 4, scores N and labels N, got shapes \(2, 4\), \(2,\), \(1,\)"),
+        (BOXES, r"wanted \(boxes, scores, labels\), .* got numbers of shape \(2, 4\)"),
+        (np.zeros((50, 80)), r"got numbers of shape \(50, 80\) \(masks\?\)"),
+        (np.zeros((2, 50, 80), bool), r"\(masks\?\)"),
+        ("person", "wanted .* got str"),
+        ((BOXES * np.nan, SCORES, LABELS), "not finite"),
+        ((BOXES, SCORES * np.inf, LABELS), "not finite"),
+        ((BOXES[:, [2, 3, 0, 1]], SCORES, LABELS), r"x0 <= x1 and y0 <= y1, got \(30.0, 40.0, 1.0, 2.0\)"),
+        ((BOXES, SCORES, LABELS - 5), "gave a box of class -3"),
+    ],
+)
+def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
+    """A model of boxes that gives something else for one picture: the others keep theirs."""
+
+    def detect(pictures: list[Picture]) -> Any:
+        return [one if picture[0, 0, 0] == 7 else (BOXES, SCORES, LABELS) for picture in pictures]
+
+    model = as_model("mine", detect)
+    outputs, (good, bad) = ask(model, [GREY, np.full_like(GREY, 7)], False)
+    assert (outputs.boxes, good) == ([EXPECTED], None)
+    with pytest.raises(AssertionError, match=said):
+        raise AssertionError(bad)
+
+
+def test_ten_thousand_boxes_and_wrong_counts() -> None:
+    model = as_model("mine", each(np.tile(ROWS, (5000, 1))))
+    assert len(model([GREY]).boxes[0]) == 10_000  # type: ignore[index]
+    alone = as_model("mine", lambda pictures: [ROWS])
+    outputs, errors = ask(alone, [GREY, GREY], False)
+    assert errors == [None, None]  # it answers one picture at a time, and is then asked so
+    assert outputs.boxes == [EXPECTED, EXPECTED]
+
+
+def test_a_function_that_fails_on_grey_says_so_when_it_is_tried() -> None:
+    def detect(pictures: list[Picture]) -> Any:
+        raise ValueError("no grey, please")
+
+    _, (error,) = ask(as_model("mine", detect), [GREY], False)
+    assert "no grey, please" in str(error)

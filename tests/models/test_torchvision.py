@@ -1,0 +1,97 @@
+"""Detectors of torchvision: a real one with weights made here, on an operator made here; and every way in which none loads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from sorites import core
+from sorites.boxes import nms
+from sorites.errors import SoritesError, UnknownName
+from sorites.torch_tools import beside_torchvision
+
+NAME = "ssdlite320_mobilenet_v3_large"
+library = beside_torchvision("torchvision", "the test", "timm")
+
+
+def works() -> bool:
+    try:
+        library.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+    except RuntimeError:
+        return False
+    return True
+
+
+@pytest.fixture
+def operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Torchvision's own operators where they load, else suppression by ours in their place."""
+    if works():
+        yield
+        return
+    monkeypatch.setattr(library.extension, "_has_ops", lambda: True)
+
+    def suppress(boxes: Any, scores: Any, threshold: float) -> Any:
+        return torch.from_numpy(nms(boxes.numpy(), scores.numpy(), threshold=threshold))
+
+    made = torch.library.Library("torchvision", "IMPL")
+    made.impl("nms", suppress, "CPU")
+    yield
+    made._destroy()
+
+
+def weights(path: Path, classes: int = 91) -> Path:
+    torch.manual_seed(0)
+    module = library.models.get_model(NAME, weights=None, weights_backbone=None, num_classes=classes)
+    torch.save(module.state_dict(), path)
+    return path
+
+
+def test_a_detector_with_weights_from_a_file(operators: None, tmp_path: Path) -> None:
+    model = core.model(f"torchvision:{NAME}@{weights(tmp_path / 'w.pth')}")
+    assert model.output == "boxes"
+    assert model.labels is not None
+    assert (len(model.labels), model.labels[0], len(model.version)) == (80, "person", 32)
+    pictures = [np.random.default_rng(i).integers(0, 256, (120, 90 + 40 * i, 3), np.uint8) for i in range(2)]
+    together = model(pictures).boxes
+    assert together is not None
+    assert together == [model([picture]).boxes[0] for picture in pictures]  # type: ignore[index]
+    for picture, boxes in zip(pictures, together, strict=True):
+        assert boxes
+        assert all(0 <= b.label < 80 and b.xyxy[2] <= picture.shape[1] and b.xyxy[3] <= picture.shape[0] for b in boxes)
+
+
+def test_classes_of_ones_own_start_at_one(operators: None, tmp_path: Path) -> None:
+    (tmp_path / "names.txt").write_text("apple\npear\n")
+    path = weights(tmp_path / "w.pth", 3)
+    assert core.model(f"torchvision:{NAME}@{path}?labels={tmp_path / 'names.txt'}").labels == ("apple", "pear")
+    with pytest.raises(SoritesError, match=r"with 91 classes.*needs \?labels=FILE"):
+        core.model(f"torchvision:{NAME}@{path}")
+
+
+def test_mistakes_are_named(operators: None, tmp_path: Path) -> None:
+    (tmp_path / "text.pth").write_text("text")
+    for spec, error, said in (
+        ("torchvision", SoritesError, "Type: torchvision:NAME@weights.pth"),
+        (f"torchvision:{NAME}", SoritesError, "wanted a detector and its weights"),
+        ("torchvision:ssdlite320_mobilenet@w.pth", UnknownName, "Did you mean ssdlite320_mobilenet_v3_large"),
+        (
+            f"torchvision:{NAME}@nowhere.pth",
+            SoritesError,
+            "no weights file nowhere.pth, and .* no published .*: COCO_V1",
+        ),
+        (f"torchvision:{NAME}@{tmp_path / 'text.pth'}", SoritesError, "is not a weights file|holds more than tensors"),
+        (f"torchvision:{NAME}@w.pth?classes=3", SoritesError, r"wanted \?labels=FILE"),
+    ):
+        with pytest.raises(error, match=said):
+            core.model(spec)
+
+
+@pytest.mark.skipif(works(), reason="torchvision's operators load here")
+def test_without_operators_it_says_what_to_install(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="operators of torchvision .* do not load with torch .* Install both of one release"):
+        core.model(f"torchvision:{NAME}@{tmp_path / 'w.pth'}")
