@@ -24,12 +24,12 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
-from sorites.datasets.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
-from sorites.datasets.scenery import place
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.labels import Labels, imagenet
 from sorites.rng import digest, fair_order, rng_for
+from sorites.scenes.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
+from sorites.scenes.scenery import place
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._backgrounds import Background, fetch
 from sorites.sources.context import TRUTH

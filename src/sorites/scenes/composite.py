@@ -12,8 +12,8 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import Image, Picture, to_image
 from sorites.errors import SoritesError
-from sorites.shifts._air import GREY, to_light, to_shown
-from sorites.shifts._fields import Field, smooth
+from sorites.scenes.fields import Field, smooth
+from sorites.scenes.light import GREY, to_light, to_shown
 
 TALL, WIDE = 0.66, 0.80
 """The largest height and width of a thing, as shares of the place's side; the pose draws a size slightly below."""
