@@ -2,6 +2,7 @@
 
 from sorites.sources import cifar as cifar
 from sorites.sources import cns_bench as cns_bench
+from sorites.sources import composites as composites
 from sorites.sources import context as context
 from sorites.sources import focus as focus
 from sorites.sources import folder as folder
