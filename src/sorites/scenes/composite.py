@@ -90,7 +90,7 @@ def paste(light: Image, mask: Field, ground: Image, top: int, left: int, shadow:
 
 def _fitting(thing: CutOut, side: int, scale: float) -> float:
     height, width = thing.mask.shape
-    return scale * min(TALL * side / height, WIDE * side / width)
+    return scale * min(TALL * side / float(height), WIDE * side / float(width))
 
 
 def resized(thing: CutOut, factor: float) -> tuple[Image, Field]:

@@ -78,6 +78,19 @@ def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]
     return np.array(_read(source, name).convert("RGBA"))
 
 
+def size(path: str | Path) -> tuple[int, int]:
+    """Return the width and the height of a picture as ``decode`` gives it, from the first bytes of its file."""
+    try:
+        with _stream(path) as stream:
+            opened = _open(stream)
+            turned = opened.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
+            return (opened.height, opened.width) if turned else (opened.width, opened.height)
+    except BadPicture as error:
+        raise BadPicture(f"{path}: {error}") from None
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        raise BadPicture(f"{path}: cannot be read as a picture: {error or type(error).__name__}") from error
+
+
 def on_ground(rgba: NDArray[np.uint8]) -> Picture:
     """Lay a cut-out on ``GROUND``: mix the 8-bit sRGB values by alpha and round."""
     alpha = rgba[..., 3:].astype(np.uint16)
