@@ -83,8 +83,12 @@ def size(path: str | Path) -> tuple[int, int]:
     try:
         with _stream(path) as stream:
             opened = _open(stream)
-            turned = opened.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8)
-            return (opened.height, opened.width) if turned else (opened.width, opened.height)
+            width, height = opened.size
+            if isinstance(
+                opened, TiffImagePlugin.TiffImageFile
+            ):  # releases of Pillow differ in when they turn the size of a TIFF
+                width, height = (opened.tag_v2[tag] for tag in (TiffImagePlugin.IMAGEWIDTH, TiffImagePlugin.IMAGELENGTH))
+            return (height, width) if opened.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8) else (width, height)
     except BadPicture as error:
         raise BadPicture(f"{path}: {error}") from None
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
