@@ -41,13 +41,14 @@ def strip(
     severities: Sequence[float] = (),
     seed: int = 0,
     side: int = 224,
-    truth: Sequence[Box] = (),
+    truth: Sequence[Box] | None = None,
     names: Sequence[str] = (),
 ) -> Pillow.Image:
     """Draw the untouched picture, then one per severity (default: the published levels), each with its caption.
 
-    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first. Boxes of the
-    ``truth`` are drawn on every picture, with the ``names`` of their labels.
+    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first. With a ``truth``
+    its boxes are drawn on every picture with the ``names`` of their labels, and the shift acts before the picture is made
+    small, as it does when detectors are evaluated.
     """
     if truth and shift.moves_things:
         raise SoritesError(f"{shift.name} moves things, and true boxes cannot follow it; leave out --source")
@@ -55,11 +56,13 @@ def strip(
         raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
     rows = [[0.0, *(severities or shift.levels)]] if not shift.settings else chosen(shift.settings)
     frame = Frame(resize=side)
-    base, boxes = frame(picture), frame.moved(truth, *picture.shape[:2])
+    base = frame(picture) if truth is None else picture
     moved = shift.sweep(core.to_image(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name))
     written = captions(shift, rows)
     shown = sum(isinstance(setting, Mapping) for row in rows for setting in row)
-    shots = [[(with_boxes(core.to_picture(next(moved)), boxes, names), caption) for caption in row] for row in written]
+    small = (core.to_picture(image) if truth is None else frame(core.to_picture(image)) for image in moved)
+    boxes = frame.moved(truth or (), *picture.shape[:2])
+    shots = [[(with_boxes(next(small), boxes, names), caption) for caption in row] for row in written]
     return sheet(shots, _title(shift, shown))
 
 
@@ -67,9 +70,10 @@ def boxed_strip(source: str, name: str, classes: str, shift: Shift, severities: 
     """Draw the strip of a picture of a source with its true boxes, larger than a plain one so that their names can be read."""
     space = labels(classes)
     sample = named(core.source(source, space), name)
+    picture = sample.load()
     if sample.truth is None:
         raise SoritesError(f"the source {source} has no boxes for {sample.id}; leave out --source and give the picture's file")
-    return strip(sample.load(), shift, severities, seed, BOXED, sample.truth, space.names)
+    return strip(picture, shift, severities, seed, BOXED, sample.truth, space.names)
 
 
 def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
