@@ -150,7 +150,8 @@ path: ../x # another
 names: {0: person, 1: 'it''s', 2: "a # b"}
 list: [a,
   'b, c',
-  d]
+  men's]
+unended: ['a, b]
 lines:
   - a
   - b c
@@ -167,11 +168,12 @@ empty:
     found = _yaml.parse(text)
     assert found["path"] == "../x"
     assert found["names"] == {"0": "person", "1": "it's", "2": "a # b"}
-    assert found["list"] == ["a", "b, c", "d"]
+    assert found["list"] == ["a", "b, c", "men's"]
+    assert found["unended"] == _yaml.NotUnderstood(7)
     assert found["lines"] == ["a", "b c"]
     assert found["map"] == {"0": "x", "1": "y"}
-    assert found["deep"] == _yaml.NotUnderstood(13)
-    assert found["text"] == _yaml.NotUnderstood(16)
+    assert found["deep"] == _yaml.NotUnderstood(14)
+    assert found["text"] == _yaml.NotUnderstood(17)
     assert found["empty"] == ""
 
 

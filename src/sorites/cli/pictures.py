@@ -119,8 +119,9 @@ def context(
     """
     if things is not None:
         from sorites.datasets.scattered import build_scattered
+        from sorites.sources.composites import SIDE
 
-        count, boxes = build_scattered(out, source, things=things, size=size or 640, seed=seed, limit=limit, drawn=drawn)
+        count, boxes = build_scattered(out, source, things=things, size=size or SIDE, seed=seed, limit=limit, drawn=drawn)
         typer.echo(f"wrote {count} pictures with {boxes} boxes to {out}")
         typer.echo(f"next: sorites run boxes_demo --source context:{out}")
         return

@@ -18,7 +18,7 @@ from sorites.scenes.scenery import DRAWN
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._backgrounds import fetch
 from sorites.sources._scattered import Recipe, Thing, parse_range, samples
-from sorites.sources.composites import COUNT
+from sorites.sources.composites import COUNT, SIDE, THINGS
 from sorites.sources.composites import things as stamps
 from sorites.table import write
 
@@ -27,8 +27,8 @@ def build_scattered(
     out: str | Path,
     source: str = "stamps",
     *,
-    things: str = "1..5",
-    size: int = 640,
+    things: str = THINGS,
+    size: int = SIDE,
     seed: int = 0,
     limit: int | None = None,
     drawn: bool = False,

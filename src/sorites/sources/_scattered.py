@@ -41,7 +41,7 @@ class Recipe:
     """How pictures are made: the seed, the range of the number of things, the side in px, and whether all places are drawn."""
 
     seed: int = 0
-    things: tuple[int, int] = (1, 5)
+    things: tuple[int, int] = (3, 8)
     side: int = 640
     drawn: bool = False
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s#:'"\-\[\]{},][^#:]*?)\s*:(?:\s+(.*))?$""")
-_PARTS = re.compile(r"""\s*((?:"[^"]*"|'[^']*'|[^,"'\[\]{}])*)\s*(?:,|$)""")
 
 _MARKS = tuple("[{&*!|>%@`")
 """What a value that is not a plain scalar begins with."""
@@ -83,18 +82,31 @@ def _mapping(below: Sequence[str]) -> dict[str, str] | None:
 
 
 def _flow(text: str) -> Any:
-    inner = text[1:-1]
-    if (text[0], text[-1]) not in (("[", "]"), ("{", "}")) or any(mark in _unquoted(inner) for mark in "[]{}"):
+    parts = _split(text[1:-1]) if (text[0], text[-1]) in (("[", "]"), ("{", "}")) else None
+    if parts is None:
         return None
-    parts = [match[1].strip() for match in _PARTS.finditer(inner) if match[1].strip()]
     if text[0] == "[":
-        return list(map(_scalar, parts))
+        return [_scalar(part) for part in parts]
     pairs = [_KEY.match(part) for part in parts]
     return {_scalar(pair[1]): _scalar((pair[2] or "").strip()) for pair in pairs if pair} if all(pairs) else None
 
 
-def _unquoted(text: str) -> str:
-    return re.sub(r"\"[^\"]*\"|'[^']*'", "", text)
+def _split(text: str) -> list[str] | None:
+    """Return the parts of a flow list between its commas, or None where brackets are nested or a quote does not end."""
+    parts, part, quote = [], "", ""
+    for letter in text:
+        if not quote and letter == ",":
+            parts.append(part.strip())
+            part = ""
+            continue
+        if not quote and letter in "[]{}":
+            return None
+        if quote:
+            quote = "" if letter == quote else quote
+        elif letter in "\"'" and (not part.strip() or part.rstrip().endswith(":")):
+            quote = letter
+        part += letter
+    return None if quote else [found for found in (*parts, part.strip()) if found]
 
 
 def _scalar(text: str) -> str:

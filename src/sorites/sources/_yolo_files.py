@@ -101,7 +101,10 @@ def _listed(data: Dataset, place: Path) -> Iterable[Path]:
         return (file for file in place.rglob("*") if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."))
     if place.suffix != ".txt":
         raise SoritesError(f"{data.file}: wanted a folder of pictures or a .txt list of them, got {place}")
-    lines = place.read_text(encoding="utf-8-sig").splitlines()
+    try:
+        lines = place.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise SoritesError(f"cannot read the list of pictures {place}: {error}") from error
     return [place.parent / line.strip() for line in lines if line.strip()]
 
 

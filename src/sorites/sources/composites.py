@@ -21,24 +21,24 @@ from sorites.sources import stamps
 from sorites.sources._options import split_options
 from sorites.sources._scattered import Recipe, Thing, parse_range, samples
 
-COUNT = 150
-"""Pictures of the source without a number."""
+COUNT, THINGS, SIDE = 150, "3..8", 640
+"""The number of pictures, of things in each and of px per side, where the source is given none."""
 
 MOST = 100_000
 
 
 @add_source
 def composites(path: str | None, labels: Labels) -> list[Sample]:
-    """Make pictures of 640 px with 1 to 5 photo cut-outs of COCO's classes and exact boxes; ``composites:300`` are 300 of them.
+    """Make pictures of 640 px with 3 to 8 photo cut-outs of COCO's classes and exact boxes; ``composites:300`` are 300 of them.
 
-    Further options follow the number: ``composites:300?things=2..8&size=800&seed=1&places=drawn``.
+    Further options follow the number: ``composites:300?things=1..5&size=800&seed=1&places=drawn``.
     """
     allowed = {"things": (), "size": (), "seed": (), "places": ("drawn", "photographed")}
     number, given = split_options("composites", path or str(COUNT), allowed)
     recipe = Recipe(
         seed=_number("seed", given.get("seed", "0")),
-        things=parse_range(given.get("things", "1..5")),
-        side=_number("size", given.get("size", "640")),
+        things=parse_range(given.get("things", THINGS)),
+        side=_number("size", given.get("size", str(SIDE))),
         drawn=given.get("places") == "drawn",
     )
     count = _number("composites", number)
