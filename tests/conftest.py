@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import Model, Outputs, Picture
+from sorites.core import Image, Model, Outputs, Picture, to_image, to_picture
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 
@@ -24,6 +24,21 @@ def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
     disk = (x - rng.uniform(0.2, 0.8)) ** 2 + (y - rng.uniform(0.2, 0.6)) ** 2 < 0.03
     ground[disk] = rng.uniform(0, 255, 3)
     return np.clip(ground + rng.normal(0, 4, ground.shape), 0, 255).astype(np.uint8)
+
+
+@pytest.fixture(scope="session")
+def photo() -> Image:
+    """Discs laid over one another under uneven light, with fine texture: 8 bits, 96 x 128, read-only."""
+    rng = np.random.default_rng(7)
+    y, x = np.mgrid[:96, :128].astype(np.float32)
+    scene = np.full((96, 128, 3), 0.5, np.float32)
+    for _ in range(60):
+        inside = np.hypot(y - rng.uniform(0, 96), x - rng.uniform(0, 128)) < 6 / rng.uniform(0.12, 1)
+        scene[inside] = rng.uniform(0, 1, 3) * (0.8 + 0.2 * rng.random((int(inside.sum()), 1)))
+    scene *= (0.7 + 0.3 * x / 128)[..., None]
+    made = to_image(to_picture(scene))
+    made.flags.writeable = False
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ from pathlib import Path
 PLUG_INS = ("shifts", "sources", "measures", "referees", "models", "scorers", "metrics")
 LAYERS: tuple[tuple[str, ...], ...] = (
     ("suites", "optics"),
-    ("lenses", "vision_text"),
+    ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
     ("datasets", "drawings", "reports"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +19,11 @@ from sorites.labels import imagenet, labels
 from sorites.pipeline import plan
 from sorites.suite import Suite
 
-SLOW = {"stamps", "cifar"}
-LABELS = {"cifar": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")}
+SLOW = {"stamps", "cifar", "composites"}
+LABELS: dict[str, str | tuple[str, ...]] = {
+    "cifar": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    **dict.fromkeys(("composites", "coco", "yolo"), "coco"),
+}
 
 
 def _tar(folder: Path) -> str:
@@ -49,6 +53,18 @@ def _annotated(folder: Path) -> str:
     return f"focus:{folder / 'a.csv'}"
 
 
+def _boxes(folder: Path) -> str:
+    for name in ("images/1.png", "labels/1.txt", "data.yaml"):
+        (folder / name).parent.mkdir(exist_ok=True)
+    Pillow.new("RGB", (20, 20), (90, 90, 90)).save(folder / "images/1.png")
+    (folder / "labels/1.txt").write_text("0 0.5 0.5 0.2 0.4\n")
+    (folder / "data.yaml").write_text("names: [cat]\n")
+    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [8, 6, 4, 8]}
+    data = {"images": [{"id": 1, "file_name": "images/1.png"}], "annotations": [row], "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "a.json").write_text(json.dumps(data))
+    return str(folder)
+
+
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
 def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callable[[], Source]:
     name = request.param
@@ -57,6 +73,8 @@ def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callab
         "webdataset": lambda: _tar(tmp_path),
         "cns_bench": lambda: _trajectory(tmp_path),
         "focus": lambda: _annotated(tmp_path),
+        "coco": lambda: f"coco:{_boxes(tmp_path)}/a.json",
+        "yolo": lambda: f"yolo:{_boxes(tmp_path)}",
     }
     spec = given[name]() if name in given else name
     space = labels(LABELS.get(name, "imagenet"))

@@ -15,10 +15,10 @@ from sorites import core
 from sorites.cli import app
 from sorites.core import CLEAN, Sample
 from sorites.datasets.context import SIZE, Habits, build_context, compose, habits, read_habits, surroundings
-from sorites.datasets.scenery import DRAWN
 from sorites.errors import SoritesError
 from sorites.labels import imagenet
 from sorites.metrics import partition_accuracy
+from sorites.scenes.scenery import DRAWN
 from sorites.sources._uncommon import WORDS
 
 OX = Habits("ox", ("day",), ("grass",), ("street", "snow"))

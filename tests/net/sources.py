@@ -46,6 +46,7 @@ SOURCES: Mapping[str, Callable[[], None]] = {
     "is_ood:lists,imagenet21k,each=2": functools.partial(pictures.is_ood, "lists"),
     "is_ood:lists,syn_is": functools.partial(pictures.is_ood, "lists"),
     "context:composites": composites,
+    "composites:12": nothing,
 }
 """A spec, and what puts its pictures into the folder. ``cifar`` needs labels, and so stands among the runs."""
 

@@ -4,25 +4,9 @@ import importlib.util
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
-from sorites.core import Image, Picture, to_image, to_picture
-
-
-@pytest.fixture(scope="session")
-def photo() -> Image:
-    """Discs laid over one another under uneven light, with fine texture: 8 bits, 96 x 128, read-only."""
-    rng = np.random.default_rng(7)
-    y, x = np.mgrid[:96, :128].astype(np.float32)
-    scene = np.full((96, 128, 3), 0.5, np.float32)
-    for _ in range(60):
-        inside = np.hypot(y - rng.uniform(0, 96), x - rng.uniform(0, 128)) < 6 / rng.uniform(0.12, 1)
-        scene[inside] = rng.uniform(0, 1, 3) * (0.8 + 0.2 * rng.random((int(inside.sum()), 1)))
-    scene *= (0.7 + 0.3 * x / 128)[..., None]
-    made = to_image(to_picture(scene))
-    made.flags.writeable = False
-    return made
+from sorites.core import Picture
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,8 @@ from sorites.core import Image, to_image, to_picture
 from sorites.measures.haze import haze_depth
 from sorites.measures.lpips import lpips
 from sorites.rng import rng_for
-from sorites.shifts._air import AirScene, air_scene, depth, to_light, to_shown, veil
+from sorites.scenes.light import to_light, to_shown
+from sorites.shifts._air import AirScene, air_scene, depth, veil
 from sorites.shifts.rain import density, speed
 from sorites.shifts.snowfall import _flake, _laid
 from sorites.suite import Frame

@@ -56,3 +56,14 @@ def test_what_is_no_setting_is_named(photo: Image) -> None:
         core.shift("lens")(photo, {"lens": "CookeTriplet", "field": 0.4}, rng_for(0, "a", "lens"))
     with pytest.raises(SoritesError, match="wanted padding zeros or reflect, got 'wrap'"):
         core.shift("lens", padding="wrap")
+
+
+def test_pictures_may_be_saved_as_jpeg_on_the_way(photo: Image) -> None:
+    params = core.shift("lens").settings[3]
+    plain, saved = (core.shift("lens", **more)(photo, params, np.random.default_rng(0)) for more in ({}, {"quality": 90}))
+    coded = core.shift("jpeg")(plain, 10.0, np.random.default_rng(0))
+    np.testing.assert_array_equal(saved, coded)
+    assert 0 < np.abs(saved - plain).mean() < 0.03
+    for wrong in (0, 100, 90.5, True):
+        with pytest.raises(SoritesError, match="wanted a JPEG quality of 1 to 99"):
+            core.shift("lens", quality=wrong)

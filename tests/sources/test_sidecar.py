@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sorites.core import Attr, Setting
+from sorites.core import Attr, Box, Sample, Setting
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import imagenet, labels
 from sorites.sources import _sidecar as sidecar
@@ -147,3 +147,36 @@ def test_records_are_checked_when_written() -> None:
 def test_labels_are_by_id_whatever_their_order(tmp_path: Path) -> None:
     [sample] = sidecar.read(write(tmp_path, label="cat"), labels(["dog", "cat"]))
     assert sample.label == 1
+
+
+def boxed(folder_: Path, cells: list[dict[str, object]] | None) -> list[Sample]:
+    row = {"path": "a.png", "sample_id": "a", "image_id": "1", "boxes": cells}
+    other = {"path": "b.png", "sample_id": "b", "image_id": "2", "boxes": []}
+    sidecar.frame([row, other]).write_parquet(folder_ / sidecar.NAME)
+    return sidecar.read(folder_, labels("coco"))
+
+
+def cell(**more: object) -> dict[str, object]:
+    return {"x0": 1.0, "y0": 2.0, "x1": 30.5, "y1": 40.0, "label": "dog", "area": 99.5, "crowd": True, **more}
+
+
+def test_boxes_come_back_with_class_area_and_crowd(tmp_path: Path) -> None:
+    truth = (Box((1.0, 2.0, 30.5, 40.0), 16, area=99.5, crowd=True), Box((0.1, 0.2, 0.3, 0.4), 0))
+    first, second = boxed(tmp_path, sidecar.boxes(truth, labels("coco").ids))
+    assert first.truth == truth
+    assert second.truth == (), "nothing there"
+    assert boxed(tmp_path, None)[0].truth is None, "not known"
+
+
+def test_boxes_that_cannot_be(tmp_path: Path) -> None:
+    broken = boxed(tmp_path, [cell(x0=float("nan"))])[0]
+    with pytest.raises(BadPicture, match=r"a\.png: wanted a box of finite numbers"):
+        broken.load()
+    with pytest.raises(SoritesError, match="no class named 'gnome'"):
+        boxed(tmp_path, [cell(label="gnome")])
+    with pytest.warns(UserWarning, match="1 boxes have no width or height"):
+        assert boxed(tmp_path, [cell(x1=1.0)])[0].truth == ()
+
+
+def test_a_sidecar_without_boxes_has_no_such_column() -> None:
+    assert "boxes" not in sidecar.frame([{"path": "a.png", "sample_id": "a", "image_id": "1"}]).columns

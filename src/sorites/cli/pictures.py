@@ -15,7 +15,9 @@ DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The d
 
 def show(
     shift: Annotated[str, typer.Argument(metavar="SHIFT", help='The name of a shift, from "sorites list shifts".')],
-    image: Annotated[Path, typer.Argument(metavar="IMAGE", help="A picture file.")],
+    image: Annotated[
+        Path, typer.Argument(metavar="IMAGE", help="A picture file, or with --source the name of one of its pictures.")
+    ],
     severity: Annotated[
         list[float] | None,
         typer.Option("--severity", metavar="X", help="Draw this severity instead of the levels. May be repeated."),
@@ -23,6 +25,15 @@ def show(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the shift. May be repeated.")
     ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source", metavar="NAME:PATH", help="Take the picture from here and draw its true boxes: coco:FILE, yolo:DIR."
+        ),
+    ] = None,
+    labels: Annotated[
+        str, typer.Option("--labels", metavar="FILE", help="The classes of the boxes: a file with one name per line, or coco.")
+    ] = "coco",
     seed: options.Seed = 0,
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder.")
@@ -31,14 +42,19 @@ def show(
     """Draw one picture along one dial, or at some settings of a grid.
 
     Reads a picture; writes a strip of its shifted versions as one picture.
+    True boxes are drawn where the picture comes from a source that has them.
     """
     from sorites import core
-    from sorites.drawings.strip import save, strip
+    from sorites.drawings.strip import boxed_strip, save, strip
     from sorites.sources._decode import decode
 
     dial, path = core.shift(shift, **options.shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
-    save(strip(decode(image), dial, severity or (), seed), path)
-    typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
+    if source is None:
+        sheet, run = strip(decode(image), dial, severity or (), seed), "demo"
+    else:
+        sheet, run = boxed_strip(source, image.as_posix(), labels, dial, severity or (), seed), f"boxes_demo --source {source}"
+    save(sheet, path)
+    typer.echo(f"wrote {path}\nnext: sorites run {run} --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 
 
 def build(
@@ -87,13 +103,30 @@ def context(
     limit: options.Limit = None,
     seed: options.Seed = 0,
     drawn: Annotated[bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")] = False,
+    things: Annotated[
+        str | None,
+        typer.Option("--things", metavar="N|M..N", help="Put several things of COCO's classes into each picture, with boxes."),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option("--size", metavar="PX", help="The side of the pictures; the default is 256, and 640 with --things."),
+    ] = None,
 ) -> None:
     """Place cut-outs in common and uncommon times, weathers and places.
 
-    Reads pictures with masks; writes a dataset folder for the suite context.
+    Reads pictures with masks; writes a dataset folder for the suite context,
+    or with --things one of pictures with several things and their boxes.
     """
-    from sorites.datasets.context import build_context
+    if things is not None:
+        from sorites.datasets.scattered import build_scattered
+        from sorites.sources.composites import SIDE
 
-    things, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn)
-    typer.echo(f"wrote {pictures} pictures of {things} things to {out}")
+        count, boxes = build_scattered(out, source, things=things, size=size or SIDE, seed=seed, limit=limit, drawn=drawn)
+        typer.echo(f"wrote {count} pictures with {boxes} boxes to {out}")
+        typer.echo(f"next: sorites run boxes_demo --source context:{out}")
+        return
+    from sorites.datasets.context import SIZE, build_context
+
+    count, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
+    typer.echo(f"wrote {pictures} pictures of {count} things to {out}")
     typer.echo(f"next: sorites run context --source context:{out}")

@@ -1,7 +1,8 @@
 """Write the shifted pictures of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
 
 The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and evaluating on the fly
-give the same table. Files are lossless unless a JPEG quality is asked for.
+give the same table. Files are lossless unless a JPEG quality is asked for. Where true boxes are known, ``annotations.json``
+beside the sidecar holds them as COCO does, for any other tool.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
+from sorites.datasets.annotations import ANNOTATIONS, Size, coco_json
 from sorites.errors import SoritesError
 from sorites.files import TEMPORARY, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
@@ -34,8 +36,8 @@ from sorites.suite import Suite, load
 from sorites.table import write
 
 LOCK = ".sorites.lock"
-Written = tuple[list[dict[str, Any]], list[str]]
-"""Records of the pictures that are there, and the reasons for those that could not be made."""
+Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
+"""Records of the pictures that are there with their sizes, and the reasons for those that could not be made."""
 
 
 def build(
@@ -62,9 +64,12 @@ def build(
             ):
                 written[unit] = result
                 tick(plan.images_of(unit))
-        records = [record for unit in units for record in written[unit][0]]
+        sized = [pair for unit in units for pair in written[unit][0]]
+        records = [record for record, _ in sized]
         _apart(records)
         write(sidecar.frame(records), folder / sidecar.NAME)
+        if any(record[sidecar.BOXES] is not None for record in records):
+            write_bytes(coco_json(sized, plan.labels), folder / ANNOTATIONS)
     return len(records), sorted(error for _, errors in written.values() for error in errors)
 
 
@@ -112,7 +117,7 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
         data = _encoded(shot.picture, quality)
         if not _holds(folder / path, data):
             write_bytes(data, folder / path)
-        records.append(_record(plan, shot, path, quality))
+        records.append((_record(plan, shot, path, quality), shot.picture.shape[:2]))
     return records, errors
 
 
@@ -177,4 +182,5 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
         "framed": plan.is_framed(sample),
         "seed": plan.suite.seed,
+        sidecar.BOXES: None if shot.truth is None else sidecar.boxes(shot.truth, ids),
     }

@@ -24,14 +24,15 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
-from sorites.datasets.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
-from sorites.datasets.scenery import place
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.labels import Labels, imagenet
 from sorites.rng import digest, fair_order, rng_for
+from sorites.scenes.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
+from sorites.scenes.scenery import place
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._backgrounds import Background, fetch
+from sorites.sources._scattered import SIDES
 from sorites.sources.context import TRUTH
 from sorites.table import BOX, write
 
@@ -101,7 +102,7 @@ def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
 
 
 def compose(
-    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background]
+    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background], size: int = SIZE
 ) -> Iterator[tuple[Surroundings, Picture, tuple[float, float, float, float]]]:
     """Yield the pictures of one thing with its box in each. Pose, places and weather depend only on the seed and the sample."""
     if sample.alpha is None:
@@ -111,7 +112,7 @@ def compose(
     shown_in, at = surroundings(known, rng), draw_pose(rng)
     for around in shown_in:
         time, weather, location = around.words
-        ground = place(location, SIZE, rng_for(seed, sample.id, f"context {location}"), photographs)
+        ground = place(location, size, rng_for(seed, sample.id, f"context {location}"), photographs)
         image, box = insert(thing, ground, at, 0.2 if location == "water" else 0.55)
         image = weathered(image, weather, rng_for(seed, sample.id, weather))
         if time == "night":
@@ -126,6 +127,7 @@ def build_context(
     seed: int = 0,
     limit: int | None = None,
     drawn: bool = False,
+    size: int = SIZE,
     labels: Labels | None = None,
     tick: Callable[[int], None] = lambda n: None,
 ) -> tuple[int, int]:
@@ -134,9 +136,9 @@ def build_context(
     ``drawn`` uses only drawn places, so that no photograph is fetched. Samples whose class has no line in the table of habits
     are left out.
     """
-    folder, space = Path(out), labels or imagenet()
-    if folder.exists() and any(folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+    folder, space = empty_folder(out), labels or imagenet()
+    if not SIDES[0] <= size <= SIDES[1]:
+        raise SoritesError(f"wanted pictures of {SIDES[0]} to {SIDES[1]} px, got {size}")
     known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
     if not known:
         raise SoritesError(f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps")
@@ -145,9 +147,9 @@ def build_context(
     records: list[dict[str, object]] = []
     truth: list[dict[str, object]] = []
     for sample in chosen:
-        for around, picture, box in compose(sample, habits()[space.ids[sample.label or 0]], seed, photographs):
-            record = _record(sample, around, space, source, seed)
-            write_bytes(_png(picture), folder / str(record["path"]))
+        for around, picture, box in compose(sample, habits()[space.ids[sample.label or 0]], seed, photographs, size):
+            record = _record(sample, around, space, source, seed, size)
+            write_bytes(png(picture), folder / str(record["path"]))
             records.append(record)
             truth.append({"image_id": record["image_id"], "truth": [_box(box, sample.label)]})
         tick(1)
@@ -156,11 +158,20 @@ def build_context(
     return len(chosen), len(records)
 
 
-def _record(sample: Sample, around: Surroundings, space: Labels, source: str, seed: int) -> dict[str, object]:
+def empty_folder(out: str | Path) -> Path:
+    """Return the folder to write to; one that holds something is refused."""
+    folder = Path(out)
+    if folder.exists() and any(folder.iterdir()):
+        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+    return folder
+
+
+def _record(sample: Sample, around: Surroundings, space: Labels, source: str, seed: int, size: int) -> dict[str, object]:
     """Return the sidecar's row of a picture."""
     words = dict(zip(KINDS, around.words, strict=True))
     spelled = json.dumps(words, sort_keys=True)
-    image_id = digest("context", VERSION, source, sample.id, spelled, seed).hex()
+    larger = () if size == SIZE else (size,)
+    image_id = digest("context", VERSION, source, sample.id, spelled, seed, *larger).hex()
     name = habits()[space.ids[sample.label or 0]].name
     return {
         "path": f"{around.level}/{space.ids[sample.label or 0]}/{image_id}.png",
@@ -185,7 +196,7 @@ def _box(box: tuple[float, float, float, float], label: int | None) -> dict[str,
     return {**dict(zip(("x0", "y0", "x1", "y1"), box, strict=True)), "label": label, "conf": None}
 
 
-def _png(picture: Picture) -> bytes:
+def png(picture: Picture) -> bytes:
     """Return a picture as the bytes of a PNG file."""
     buffer = io.BytesIO()
     Pillow.fromarray(picture).save(buffer, "PNG", compress_level=4)

@@ -13,10 +13,13 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites import core
-from sorites.core import Picture, Shift, Stop
+from sorites.core import Box, Picture, Shift, Stop
+from sorites.drawings.boxes import with_boxes
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.frame import Frame
+from sorites.labels import labels
+from sorites.pipeline.samples import named
 from sorites.rng import rng_for
 
 GAP, CAPTION, LINE = 8, 26, 17
@@ -24,25 +27,53 @@ GAP, CAPTION, LINE = 8, 26, 17
 PAPER, INK, EDGE = (255, 255, 255), (40, 40, 40), (225, 225, 225)
 ACROSS, DOWN, MOST = 7, 3, 13
 """The most pictures per row, the most rows of a grid of two params, and the most settings shown of any other grid."""
+BOXED = 416
+"""The shorter side in px of pictures that are drawn with boxes."""
 GOLDEN = (5**0.5 - 1) / 2
 SIGN = re.compile(r"[a-z]{1,6}(/[a-z])?")
 """A unit that can follow a number (um, px, cm/h), as opposed to a formula or a name of several words."""
 T = TypeVar("T")
 
 
-def strip(picture: Picture, shift: Shift, severities: Sequence[float] = (), seed: int = 0, side: int = 224) -> Pillow.Image:
+def strip(
+    picture: Picture,
+    shift: Shift,
+    severities: Sequence[float] = (),
+    seed: int = 0,
+    side: int = 224,
+    truth: Sequence[Box] | None = None,
+    names: Sequence[str] = (),
+) -> Pillow.Image:
     """Draw the untouched picture, then one per severity (default: the published levels), each with its caption.
 
-    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first.
+    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first. With a ``truth``
+    its boxes are drawn on every picture with the ``names`` of their labels, and the shift acts before the picture is made
+    small, as it does when detectors are evaluated.
     """
+    if truth and shift.moves_things:
+        raise SoritesError(f"{shift.name} moves things, and true boxes cannot follow it; leave out --source")
     if severities and shift.settings:
         raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
     rows = [[0.0, *(severities or shift.levels)]] if not shift.settings else chosen(shift.settings)
-    base = Frame(resize=side)(picture)
+    frame = Frame(resize=side)
+    base = frame(picture) if truth is None else picture
     moved = shift.sweep(core.to_image(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name))
-    named = captions(shift, rows)
+    written = captions(shift, rows)
     shown = sum(isinstance(setting, Mapping) for row in rows for setting in row)
-    return sheet([[(core.to_picture(next(moved)), caption) for caption in row] for row in named], _title(shift, shown))
+    small = (core.to_picture(image) if truth is None else frame(core.to_picture(image)) for image in moved)
+    boxes = frame.moved(truth or (), *picture.shape[:2])
+    shots = [[(with_boxes(next(small), boxes, names), caption) for caption in row] for row in written]
+    return sheet(shots, _title(shift, shown))
+
+
+def boxed_strip(source: str, name: str, classes: str, shift: Shift, severities: Sequence[float], seed: int) -> Pillow.Image:
+    """Draw the strip of a picture of a source with its true boxes, larger than a plain one so that their names can be read."""
+    space = labels(classes)
+    sample = named(core.source(source, space), name)
+    picture = sample.load()
+    if sample.truth is None:
+        raise SoritesError(f"the source {source} has no boxes for {sample.id}; leave out --source and give the picture's file")
+    return strip(picture, shift, severities, seed, BOXED, sample.truth, space.names)
 
 
 def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:

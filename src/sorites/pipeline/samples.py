@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sorites import core
 from sorites.core import CLEAN, Sample, Source
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Fit
 from sorites.labels import Labels, open_labels
 from sorites.rng import digest
@@ -66,6 +66,17 @@ def in_order(source: Source) -> list[Sample]:
     if not ordered:
         raise SoritesError(f"the source {source.name} holds no samples")
     return ordered
+
+
+def named(source: Source, name: str) -> Sample:
+    """Return the clean sample of a source by its id, or by the end of it if no other ends so."""
+    clean = [sample for sample in source if sample.shift == CLEAN]
+    found = [sample for sample in clean if sample.id == name] or [s for s in clean if f"/{s.id}".endswith(f"/{name}")]
+    if len(found) == 1:
+        return found[0]
+    if found:
+        raise SoritesError(f"{len(found)} pictures of {source.name} are called {name}, such as {found[0].id} and {found[1].id}")
+    raise UnknownName("picture", name, (sample.id for sample in clean), f"The source {source.name} has {len(clean):,}.")
 
 
 def unique(samples: Sequence[Sample]) -> None:

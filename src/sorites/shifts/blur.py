@@ -17,8 +17,8 @@ from scipy import ndimage
 from sorites.core import Image, add_shift
 from sorites.optics.convolve import Kernel
 from sorites.optics.convolve import sweep as convolve
+from sorites.scenes.fields import gaussian_taps
 from sorites.shifts._dial import check
-from sorites.shifts._fields import gaussian_taps
 
 SMALL = 10
 """Disks of up to this radius in px are laid on arrays of one size, so that a sweep shares one transform."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, half_gaussian, plasma, plasma_noise, streak
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import Field, half_gaussian, plasma, plasma_noise, streak
 
 FROST = ((1, 0), (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
 """The weights of the picture and of the pane at each level."""

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, smooth
 from sorites.shifts._dial import add_dial, clip
-from sorites.shifts._fields import Field, smooth
 
 
 def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, smooth
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import Field, smooth
 
 GLASS = ((0, 0, 0, 0), (0.7, 1, 1, 0), (0.9, 2, 0, 0), (1, 2, 2, 2), (1.1, 3, 3, 0), (1.5, 4, 4, 0))
 """Per level: the sigma of the blur in px, then how far away pixels are fetched from, in px, in each of up to three rounds."""

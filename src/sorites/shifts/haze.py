@@ -10,7 +10,8 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts._air import STOPS, TOP, AirScene, air_scene, to_shown, veil
+from sorites.scenes.light import to_shown
+from sorites.shifts._air import STOPS, TOP, AirScene, air_scene, veil
 from sorites.shifts._dial import add_dial
 
 

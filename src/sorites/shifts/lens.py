@@ -20,6 +20,7 @@ from sorites.lenses import store
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
 from sorites.optics.tracing.positions import AZIMUTHS, FIELDS
+from sorites.shifts.digital import jpeg
 
 ABOUT = "Blur as a real lens does at a distance from the middle of its picture; each sample draws an azimuth (LensCorruptions)."
 Blurred = tuple[Image, Mapping[str, Any]]
@@ -61,14 +62,15 @@ class LensSet:
         return self.kernel(params["lens"], place(params["field"], azimuth))
 
 
-def lens_shift(lenses: LensSet, padding: Padding, version: str) -> Shift:
-    """Return the shift over a set of lenses."""
+def lens_shift(lenses: LensSet, padding: Padding, version: str, quality: int | None = None) -> Shift:
+    """Return the shift over a set of lenses; with ``quality`` its pictures are saved as JPEG and read again."""
 
     def together(image: Image, stops: Sequence[Any], rng: np.random.Generator) -> Iterator[Blurred]:
         azimuth = drawn(rng)
         for params in stops:
             for blurred in convolve(image, [lenses.at(params, azimuth)], padding, flip=True):
                 picture = np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
+                picture = picture if quality is None else next(jpeg.sweep(picture, [100.0 - quality], rng))
                 yield picture, {"azimuth": azimuth, **sharpness(params)}
 
     def sharpness(params: Mapping[str, Any]) -> dict[str, float]:
@@ -84,15 +86,18 @@ def lens_shift(lenses: LensSet, padding: Padding, version: str) -> Shift:
     return shift
 
 
-def options(*, lenses: str | None = None, padding: Padding = "reflect") -> Shift:
+def options(*, lenses: str | None = None, padding: Padding = "reflect", quality: int | None = None) -> Shift:
     """Return the shift over the lenses of a folder (``sorites lens import`` makes one); the default is the fifteen built-in ones.
 
-    ``padding`` is what lies beyond the border: the picture mirrored (``reflect``) or black (``zeros``).
+    ``padding`` is what lies beyond the border: the picture mirrored (``reflect``) or black (``zeros``). ``quality`` saves
+    every picture as JPEG, 90 in the published sets; without it nothing is lost.
     """
+    if quality is not None and (isinstance(quality, bool) or not isinstance(quality, int) or not 1 <= quality <= 99):
+        raise SoritesError(f"lens: wanted a JPEG quality of 1 to 99, got {quality!r}")
     if padding not in get_args(Padding):
         raise SoritesError(f"lens: wanted padding zeros or reflect, got {padding!r}")
     folder = store.builtin() if lenses is None else Path(lenses)
-    return lens_shift(LensSet(folder), padding, store.version(folder))
+    return lens_shift(LensSet(folder), padding, store.version(folder), quality)
 
 
 SHIFTS.add("lens", lens_shift(LensSet(store.builtin()), "reflect", store.version(store.builtin())))

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, across, passed
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import Field, across, passed
 
 
 def _value(image: Image, rng: np.random.Generator) -> Image:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from sorites.core import Image, Picture, to_picture
+from sorites.scenes.fields import half_gaussian, streak
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import half_gaussian, streak
 
 Box = tuple[float, float, float, float]
 """The left, top, right and bottom of a part of the picture, in px."""

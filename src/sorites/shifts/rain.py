@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts._air import STOPS, TOP, AirScene, air_scene, to_shown, veil
+from sorites.scenes.fields import Field, smooth, streak
+from sorites.scenes.light import to_shown
+from sorites.shifts._air import STOPS, TOP, AirScene, air_scene, veil
 from sorites.shifts._dial import add_dial
-from sorites.shifts._fields import Field, smooth, streak
 
 RATE = 20.0
 """The rain at severity 1, in mm per hour."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
-from sorites.shifts._air import GREY, STOPS, TOP, AirScene, air, air_scene, to_shown, veil
+from sorites.scenes.fields import Field, smooth
+from sorites.scenes.light import GREY, to_shown
+from sorites.shifts._air import STOPS, TOP, AirScene, air, air_scene, veil
 from sorites.shifts._dial import add_dial
-from sorites.shifts._fields import Field, smooth
 
 LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
 """Per layer, in a picture of 224 px: the radius of the flakes (Gaussian sigma, px), their number at severity 1, and how far they

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import ndimage
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, across, even, passed, smooth
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import Field, across, even, passed, smooth
 
 WATER = ((0.65, 0.3, 4, 0.69, 0), (0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
 """Per level: mean and deviation of the liquid, its smoothness in px, the least value that wets, and the brightness of drops."""

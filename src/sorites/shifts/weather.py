@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from sorites.core import Image
+from sorites.scenes.fields import Field, half_gaussian, plasma, plasma_noise, streak, stretch
 from sorites.shifts._dial import LEVELS, add_dial, between, clip
-from sorites.shifts._fields import Field, half_gaussian, plasma, plasma_noise, streak, stretch
 
 SNOW = (
     (0.1, 0.3, 3, 0.5, 10, 4, 1, 0),

@@ -1,7 +1,7 @@
 """Photographs of places without things in them, from two Debian packages: grass, forest, rocks, water.
 
 The table ``backgrounds.tsv`` names them, their licences and where the ground begins. They are fetched once, into the user's
-cache, and are not shipped with Sorites. Places that no photograph shows are drawn (see ``sorites.datasets.scenery``).
+cache, and are not shipped with Sorites. Places that no photograph shows are drawn (see ``sorites.scenes.scenery``).
 """
 
 from __future__ import annotations

@@ -78,6 +78,23 @@ def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]
     return np.array(_read(source, name).convert("RGBA"))
 
 
+def size(path: str | Path) -> tuple[int, int]:
+    """Return the width and the height of a picture as ``decode`` gives it, from the first bytes of its file."""
+    try:
+        with _stream(path) as stream:
+            opened = _open(stream)
+            width, height = opened.size
+            if isinstance(
+                opened, TiffImagePlugin.TiffImageFile
+            ):  # releases of Pillow differ in when they turn the size of a TIFF
+                width, height = (opened.tag_v2[tag] for tag in (TiffImagePlugin.IMAGEWIDTH, TiffImagePlugin.IMAGELENGTH))
+            return (height, width) if opened.getexif().get(_ORIENTATION, 1) in (5, 6, 7, 8) else (width, height)
+    except BadPicture as error:
+        raise BadPicture(f"{path}: {error}") from None
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        raise BadPicture(f"{path}: cannot be read as a picture: {error or type(error).__name__}") from error
+
+
 def on_ground(rgba: NDArray[np.uint8]) -> Picture:
     """Lay a cut-out on ``GROUND``: mix the 8-bit sRGB values by alpha and round."""
     alpha = rgba[..., 3:].astype(np.uint16)

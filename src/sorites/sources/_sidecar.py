@@ -1,6 +1,7 @@
 """The sidecar of a built dataset: a file that says which picture is which sample, under which shift, at which setting.
 
-It holds labels as class ids and not as positions, so that the folder can be read with the classes in another order.
+Where boxes are known it holds them too. It holds labels as class ids and not as positions, so that the folder can be read with
+the classes in another order.
 """
 
 from __future__ import annotations
@@ -8,15 +9,17 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, Attr, Picture, Sample, Setting
+from sorites.core import CLEAN, Attr, Box, Picture, Sample, Setting
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
 from sorites.sources._decode import decode
+from sorites.sources._true_boxes import Tally, broken, true_box
 from sorites.table import SCHEMA as TABLE
 
 NAME = "sorites.parquet"
@@ -31,15 +34,22 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
 }
 _SHARED = ("split", "attrs", "family", "shift", "severity", "level", "params", "seed")
 SCHEMA = pl.Schema(_COLUMNS | {name: TABLE[name] for name in _SHARED})
+BOXES = "boxes"
+"""The column of true boxes, with class ids; it is there where boxes are known, and null or [] as the truth of a sample is."""
+
+_CORNERS = ("x0", "y0", "x1", "y1")
+_BOXES = pl.List(pl.Struct({**dict.fromkeys(_CORNERS, pl.Float64), "label": pl.String, "area": pl.Float64, "crowd": pl.Boolean}))
 _NEEDED = ("path", "sample_id", "image_id")
 
 
 def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Turn records into the rows of a sidecar, with values as ``SCHEMA`` holds them; absent columns are null."""
-    unknown = sorted({key for record in records for key in record} - set(SCHEMA))
+    unknown = sorted({key for record in records for key in record} - {*SCHEMA, BOXES})
     if unknown:
-        raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)}; got {', '.join(unknown)}")
-    rows = pl.DataFrame({name: [record.get(name) for record in records] for name in SCHEMA}, schema=SCHEMA)
+        raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)} and {BOXES}; got {', '.join(unknown)}")
+    boxed = any(record.get(BOXES) is not None for record in records)
+    schema = pl.Schema({**SCHEMA, BOXES: _BOXES}) if boxed else SCHEMA
+    rows = pl.DataFrame({name: [record.get(name) for record in records] for name in schema}, schema=schema)
     _check(rows, NAME)
     return rows
 
@@ -53,11 +63,38 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     except (OSError, pl.exceptions.PolarsError) as error:
         raise SoritesError(f'cannot read {path}: {error}. Build the dataset again with "sorites build".') from error
     kinds = found.schema
-    wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in SCHEMA.items() if kinds.get(name) != kind]
+    wanted = {**SCHEMA, BOXES: _BOXES} if BOXES in kinds else SCHEMA
+    wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]
     if wrong:
         raise SoritesError(f"{path}: column {'; column '.join(wrong)}")
     _check(found, str(path))
-    return [_sample(root, row, labels) for row in found.iter_rows(named=True)]
+    tally = Tally(path)
+    samples = [_with_boxes(_sample(root, row, labels), row, labels, tally) for row in found.iter_rows(named=True)]
+    tally.warn()
+    return samples
+
+
+def boxes(truth: Sequence[Box], ids: Sequence[str]) -> list[dict[str, object]]:
+    """Return true boxes as the column ``BOXES`` holds them; ``ids`` are the class ids of the labels."""
+    return [
+        {**dict(zip(_CORNERS, box.xyxy, strict=True)), "label": ids[box.label], "area": box.area, "crowd": box.crowd}
+        for box in truth
+    ]
+
+
+def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tally) -> Sample:
+    cells, where = row.get(BOXES), f"{tally.file}, {row['path']}"
+    if cells is None:
+        return sample
+    try:
+        found = [
+            true_box([cell[key] for key in _CORNERS], label, None, row["path"], tally, cell["area"], bool(cell["crowd"]))
+            for cell in cells
+            for label in [_find(cell["label"] or "", labels, where)]
+        ]
+    except BadPicture as error:
+        return replace(sample, load=broken(sample.id, str(error)).load)
+    return replace(sample, truth=tuple(box for box in found if box is not None))
 
 
 def _check(rows: pl.DataFrame, called: str) -> None:
@@ -66,12 +103,13 @@ def _check(rows: pl.DataFrame, called: str) -> None:
         raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
     if rows["image_id"].is_duplicated().any():
         raise SoritesError(f"{called}: wanted each image_id once; one stands there twice")
-    outside = next((text for text in rows["path"] if not _inside(text)), None)
+    outside = next((text for text in rows["path"] if not inside(text)), None)
     if outside is not None:
         raise SoritesError(f"{called}: wanted paths inside the folder, got {outside!r}")
 
 
-def _inside(text: str) -> bool:
+def inside(text: str) -> bool:
+    """Return whether a path stays inside the folder that it is relative to."""
     posix, windows = PurePosixPath(text), PureWindowsPath(text)
     parts = {*posix.parts, *windows.parts}
     return bool(text) and not posix.is_absolute() and not windows.anchor and ".." not in parts and "\0" not in text

@@ -24,11 +24,14 @@ def context(path: str | None, labels: Labels) -> list[Sample]:
     root = Path(path).expanduser()
     if not (root / sidecar.NAME).is_file():
         raise SoritesError(f"{root} holds no composites. Make them with: sorites context --out {root}")
+    samples = sidecar.read(root, labels)
+    if any(sample.truth is not None for sample in samples):  # composites of several things have their boxes in the sidecar
+        return samples
     try:
         boxes = dict(pl.read_parquet(root / TRUTH).select("image_id", "truth").iter_rows())
     except (OSError, pl.exceptions.PolarsError) as error:
         raise SoritesError(f"cannot read {root / TRUTH}: {error}. Make the composites again.") from error
-    return [replace(s, truth=tuple(_box(box) for box in boxes.get(s.image_id, ()))) for s in sidecar.read(root, labels)]
+    return [replace(s, truth=tuple(_box(box) for box in boxes.get(s.image_id, ()))) for s in samples]
 
 
 def _box(box: dict[str, float]) -> Box:

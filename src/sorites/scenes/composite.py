@@ -12,8 +12,8 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import Image, Picture, to_image
 from sorites.errors import SoritesError
-from sorites.shifts._air import GREY, to_light, to_shown
-from sorites.shifts._fields import Field, smooth
+from sorites.scenes.fields import Field, smooth
+from sorites.scenes.light import GREY, to_light, to_shown
 
 TALL, WIDE = 0.66, 0.80
 """The largest height and width of a thing, as shares of the place's side; the pose draws a size slightly below."""
@@ -69,48 +69,62 @@ def insert(thing: CutOut, place: Image, at: Pose, shadow: float = 0.55) -> tuple
     """Return the picture of the thing in the place (sRGB) and the box around its pixels that are at least half opaque: x0, y0,
     x1, y1 in px."""
     side = place.shape[0]
-    light, mask = _sized(thing, side, at.scale)
-    height, width = mask.shape
-    top, left = round(side * at.foot) - height, round(side * at.middle - width / 2)
+    light, mask = resized(thing, _fitting(thing, side, at.scale))
+    top, left = round(side * at.foot) - mask.shape[0], round(side * at.middle - mask.shape[1] / 2)
     ground = to_light(place)
-    ground *= 1 - shadow * _shadow(mask, side, top, left)[..., None]
-    inside = (slice(top, top + height), slice(left, left + width))
-    lit = _lit(light, mask, ground[inside])
-    ground[inside] += (lit - ground[inside]) * mask[..., None]
+    paste(light, mask, ground, top, left, shadow)
     rows, cols = (np.flatnonzero((mask >= 0.5).any(axis)) for axis in (1, 0))
     box = (left + cols[0], top + rows[0], left + cols[-1] + 1, top + rows[-1] + 1)
     return to_shown(ground), tuple(map(float, box))  # type: ignore[return-value]
 
 
-def _sized(thing: CutOut, side: int, scale: float) -> tuple[Image, Field]:
-    """Return the thing scaled, with its mask; colours are weighted by the mask so that no border shows."""
+def paste(light: Image, mask: Field, ground: Image, top: int, left: int, shadow: float = 0.55) -> None:
+    """Lay a thing and its shadow on ``ground``, which is in linear light; the whole thing has to lie inside of it."""
+    height, width = mask.shape
+    where, dark = _shadow(mask, ground.shape[0], top, left)
+    ground[where] *= 1 - shadow * dark[..., None]
+    inside = (slice(top, top + height), slice(left, left + width))
+    lit = _lit(light, mask, ground[inside])
+    ground[inside] += (lit - ground[inside]) * mask[..., None]
+
+
+def _fitting(thing: CutOut, side: int, scale: float) -> float:
     height, width = thing.mask.shape
-    factor = scale * min(TALL * side / height, WIDE * side / width)
-    size = (max(2, round(width * factor)), max(2, round(height * factor)))
+    return scale * min(TALL * side / float(height), WIDE * side / float(width))
 
-    def scaled(plane: Field) -> Field:
-        resized = Pillow.fromarray(np.ascontiguousarray(plane)).resize(
-            size, Pillow.Resampling.BOX if factor < 1 else Pillow.Resampling.BILINEAR
-        )
-        return np.asarray(resized)
 
-    mask = np.clip(scaled(thing.mask), 0, 1)
-    planes = [scaled(thing.light[..., c] * thing.mask) / np.maximum(mask, np.float32(1e-3)) for c in range(3)]
+def resized(thing: CutOut, factor: float) -> tuple[Image, Field]:
+    """Return the thing scaled, with its mask; colours are weighted by the mask so that no border shows."""
+    mask = resized_mask(thing, factor)
+    planes = [_scaled(thing.light[..., c] * thing.mask, factor) / np.maximum(mask, np.float32(1e-3)) for c in range(3)]
     return np.clip(np.stack(planes, axis=-1), 0, 1), mask
 
 
-def _shadow(mask: Field, side: int, top: int, left: int) -> Field:
-    """Return the darkness of the shadow at the foot: the lowest part of the thing flattened onto the ground and blurred, darkest
-    where it touches."""
+def resized_mask(thing: CutOut, factor: float) -> Field:
+    """Return the mask of the thing scaled, as ``resized`` does."""
+    return np.clip(_scaled(thing.mask, factor), 0, 1)
+
+
+def _scaled(plane: Field, factor: float) -> Field:
+    height, width = plane.shape
+    size = (max(2, round(width * factor)), max(2, round(height * factor)))
+    resample = Pillow.Resampling.BOX if factor < 1 else Pillow.Resampling.BILINEAR
+    return np.asarray(Pillow.fromarray(np.ascontiguousarray(plane)).resize(size, resample))
+
+
+def _shadow(mask: Field, side: int, top: int, left: int) -> tuple[tuple[slice, slice], Field]:
+    """Return where the shadow at the foot lies and its darkness: the lowest part of the thing flattened onto the ground and
+    blurred, darkest where it touches."""
     height, width = mask.shape
     flat = max(3, height // 9)
     low = mask[-max(1, height // 3) :].max(axis=0)
-    field = np.zeros((side, side), np.float32)
-    foot = top + height
+    foot, reach = top + height, int(3 * side / 40 + 0.5) + 1
     rows = slice(max(0, foot - flat), min(side, foot + flat // 2))
-    field[rows, left : left + width] = low
+    near = slice(max(0, rows.start - reach), min(side, rows.stop + reach)), slice(max(0, left - reach), left + width + reach)
+    field = np.zeros((near[0].stop - near[0].start, min(side, near[1].stop) - near[1].start), np.float32)
+    field[rows.start - near[0].start : rows.stop - near[0].start, left - near[1].start :][:, :width] = low
     soft: Field = 0.6 * smooth(field, side / 40, truncate=3) + 0.4 * smooth(field, side / 120, truncate=3)
-    return soft
+    return near, soft
 
 
 def _lit(light: Image, mask: Field, behind: Image) -> Image:

@@ -7,7 +7,7 @@ import pytest
 from scipy import ndimage
 
 from sorites.core import Image
-from sorites.shifts._fields import across, even, half_gaussian, passed, plasma, plasma_noise, smooth, streak, stretch
+from sorites.scenes.fields import across, even, half_gaussian, passed, plasma, plasma_noise, smooth, streak, stretch
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 1.1, 4.0])

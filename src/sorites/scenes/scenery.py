@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Protocol
 
 import numpy as np
 from PIL import Image as Pillow
 
 from sorites.core import Image, Picture, to_image
-from sorites.shifts._fields import Field, plasma, plasma_noise, smooth
-from sorites.sources._backgrounds import Background
+from sorites.scenes.fields import Field, plasma, plasma_noise, smooth
 
 HORIZON = 0.45
 """The share of a drawn place that lies above the horizon."""
@@ -19,7 +19,17 @@ Colour = tuple[float, float, float]
 Place = Callable[[int, np.random.Generator], Image]
 
 
-def place(location: str, size: int, rng: np.random.Generator, photographs: Sequence[Background] = ()) -> Image:
+class Photograph(Protocol):
+    """A photograph of a location, with the share of its height that lies above the ground."""
+
+    @property
+    def location(self) -> str: ...
+    @property
+    def horizon(self) -> float: ...
+    def load(self) -> Picture: ...
+
+
+def place(location: str, size: int, rng: np.random.Generator, photographs: Sequence[Photograph] = ()) -> Image:
     """Return a square of ``size`` px that shows a location and nothing else: one of its photographs, or else a drawing."""
     fitting = [one for one in photographs if one.location == location]
     if fitting:

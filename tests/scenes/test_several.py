@@ -1,0 +1,65 @@
+"""Several things in one place: sizes in range, boxes around what can be seen, and nearer things in front."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sorites.scenes.composite import CutOut
+from sorites.scenes.several import ENLARGED, Spot, draw, seen, stand
+
+
+def block(height: int, width: int, colour: tuple[float, float, float] = (0.9, 0.1, 0.1)) -> CutOut:
+    """An opaque rectangle of one colour."""
+    return CutOut(np.full((height, width, 3), colour, np.float32), np.ones((height, width), np.float32))
+
+
+def test_things_stand_inside_the_picture_in_sizes_of_the_range() -> None:
+    rng = np.random.default_rng(0)
+    things = [block(200, 100), block(40, 90), block(500, 500), block(10, 10)] * 50
+    spots = stand(things, 640, rng)
+    longest = [max(thing.mask.shape) * spot.factor for thing, spot in zip(things, spots, strict=True)]
+    assert min(longest) >= 47.9
+    assert max(longest) <= 400.1
+    assert max(spot.factor for thing, spot in zip(things, spots, strict=True) if max(thing.mask.shape) > 48) <= ENLARGED
+    for part in seen(things[:1], spots[:1], 640):
+        assert part.share == 1
+    for thing, spot in zip(things, spots, strict=True):
+        (part,) = seen([thing], [spot], 640)
+        x0, y0, x1, y1 = part.box
+        assert 0 <= x0 < x1 <= 640
+        assert 0 <= y0 < y1 <= 640
+        assert y1 >= 320, "on the ground"
+    half = stand(things, 320, np.random.default_rng(0))
+    assert max(max(t.mask.shape) * s.factor for t, s in zip(things, half, strict=True)) <= 200.1
+
+
+def test_a_box_holds_what_a_nearer_thing_leaves_to_see() -> None:
+    far, near = block(40, 40), block(40, 40)
+    spots = [Spot(1.0, 20, 20), Spot(1.0, 40, 30)]
+    behind, front = seen([far, near], spots, 100)
+    assert (front.share, front.area, front.box) == (1.0, 1600, (30, 40, 70, 80))
+    assert behind.area == 1600 - 30 * 20
+    assert behind.share == pytest.approx(1 - 600 / 1600)
+    assert behind.box == (20, 20, 60, 60), "the left column still reaches down to its foot"
+    swapped = seen([near, far], spots[::-1], 100)
+    assert swapped == [front, behind], "the order of the list does not matter"
+
+
+def test_a_thing_that_is_hidden_has_no_share() -> None:
+    hidden, cover = seen([block(10, 10), block(60, 60)], [Spot(1.0, 30, 30), Spot(1.0, 10, 10)], 100)
+    assert (hidden.share, hidden.area) == (0.0, 0)
+    assert cover.share == 1
+
+
+def test_the_picture_shows_each_thing_where_its_box_is() -> None:
+    red, blue = block(40, 40), block(40, 40, (0.1, 0.1, 0.9))
+    spots = [Spot(1.0, 20, 20), Spot(1.0, 40, 30)]
+    shown = draw([red, blue], spots, np.full((100, 100, 3), 0.5, np.float32), shadow=0.0)
+    strongest = shown.argmax(axis=-1)
+    flat = np.isclose(shown[..., 0], shown[..., 2], atol=0.02)
+    for part, channel in zip(seen([red, blue], spots, 100), (0, 2), strict=True):
+        mine = (strongest == channel) & ~flat
+        rows, cols = (np.flatnonzero(mine.any(axis)) for axis in (1, 0))
+        assert part.box == (cols[0], rows[0], cols[-1] + 1, rows[-1] + 1)
+        assert part.area == mine.sum()

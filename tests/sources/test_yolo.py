@@ -1,0 +1,188 @@
+"""A YOLO dataset: boxes from shares of the picture, classes by name, and the layouts that are met."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image as Pillow
+
+from sorites import core
+from sorites.core import Sample
+from sorites.errors import BadPicture, SoritesError
+from sorites.labels import labels
+from sorites.sources import _yaml
+from sorites.sources._decode import decode, size
+
+COCO = labels("coco")
+NAMES = "names: [person, traffic_light]\n"
+
+
+def write(root: Path, yaml: str, files: dict[str, str], pictures: tuple[str, ...]) -> Path:
+    """Write a data.yaml, label files, and pictures of 40 x 20 px."""
+    for name, text in {"data.yaml": yaml, **files}.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+    for name in pictures:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        Pillow.new("RGB", (40, 20), (50, 60, 70)).save(root / name)
+    return root
+
+
+def read(path: Path, more: str = "") -> list[Sample]:
+    return list(core.source(f"yolo:{path}{more}", COCO).samples)
+
+
+def boxes(sample: Sample) -> list[tuple[float, ...]]:
+    return [(*box.xyxy, COCO.names[box.label]) for box in sample.truth or ()]  # type: ignore[misc]
+
+
+def test_boxes_are_shares_of_the_picture_and_no_label_file_means_nothing_there(tmp_path: Path) -> None:
+    labelled = {"labels/a.txt": "0 0.5 0.5 0.25 0.5\n1 0.1 0.2 0.1 0.2\n\n", "labels/c.txt": ""}
+    root = write(tmp_path, NAMES, labelled, ("images/a.png", "images/b.jpg", "images/c.png"))
+    a, b, c = read(root)
+    assert boxes(a) == [(15, 5, 25, 15, "person"), pytest.approx((2, 2, 6, 6, "traffic light"))] or boxes(a)[0][:4] == (
+        15,
+        5,
+        25,
+        15,
+    )
+    assert [box.label for box in a.truth or ()] == [COCO.find("person"), COCO.find("traffic light")]
+    assert [box.area for box in a.truth or ()] == [None, None]
+    assert (b.truth, c.truth) == ((), ())
+    assert [a.id, b.id] == ["images/a.png", "images/b.jpg"]
+    assert a.load().shape == (20, 40, 3)
+
+
+def test_splits_as_ultralytics_and_roboflow_write_them(tmp_path: Path) -> None:
+    ultralytics = write(
+        tmp_path / "u",
+        "path: ../u  # where\ntrain: images/train\nval: images/val\nnames:\n  0: person\n  1: traffic light\nload: |\n  rm\n",
+        {"labels/train/a.txt": "0 .5 .5 .5 .5", "labels/val/b.txt": "1 .5 .5 .5 .5"},
+        ("images/train/a.png", "images/val/b.png"),
+    )
+    (only,) = read(ultralytics / "data.yaml")
+    assert (only.id, only.split, boxes(only)) == ("images/val/b.png", "val", [(10, 5, 30, 15, "traffic light")])
+    assert [sample.id for sample in read(ultralytics, "?split=train")] == ["images/train/a.png"]
+    with pytest.raises(SoritesError, match="has no split 'test'; it has val, train"):
+        read(ultralytics, "?split=test")
+    roboflow = write(
+        tmp_path / "r",
+        "train: ../train/images\nval: ../valid/images\nnc: 1\nnames: ['person']\nroboflow:\n  workspace: x\n  license: CC0\n",
+        {"valid/labels/b.txt": "0 .5 .5 1 1"},
+        ("valid/images/b.png", "train/images/a.png"),
+    )
+    assert [boxes(sample) for sample in read(roboflow)] == [[(0, 0, 40, 20, "person")]]
+
+
+def test_a_list_of_pictures(tmp_path: Path) -> None:
+    labelled = {"labels/a.txt": "0 .5 .5 .5 .5", "val.txt": "./images/a.png\n"}
+    root = write(tmp_path, f"val: val.txt\n{NAMES}", labelled, ("images/a.png", "images/b.png"))
+    assert [sample.id for sample in read(root)] == ["images/a.png"]
+
+
+def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tmp_path: Path) -> None:
+    root = write(tmp_path, NAMES, {"labels/a.txt": "0 0.1 0.1 0.5 0.1 0.5 0.9"}, ("images/a.png",))
+    (box,) = read(root)[0].truth or ()
+    assert box.xyxy == pytest.approx((4, 2, 20, 18))
+    assert box.area == pytest.approx(0.5 * 16 * 16)
+    write(tmp_path, f"{NAMES}kpt_shape: [2, 3]\n", {"labels/a.txt": "0 .5 .5 .5 .5 .1 .1 2 .2 .2 2"}, ())
+    assert boxes(read(root)[0]) == [(10, 5, 30, 15, "person")]
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("0 nan .5 .5 .5", "wanted a box of finite numbers"),
+        ("0 .5 .5 -.5 .5", "a width and a height of 0 or more"),
+        ("7 .5 .5 .5 .5", "wanted a class of data.yaml, 0 to 1, got 7"),
+        ("0.5 .5 .5 .5 .5", "wanted a class of data.yaml"),
+        ("0 .5 .5 .5", "got 4 numbers"),
+        ("0 .5 .5 .5 .5 .9", "five and a confidence are predictions"),
+        ("person .5 .5 .5 .5", "wanted numbers"),
+    ],
+)
+def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: str, reason: str) -> None:
+    root = write(tmp_path, NAMES, {"labels/a.txt": f"0 .5 .5 .5 .5\n{line}\n"}, ("images/a.png", "images/b.png"))
+    a, b = read(root)
+    with pytest.raises(BadPicture, match=rf"a\.txt, line 2: .*{reason}"):
+        a.load()
+    assert b.truth == ()
+
+
+def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -> None:
+    root = write(tmp_path, "names: [person, wheelbarrow]\n", {"labels/a.txt": "0 0 .5 .5 .5\n1 .5 .5 .1 .1"}, ("images/a.png",))
+    with pytest.warns(UserWarning, match=r"1 boxes reach out .*; 1 boxes are of classes .* first 'wheelbarrow'"):
+        (a,) = read(root)
+    assert boxes(a) == [(0, 5, 10, 15, "person")]
+
+
+@pytest.mark.parametrize(
+    ("yaml", "message"),
+    [
+        ("nc: 2\n", "wanted names as a list of classes"),
+        ("names: &a [x]\n", r"data.yaml, line 1: names is YAML that is not understood"),
+        ("val: nowhere\nnames: [person]\n", "names the pictures 'nowhere', and .*nowhere does not exist"),
+        ("names: [gnome]\n", r"none of its classes \('gnome'\) is one of the suite's labels"),
+    ],
+)
+def test_a_data_yaml_that_does_not_help_is_said(tmp_path: Path, yaml: str, message: str) -> None:
+    write(tmp_path, yaml, {"labels/a.txt": ""}, ("images/a.png",))
+    with pytest.raises(SoritesError, match=message):
+        read(tmp_path)
+
+
+def test_what_is_missing_is_said(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="which does not exist"):
+        read(tmp_path / "no")
+    with pytest.raises(SoritesError, match="there is no data.yaml in"):
+        read(tmp_path)
+    write(tmp_path, NAMES, {}, ("images/a.png",))
+    with pytest.raises(SoritesError, match="the folder of label files, such as .*labels, does not exist"):
+        read(tmp_path)
+    with pytest.raises(SoritesError, match="Type: --source yolo:PATH"):
+        core.source("yolo", COCO)
+
+
+def test_the_part_of_yaml_that_is_read() -> None:
+    text = """# a comment
+path: ../x # another
+names: {0: person, 1: 'it''s', 2: "a # b"}
+list: [a,
+  'b, c',
+  men's]
+unended: ['a, b]
+lines:
+  - a
+  - b c
+map:
+    0: x
+    1: y
+deep:
+  a:
+    b: c
+text: |
+  x: 1
+empty:
+"""
+    found = _yaml.parse(text)
+    assert found["path"] == "../x"
+    assert found["names"] == {"0": "person", "1": "it's", "2": "a # b"}
+    assert found["list"] == ["a", "b, c", "men's"]
+    assert found["unended"] == _yaml.NotUnderstood(7)
+    assert found["lines"] == ["a", "b c"]
+    assert found["map"] == {"0": "x", "1": "y"}
+    assert found["deep"] == _yaml.NotUnderstood(14)
+    assert found["text"] == _yaml.NotUnderstood(17)
+    assert found["empty"] == ""
+
+
+@pytest.mark.parametrize("suffix", ["jpg", "tiff", "webp", "png"])
+@pytest.mark.parametrize("orientation", [1, 3, 6, 8])
+def test_the_size_of_a_picture_is_that_of_the_decoded_one(tmp_path: Path, suffix: str, orientation: int) -> None:
+    picture = Pillow.new("RGB", (30, 20))
+    exif = picture.getexif()
+    exif[0x0112] = orientation
+    picture.save(tmp_path / f"a.{suffix}", exif=exif)
+    height, width, _ = decode(tmp_path / f"a.{suffix}").shape
+    assert size(tmp_path / f"a.{suffix}") == (width, height)
