@@ -1,4 +1,4 @@
-"""Pictures of coloured rectangles with exact boxes, and a detector that finds them by their colour: a small world for box tests."""
+"""Pictures of coloured rectangles with exact boxes, and a detector that finds them by their colour."""
 
 from __future__ import annotations
 
@@ -52,6 +52,4 @@ def detector(name: str = "colours", reach: float = 90.0) -> Model:
                 found.append(Box(xyxy, label, float(np.exp(-inside.mean() / reach) * min(1.0, inside.size / 50))))
         return tuple(found)
 
-    return Model(
-        name, lambda pictures: Outputs(boxes=[find(p) for p in pictures]), labels=CLASSES, output="boxes", version="1"
-    )
+    return Model(name, lambda pictures: Outputs(boxes=[find(p) for p in pictures]), labels=CLASSES, output="boxes", version="1")

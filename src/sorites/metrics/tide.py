@@ -33,7 +33,9 @@ def tide(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl
         for name in ERRORS:
             mended = by_label(scene, labels.tolist(), values[name], drawn[name], classed, {"error": name})
             lines += [_cost(name, one, start) for one, start in zip(mended, base, strict=True)]
-    return answer(lines, album, asked(by, keys, classed), "things", *COUNTS, then="error", least=-1.0)
+    found = answer(lines, album, asked(by, keys, classed), "things", *COUNTS, then="error", least=-1.0)
+    never_negative = pl.col("error").is_in(list(KINDS))
+    return found.with_columns(low=pl.when(never_negative).then(pl.col("low").clip(lower_bound=0.0)).otherwise("low"))
 
 
 def _cost(name: str, mended: Line, base: Line) -> Line:

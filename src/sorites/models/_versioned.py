@@ -71,7 +71,8 @@ def _one_thread() -> Iterator[None]:
 
 def _rows(outputs: Outputs) -> list[NDArray[np.float64]]:
     """Return the answers as arrays with one row per picture, or per picture's boxes."""
-    found = [np.array([[*box.xyxy, box.conf or 0.0, box.label] for box in boxes], np.float64) for boxes in outputs.boxes or ()]
+    told = [[(*box.xyxy, box.conf or 0.0, box.label) for box in boxes] for boxes in outputs.boxes or ()]
+    found = [np.array([len(boxes), *(number for box in boxes for number in box)], np.float64) for boxes in told]
     whole = [np.asarray(part, np.float64) for part in (outputs.logits, outputs.features) if part is not None]
     return [*whole, *(boxes.reshape(1, -1) for boxes in found)]
 

@@ -24,10 +24,10 @@ def box_classes(view: View) -> Section | None:
     clean, shifted = (view.compute(metrics.map, where, by=("model", "class")) for where in (UNTOUCHED, ~UNTOUCHED))
     cards = [_card(view, model, clean, shifted) for model in found]
     lead = (
-        "mAP of each class in the clean pictures and in all shifted ones together, the greatest loss first. A class is the mean of "
-        f"its own precision alone; with fewer than {FEW} things (in grey) its number says little."
+        "mAP of each class in the clean pictures and in all shifted ones together, the greatest loss first. With fewer than "
+        f"{FEW} things (in grey) a number says little."
     )
-    return Section("Which things are lost first?", tag("div", *cards, cls="stack"), "Classes", lead)
+    return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)
 
 
 def _card(view: View, model: str, clean: pl.DataFrame, shifted: pl.DataFrame) -> Html:
@@ -47,7 +47,7 @@ def _card(view: View, model: str, clean: pl.DataFrame, shifted: pl.DataFrame) ->
 
 def _line(name: str, row: dict[str, float]) -> list[object]:
     title = tag("span", name, cls="few") if (row["things"] or 0) < FEW else name
-    change = DASH if row["loss"] is None else points(-row["loss"])
+    change = DASH if row["loss"] is None else points(0.0 - row["loss"])
     things = DASH if row["things"] is None else count(int(row["things"]))
     return [title, things, _share(row, "value", "low", "high"), _share(row, "shifted", "shifted_low", "shifted_high"), change]
 

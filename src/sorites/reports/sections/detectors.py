@@ -27,8 +27,8 @@ def detectors(view: View) -> Section | None:
     if not found:
         return None
     lead = (
-        "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have things. Under shift it is the mean "
-        "over shifts of the mean over the severities of each shift. The smaller figures are 95 % intervals over pictures. "
+        "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have things. Under shift it is the "
+        "mean over shifts of the mean over the severities of each shift. The smaller figures are 95 % intervals over pictures. "
         "Numbers depend on the lowest confidence at which a detector still reports boxes: compare detectors with the same floor."
     )
     return Section("The detectors at a glance", tag("div", *(_card(view, m) for m in found), cls="cards"), "Detectors", lead)
@@ -54,9 +54,8 @@ def _of(frame: pl.DataFrame, model: str) -> Row | None:
 
 
 def _figure(name: str, row: Row, fall: bool) -> Html:
-    sign = -1 if fall else 1
-    ends = sorted(sign * end for end in (row["low"], row["high"]) if end is not None)
-    written = [_points(value) if fall else percent(value) for value in (*ends, sign * row["value"])]
+    ends = sorted(0.0 - end if fall else end for end in (row["low"], row["high"]) if end is not None)
+    written = [_points(value) if fall else percent(value) for value in (*ends, 0.0 - row["value"] if fall else row["value"])]
     interval = tag("small", between(*written[:2])) if len(ends) == 2 else EMPTY
     return tag("div", tag("dt", name), tag("dd", tag("b", written[-1]), interval, tag("small", f"n = {count(row['n'])}")))
 

@@ -15,7 +15,7 @@ from sorites.reports.view import View
 def failure(view: View) -> Section | None:
     """Per shift, the share of pictures that the model has not yet failed on, and between which severities it fails."""
     alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
-    cards = [_card(view, shift, alive, lost) for shift in view.shifts if shift in set(alive["shift"])]
+    cards = failure_cards(view, alive, lost, "pictures")
     lead = (
         "The failure point of a picture is the least severity at which the model is wrong about it; from there on it counts as "
         "lost. Pictures that are wrong when clean are lost at 0; pictures that are right at every severity survive."
@@ -23,7 +23,12 @@ def failure(view: View) -> Section | None:
     return multiples(view, cards, "At which severity does the model fail?", "Failure points", lead)
 
 
-def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Html:
+def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> list[Html]:
+    """Return a card per shift with the survival curve and the failure points of pictures, or of what else is lost."""
+    return [_card(view, shift, alive, lost, what) for shift in view.shifts if shift in set(alive["shift"])]
+
+
+def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
     across = along(alive.filter(pl.col("shift") == shift)["severity"])
     curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
     categories = {"type": "category", "tickfont": {"size": 11}}
@@ -37,9 +42,9 @@ def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame) -> Ht
             bars.add_trace(_bars(view, model, brackets))
     return card(
         shift,
-        plot(curve, f"Share of pictures not yet lost against the severity of {shift}"),
-        tag("h4", "Between which severities pictures are lost"),
-        plot(bars, f"Share of pictures lost between two severities of {shift}"),
+        plot(curve, f"Share of {what} not yet lost against the severity of {shift}"),
+        tag("h4", f"Between which severities {what} are lost"),
+        plot(bars, f"Share of {what} lost between two severities of {shift}"),
     )
 
 

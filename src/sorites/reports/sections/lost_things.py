@@ -1,0 +1,122 @@
+"""The section with the things that are lost first, drawn with truth and prediction."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.core import CLEAN
+from sorites.reports.parts.boxed import DrawnBox, boxed
+from sorites.reports.parts.charts import pen, severity_text
+from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.picker import picker
+from sorites.reports.section import Section, add_section
+from sorites.reports.sections.detectors import box_models
+from sorites.reports.view import View
+
+EACH = 3
+"""There are at most this many things per model and shift."""
+ALL = 36
+"""There are at most this many things per page."""
+SURE = 0.3
+"""Boxes of lower confidence are drawn only where they overlap the thing."""
+PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
+CORNERS = ("x0", "y0", "x1", "y1")
+
+Row = dict[str, Any]
+
+
+@add_section(order=51)
+def lost_things(view: View) -> Section | None:
+    """One shift at a time, with one column per model; absent where no run can make its pictures again."""
+    if not any(run.picture for run in view.runs) or not box_models(view):
+        return None
+    drawn: dict[tuple[str, str], list[Html]] = {}
+    for row in _first_lost(view).to_dicts():
+        if (strip := _strip(view, row)) is not None:
+            drawn.setdefault((row["shift"], row["model"]), []).append(strip)
+    shifts = [shift for shift in view.shifts if any(shift == key[0] for key in drawn)]
+    if not shifts:
+        return None
+    lead = (
+        "Things that a detector finds in the clean picture and loses at the least severity, one per picture. Each is shown "
+        "clean, at the last severity at which it is found and at the first at which it is not. The thing is dashed; a box of its class "
+        f"on it is green, other boxes (from a confidence of {percent(SURE, 0)} on, or on the thing) are red."
+    )
+    body = join([picker("lost", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
+    return Section("What was lost first?", body, "Pictures", lead)
+
+
+def _first_lost(view: View) -> pl.DataFrame:
+    """Return the trajectories of things that were found when clean and lost later, the least severity first."""
+    lost = metrics.trajectories(metrics.things(view.table).lazy()).filter(pl.col("failure") > 0).collect()
+    named = lost.with_columns(
+        sample=pl.col("sample_id").str.replace(r"#\d+$", ""), thing=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64)
+    ).sort("failure", *PLACE)
+    single = named.unique(["model", "shift", "sample"], keep="first", maintain_order=True)
+    turn = pl.int_range(pl.len()).over("shift", "model")
+    return single.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
+
+
+def _strip(view: View, row: Row) -> Html | None:
+    """Return the pictures of one thing, or None where one of them cannot be made again."""
+    here = (pl.col("run_id") == row["run_id"]) & (pl.col("model") == row["model"]) & (pl.col("sample_id") == row["sample"])
+    seen = view.table.filter(
+        here, pl.col("output") == "boxes", pl.col("shift").is_in([CLEAN, row["shift"]]), pl.col("error").is_null()
+    )
+    rows = seen.select("shift", "severity", "truth", "boxes").collect().sort("severity").to_dicts()
+    before = [one for one in rows if one["severity"] < row["failure"]]
+    after = [one for one in rows if one["severity"] == row["failure"]]
+    if not before or not after or before[0]["shift"] != CLEAN:
+        return None
+    shots = [("clean", "clean", before[0]), ("right", "last found", before[-1]), ("wrong", "first lost", after[0])]
+    figures = [_shot(view, row, *shot) for shot in shots]
+    if any(figure is None for figure in figures):
+        return None
+    thing = before[0]["truth"][row["thing"]]
+    what = tag("p", tag("b", view.class_name(row["run_id"], thing["label"])), tag("span", row["sample"]), cls="what")
+    return tag("div", what, tag("div", *figures, cls="frames"), cls="strip")
+
+
+def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
+    severity = seen["severity"] or 0.0
+    picture = view.picture(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
+    if picture is None:
+        return None
+    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity) if severity else 'clean'}"
+    thing = seen["truth"][row["thing"]]
+    called = view.class_name(row["run_id"], thing["label"])
+    boxes = [
+        _drawn(view, row, box, thing) for box in reversed(seen["boxes"]) if box["conf"] >= SURE or _overlap(box, thing) >= 0.5
+    ]
+    alt = f"{called}, {row['shift']} {where}"
+    return tag("figure", boxed(picture, [*boxes, _true(thing, called)], alt), tag("figcaption", where), cls=kind)
+
+
+def _true(thing: Row, called: str) -> DrawnBox:
+    return DrawnBox(tuple(thing[corner] for corner in CORNERS), called, "truth")
+
+
+def _drawn(view: View, row: Row, box: Row, thing: Row) -> DrawnBox:
+    found = box["label"] == thing["label"] and _overlap(box, thing) >= 0.5
+    text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
+    return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "found" if found else "other")
+
+
+def _overlap(one: Row, other: Row) -> float:
+    wide = min(one["x1"], other["x1"]) - max(one["x0"], other["x0"])
+    high = min(one["y1"], other["y1"]) - max(one["y0"], other["y0"])
+    both = max(wide, 0.0) * max(high, 0.0)
+    sizes = sum((box["x1"] - box["x0"]) * (box["y1"] - box["y0"]) for box in (one, other))
+    return both / (sizes - both) if sizes > both else 0.0
+
+
+def _pick(view: View, shift: str, drawn: dict[tuple[str, str], list[Html]]) -> Html:
+    columns = [
+        tag("article", tag("h3", model), *drawn[shift, model], cls="card model", style=f"--pen:{pen(view, model).colour}")
+        for model in view.models
+        if (shift, model) in drawn
+    ]
+    return tag("div", tag("h3", shift, cls="away"), tag("div", *columns, cls="cards"), cls="picks", data_pick=shift)
