@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import threading
 from pathlib import Path
@@ -8,7 +9,7 @@ import filelock
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.files import cache, fetching, locked, make_once, sweep_temporaries, waiting, write_bytes
+from sorites.files import cache, fetching, locked, make_once, sweep_temporaries, temporary_name, waiting, write_bytes
 
 
 def test_the_cache_is_where_the_environment_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -35,10 +36,45 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path, monkeypatch: pyte
 
 
 def test_what_a_killed_process_left_is_swept_away(tmp_path: Path) -> None:
-    for name in ("a.png", "deep/b.png.7.tmp"):
+    for name in ("a.png", f"deep/{temporary_name(tmp_path / 'b.png').name}"):
         write_bytes(b"", tmp_path / name)
     sweep_temporaries(tmp_path)
     assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["a.png"]
+
+
+def test_files_of_the_user_are_never_swept_away(tmp_path: Path) -> None:
+    names = {"notes.tmp", "a.tmp", "run.json.99.tmp", "sorites.tmp", "sorites-7.tmp"}
+    for name in names:
+        (tmp_path / name).write_text("mine")
+    sweep_temporaries(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == names
+
+
+def test_a_folder_inside_that_another_process_holds_is_left_alone(tmp_path: Path) -> None:
+    unfinished = temporary_name(tmp_path / "inner" / "x.parquet")
+    with locked(tmp_path / "inner"):
+        unfinished.write_text("half")
+        sweep_temporaries(tmp_path)
+    assert unfinished.exists()
+
+
+def test_a_name_as_long_as_the_system_allows_can_be_written(tmp_path: Path) -> None:
+    write_bytes(b"x", tmp_path / ("a" * 255))
+    assert (tmp_path / ("a" * 255)).read_bytes() == b"x"
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [(errno.ENOSPC, "make room"), (errno.EACCES, "choose a place that you may write to"), (errno.EIO, "once that is mended")],
+)
+def test_a_write_that_fails_says_what_helps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, said: str) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(SoritesError, match=said):
+        write_bytes(b"x", tmp_path / "a")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_locked_folder_is_refused_and_free_again_afterwards(tmp_path: Path) -> None:

@@ -6,6 +6,11 @@ import difflib
 from collections.abc import Iterable
 
 
+def as_utf8(text: str) -> str:
+    """Return text that any file can hold: what a file name has that is not UTF-8 becomes escapes (``\\udce9``), else the same."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class SoritesError(Exception):
     """A failure caused by the input and not by the program; the command line shows it without a traceback."""
 
@@ -28,3 +33,11 @@ class MissingExtra(SoritesError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more than the core install. Type: pip install 'sorites[{extra}]'")
+
+
+class Damaged(SoritesError):
+    """A file that Sorites wrote and that is no longer what was written: cut short, empty, or of another kind."""
+
+    def __init__(self, path: object, why: object, remedy: str) -> None:
+        said = " ".join(str(why).split())
+        super().__init__(f"{path} cannot be read: {said.rstrip('.')}. {remedy}")

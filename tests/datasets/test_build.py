@@ -98,7 +98,7 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
         sorites.build(recipe, tmp_path / "set", workers=1, bar=bar)
     some = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").rglob("*.png")}
     assert len(some) > 0
-    (tmp_path / "set" / "clean" / "x.png.99.tmp").write_bytes(b"half")
+    (tmp_path / "set" / "clean" / "sorites-0123456789abcdef-99.tmp").write_bytes(b"half")
     sorites.build(recipe, tmp_path / "set")
     assert {path: path.stat().st_mtime_ns for path in some} == some
     assert not list((tmp_path / "set").rglob("*.tmp"))

@@ -19,7 +19,7 @@ from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, sweep_temporaries, write_bytes
+from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.pipeline.identity import Info, describe
@@ -79,7 +79,7 @@ def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
         info["run_id"] = before["run_id"]
-    elif any(p.name != LOCK and p.suffix != TEMPORARY for p in folder.iterdir()):
+    elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     sweep_temporaries(folder)
     write_bytes(json.dumps(info, indent=1).encode(), path)
