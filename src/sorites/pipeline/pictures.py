@@ -11,7 +11,7 @@ import numpy as np
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.engines.interrupts import leave_if_asked
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8
 from sorites.pipeline.plan import Plan, Unit, framed_picture
 from sorites.rng import rng_for
 
@@ -69,5 +69,5 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
 
 
 def reason(error: Exception, doing: str) -> str:
-    """Return an error as a row keeps it: our own in their words, others with their kind and what was being done."""
-    return str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"
+    """Return an error as a row keeps it, in UTF-8: our own in their words, others with their kind and what was being done."""
+    return as_utf8(str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}")
