@@ -30,6 +30,7 @@ from sorites.pipeline import decomposition as decompositions
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
+from sorites.pipeline.shards import read_facts, read_record
 from sorites.progress import Bar, Tick
 from sorites.referees._features import features
 from sorites.rng import fair_order
@@ -220,12 +221,13 @@ def _measured_before(folder: Path, how: Distance) -> Distances | None:
     for name in (NAME, OLD_NAME):
         record, facts = folder / "facts" / f"{name}.json", folder / "facts" / f"{name}.parquet"
         if record.exists() and facts.exists():
-            held = json.loads(record.read_text(encoding="utf-8"))
-            return Distances(pl.read_parquet(facts), held) if _same(held["asked"], how) else None
+            held, rows = read_record(record), read_facts(facts)
+            whole = isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
+            return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
     return None
 
 
-def _same(asked: dict[str, Any], how: Distance) -> bool:
+def _same(asked: Any, how: Distance) -> bool:
     try:
         return Distance.model_validate(asked) == how
     except ValidationError:

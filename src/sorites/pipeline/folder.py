@@ -12,10 +12,11 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, write_bytes
+from sorites.files import is_temporary, locked, read_json, write_bytes
 from sorites.pipeline.identity import ASIDE, Info, describe_formerly
+from sorites.pipeline.info import checked_info
 from sorites.pipeline.plan import Plan
-from sorites.table import SCHEMA, write
+from sorites.table import SCHEMA, read_file, write
 
 BEFORE = ("run.lock", "manifest.parquet")
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
@@ -30,17 +31,22 @@ MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", p
 """Columns of the manifest; ``image_id`` only where the source brings one. Manifests of release 0.2 end with ``params``."""
 
 
+NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
+"""Columns that the manifest of every release has."""
+
+ANOTHER = "Put it back from a copy, or choose another --out DIR."
+"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
+
+
 def read_info(run: str | Path) -> Info:
     """Read ``run.json`` of a run folder."""
     path = Path(run) / "run.json"
+    if not path.exists():
+        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".')
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".') from error
-    except (OSError, ValueError) as error:
-        raise SoritesError(f"cannot read {path}: {error}") from error
-    if not isinstance(info, dict) or not {"run_id", "suite", "stops", "models"} <= info.keys():
-        raise SoritesError(f"cannot read {path}: it is not what a run writes")
+        info = checked_info(read_json(path))
+    except SoritesError as error:
+        raise SoritesError(f"cannot read {path}: {error}. {ANOTHER}") from error
     return {**info, "suite": {RENAMED.get(key, key): value for key, value in info["suite"].items()}}
 
 
@@ -51,10 +57,11 @@ DATASET_INFO = "sorites.json"
 def read_dataset_info(folder: Path) -> Info:
     """Read what a built dataset says of itself; nothing where it cannot be read."""
     try:
-        info = json.loads((folder / DATASET_INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        info = read_json(folder / DATASET_INFO)
+    except SoritesError:
         return {"run_id": ""}
-    return info if isinstance(info, dict) and "run_id" in info else {"run_id": ""}
+    typed = isinstance(info, dict) and isinstance(info.get("run_id"), str) and isinstance(info.get("versions", {}), dict)
+    return info if typed else {"run_id": ""}
 
 
 def write_info(folder: Path, info: Mapping[str, Any]) -> None:
@@ -63,11 +70,7 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    path = Path(run) / "manifest.parquet"
-    try:
-        return pl.read_parquet(path, glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read {path}: {error}. Run into another --out DIR.") from error
+    return read_file(Path(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
 
 
 @contextmanager
@@ -94,7 +97,7 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
         listed = read_manifest(folder)
         if not listed.equals(manifest.select(listed.columns)):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-    elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
+    elif any(path.name not in BEFORE and not is_temporary(path) for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest, folder / "manifest.parquet")

@@ -53,15 +53,19 @@ def _from_manifest(run: str | Path, suite: Suite, why: SoritesError) -> tuple[So
 
 
 def _sample(row: Mapping[str, Any], load: Any) -> Sample:
+    try:
+        params = dict(json.loads(row["params"] or "{}"))
+    except (TypeError, ValueError) as error:
+        raise SoritesError(f"manifest.parquet: the params of {row['sample_id']} are not JSON: {error}") from error
     return Sample(
         row["sample_id"],
         load,
         row["label"],
-        frozenset(row["accept"]),
-        attrs=tuple(Attr(**attr) for attr in row["attrs"]),
+        frozenset(row["accept"] or ()),
+        attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),
         split=row["split"],
         shift=row["shift"],
-        setting=Setting(row["severity"], json.loads(row["params"]), row.get("level")),
+        setting=Setting(row["severity"], params, row.get("level")),
         framed=bool(row.get("framed")),
         image_id=row.get("image_id"),
     )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.run import RunTable
+from sorites.pipeline.shards import read_record
 from sorites.reports.view import RunView
 from sorites.table import Table, read
 
@@ -58,7 +58,7 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
 
 
 def _records(folder: Path) -> dict[str, Any]:
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "facts").glob("*.json"))}
+    return {path.stem: read_record(path) for path in sorted((folder / "facts").glob("*.json"))}
 
 
 def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:
