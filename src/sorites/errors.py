@@ -15,6 +15,11 @@ class SoritesError(Exception):
     """A failure caused by the input and not by the program; the command line shows it without a traceback."""
 
 
+def left_by_exit(error: SystemExit) -> str:
+    """Say of somebody's code that it would have ended the program."""
+    return f'it calls sys.exit({error.code!r}); put what only a script does under: if __name__ == "__main__"'
+
+
 class UnknownName(SoritesError):
     """An unknown name; the message suggests the nearest known names."""
 

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,11 @@ _OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+\.tmp")
 _LOCKS = ("run.lock", ".sorites.lock")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+PATIENCE = 60.0
+"""Seconds after a fetch that failed in which it is not tried again."""
+_failed_fetches: dict[Path, tuple[float, str]] = {}
 
 
 def cache(*parts: str) -> Path:
@@ -132,12 +138,21 @@ def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fetching(into: Path, seconds: float) -> Iterator[None]:
-    """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at most that long."""
+    """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at most that long.
+
+    What could not be fetched is not tried again for a minute: many pictures may ask for it.
+    """
     import filelock
 
+    when, said = _failed_fetches.get(into, (-PATIENCE, ""))
+    if time.monotonic() - when < PATIENCE:
+        raise SoritesError(said)
     try:
         with waiting(into / ".lock", seconds):
             yield
+    except SoritesError as error:
+        _failed_fetches[into] = (time.monotonic(), str(error))
+        raise
     except filelock.Timeout:
         raise SoritesError(f"another process has been fetching into {into} for too long; end it and try again") from None
     except OSError as error:

@@ -182,6 +182,8 @@ def _print_levels(found: Distances, kind: str) -> None:
 
     say(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
     say(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
+    for left in found.record.get("left_out", ()):
+        say(left, err=True)
     for half, edges in found.record["edges"].items():
         say(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
     say(f"wrote {len(found.rows)} {kind} to {found.record['path']}")

@@ -34,6 +34,9 @@ from sorites.suite import Suite, load
 from sorites.table import write
 
 LOCK = ".sorites.lock"
+LONGEST = 240
+"""The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A longer one ends in a hash."""
+_ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
 Written = tuple[list[dict[str, Any]], list[str]]
 """Records of the pictures that are there, and the reasons for those that could not be made."""
 
@@ -106,10 +109,22 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
         path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
-        if not (folder / path).exists():
+        if not is_whole_picture(folder / path):
             write_bytes(_encoded(shot.picture, quality), folder / path)
         records.append(_record(plan, shot, path, quality))
     return records, errors
+
+
+def is_whole_picture(path: Path) -> bool:
+    """Return whether a picture file is there up to its last bytes: one that is empty or cut short is written again."""
+    end = _ENDS[path.suffix]
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - len(end)))
+            return file.read() == end
+    except OSError:
+        return False
 
 
 def _encoded(picture: Picture, quality: int | None) -> bytes:
@@ -130,7 +145,8 @@ def _stop(setting: Setting, shift: str) -> list[str]:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 17]}-{digest(name, size=8).hex()}"
 
 
 def _names(plan: Plan) -> dict[str, str]:

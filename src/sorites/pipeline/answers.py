@@ -57,7 +57,7 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Output
         together = model(pictures, framed)
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
         each = [ask(model, [picture], framed) for picture in pictures]

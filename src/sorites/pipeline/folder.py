@@ -15,6 +15,7 @@ from sorites.errors import SoritesError
 from sorites.files import is_temporary, locked, read_json, write_bytes
 from sorites.pipeline.identity import ASIDE, Info, describe_formerly
 from sorites.pipeline.info import checked_info
+from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import Plan
 from sorites.table import SCHEMA, read_file, write
 
@@ -85,7 +86,7 @@ def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
 
 def _claim(folder: Path, plan: Plan, described: Info) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
-    info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
+    info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         before = read_info(folder)
@@ -103,6 +104,12 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
         write(manifest, folder / "manifest.parquet")
     write_info(folder, info)
     return info
+
+
+def _at_hand(folder: Path, plan: Plan) -> Info:
+    """Return what makes the folder readable from elsewhere: where the suite's files stand, and classes that a file names."""
+    from_file = isinstance(plan.suite.labels, str) and plan.suite.labels != "imagenet"
+    return {"places": places_of(plan.suite, folder), **({"classes": list(plan.labels.ids)} if from_file else {})}
 
 
 def same_run(before: Info, info: Info, plan: Plan) -> bool:
@@ -128,7 +135,7 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", *ASIDE}):
+        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", "places", "classes", *ASIDE}):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"

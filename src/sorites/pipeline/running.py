@@ -15,11 +15,10 @@ from typing import Any, TypeVar
 
 from sorites.engines import ENGINES, Engine
 from sorites.errors import SoritesError
-from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, read_info, same_run
 from sorites.pipeline.identity import describe
 from sorites.pipeline.plan import Plan, Unit
-from sorites.pipeline.reopen import suite_of
+from sorites.pipeline.reopen import made_again, suite_of
 
 T = TypeVar("T")
 
@@ -76,7 +75,7 @@ def running_in(folder: Path) -> Running:
 
 def _opened(folder: Path) -> Running:
     info = read_dataset_info(folder) if (folder / DATASET_INFO).exists() else read_info(folder)
-    plan = plans.make(suite_of(info))
+    plan = made_again(folder, info, suite_of(info))
     if not same_run(info, describe(plan), plan):
         raise SoritesError(f"{folder} cannot be opened again as it was: its source, models or libraries changed meanwhile")
     return Running(plan, info["run_id"])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import Features, Picture, Referee, add_referee
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, left_by_exit
 from sorites.referees._features import checked
 
 
@@ -33,6 +33,8 @@ def python(argument: str | None) -> Referee:
         return as_referee(f"python:{argument}", thing)
     except SoritesError:
         raise
+    except SystemExit as error:
+        raise SoritesError(f"referee python:{argument} did not load: {left_by_exit(error)}") from error
     except Exception as error:
         raise SoritesError(f"referee python:{argument} did not load: {type(error).__name__}: {error}") from error
 
