@@ -12,11 +12,14 @@ import json
 import os
 import re
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sorites.errors import SoritesError
+
+Kept = TypeVar("Kept")
 
 _OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+\.tmp")
 _LOCKS = ("run.lock", ".sorites.lock")
@@ -165,3 +168,21 @@ def make_once(path: Path, make: Callable[[], bytes]) -> None:
         with waiting(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 write_bytes(make(), path)
+
+
+def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) -> Kept:
+    """Return what ``read`` gives for a file of the cache, made first if it is missing, and made anew if it cannot be read."""
+    make_once(path, make)
+    try:
+        return read(path)
+    except Exception as error:  # a damaged file makes readers raise nearly anything
+        note_damage(path, error)
+        path.unlink(missing_ok=True)
+    make_once(path, make)
+    return read(path)
+
+
+def note_damage(path: Path, error: Exception) -> None:
+    """Say that a file of the cache is damaged and will be made anew."""
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    warnings.warn(f"the cached {path} was damaged ({why}) and is made anew", stacklevel=3)

@@ -21,7 +21,7 @@ from sorites.errors import SoritesError
 PLAIN = "sorites-plain"
 """How streams of ours spell what their encoding does not have: the name of an error handler of ``codecs``."""
 
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ASCII = {
     **dict.fromkeys("–—−─━", "-"), **dict.fromkeys("│┃", "|"), **dict.fromkeys("╭╮╰╯┌┐└┘", "+"), **dict.fromkeys("·•", "*"),
     **dict.fromkeys("’‘", "'"), **dict.fromkeys("“”", '"'), "×": "x", "→": "->", "≤": "<=", "≥": ">=", "µ": "u", "²": "2",
