@@ -66,6 +66,13 @@ class OpenLabels(Labels):
             return self.aliases.setdefault(plain, len(self) + len(self.aliases))
 
 
+def class_name(labels: Labels | None, label: int | None) -> str:
+    """Return the name of a label for readers: its number where there are no names, and "nothing" for none."""
+    if label is None:
+        return "nothing"
+    return labels.names[label] if labels is not None and 0 <= label < len(labels) else f"class {label}"
+
+
 def open_labels(more: Iterable[str] = ()) -> OpenLabels:
     """Return a label space of ImageNet's thousand classes and ``more`` class names, which accepts any other class as well."""
     known = imagenet()
@@ -113,6 +120,9 @@ def _coco_lines() -> list[str]:
     return files("sorites").joinpath("coco.tsv").read_text(encoding="utf-8").splitlines()
 
 
+BUILT_IN = ("imagenet", "coco")
+"""Label spaces that have a name."""
+
 TWINS = {
     "n02113186": "Cardigan (dog)",
     "n02963159": "cardigan (garment)",
@@ -126,7 +136,7 @@ TWINS = {
 
 def labels(spec: str | Iterable[str]) -> Labels:
     """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or the class names."""
-    if spec in ("imagenet", "coco"):
+    if spec in BUILT_IN:
         return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
         path = Path(spec)

@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import SoritesError, UnknownName, left_by_exit
 from sorites.torch_tools import mend_torchvision
 
 T = TypeVar("T")
@@ -43,8 +43,9 @@ def _load_once(name: str) -> None:
         for point in points:
             try:
                 point.load()
-            except Exception as error:  # a broken plug-in must not stop the tool
-                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {error}", stacklevel=2)
+            except (Exception, SystemExit) as error:  # a broken plug-in must not stop the tool
+                why = left_by_exit(error) if isinstance(error, SystemExit) else error
+                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {why}", stacklevel=2)
 
 
 class Registry(Generic[T]):

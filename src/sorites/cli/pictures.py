@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli import options
+from sorites.cli.output import say
 
 DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder to write.")]
 
@@ -54,7 +55,7 @@ def show(
     else:
         sheet, run = boxed_strip(source, image.as_posix(), labels, dial, severity or (), seed), f"boxes_demo --source {source}"
     save(sheet, path)
-    typer.echo(f"wrote {path}\nnext: sorites run {run} --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
+    say(f"wrote {path}\nnext: sorites run {run} --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 
 
 def build(
@@ -89,10 +90,10 @@ def build(
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
     for error in errors[:20]:
-        typer.echo(f"not written: {error}", err=True)
-    typer.echo(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+        say(f"not written: {error}", err=True)
+    say(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
     same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
-    typer.echo(f"next: sorites run {suite} --source folder:{out}{same}")
+    say(f"next: sorites run {suite} --source folder:{out}{same}")
 
 
 def context(
@@ -122,11 +123,11 @@ def context(
         from sorites.sources.composites import SIDE
 
         count, boxes = build_scattered(out, source, things=things, size=size or SIDE, seed=seed, limit=limit, drawn=drawn)
-        typer.echo(f"wrote {count} pictures with {boxes} boxes to {out}")
-        typer.echo(f"next: sorites run boxes_demo --source context:{out}")
+        say(f"wrote {count} pictures with {boxes} boxes to {out}")
+        say(f"next: sorites run boxes_demo --source context:{out}")
         return
     from sorites.datasets.context import SIZE, build_context
 
     count, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
-    typer.echo(f"wrote {pictures} pictures of {count} things to {out}")
-    typer.echo(f"next: sorites run context --source context:{out}")
+    say(f"wrote {pictures} pictures of {count} things to {out}")
+    say(f"next: sorites run context --source context:{out}")

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sorites.cli.output import say
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
@@ -19,4 +21,4 @@ def report(
     from sorites.reports.report import report as write_report
 
     path = write_report(list(runs), out)
-    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
+    say(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli import options
+from sorites.cli.output import say
 
 
 def run(
@@ -86,15 +87,15 @@ def run(
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
     if keep_features:
-        typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
+        say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
         count = len(plan.fit) + len(plan.validation) + len(plan.strange)
         kinds = "training and validation" if plan.validation else "training"
-        typer.echo(f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+        say(f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
     if plan.left_out:
-        typer.echo(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
+        say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
-        typer.echo(note, err=True)
+        say(note, err=True)
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
@@ -105,6 +106,6 @@ def run(
             engine=engine,
             workers=workers,
             bar=recording(bar, steps),
-            say=lambda text: typer.echo(f"note: {text}", err=True),
+            say=lambda text: say(f"note: {text}", err=True),
         )
     print_run_summary(folder, worked=bool(steps))

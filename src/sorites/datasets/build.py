@@ -21,7 +21,7 @@ from PIL import Image as Pillow
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.datasets.annotations import ANNOTATIONS, Size, coco_json
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, sweep_temporaries, write_bytes
+from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.pipeline.identity import Info, describe
@@ -36,6 +36,9 @@ from sorites.suite import Suite, load
 from sorites.table import write
 
 LOCK = ".sorites.lock"
+LONGEST = 240
+"""The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A longer one ends in a hash."""
+_ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
 Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
 """Records of the pictures that are there with their sizes, and the reasons for those that could not be made."""
 
@@ -84,7 +87,7 @@ def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
         info["run_id"] = before["run_id"]
-    elif any(p.name != LOCK and p.suffix != TEMPORARY for p in folder.iterdir()):
+    elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     sweep_temporaries(folder)
     write_bytes(json.dumps(info, indent=1).encode(), path)
@@ -126,6 +129,18 @@ def _holds(path: Path, data: bytes) -> bool:
     return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
 
 
+def is_whole_picture(path: Path) -> bool:
+    """Return whether a picture file is there up to its last bytes: one that is empty or cut short is written again."""
+    end = _ENDS[path.suffix]
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - len(end)))
+            return file.read() == end
+    except OSError:
+        return False
+
+
 def _encoded(picture: Picture, quality: int | None) -> bytes:
     buffer = io.BytesIO()
     options: dict[str, Any] = {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
@@ -144,7 +159,8 @@ def _stop(setting: Setting, shift: str) -> list[str]:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 17]}-{digest(name, size=8).hex()}"
 
 
 def _names(plan: Plan) -> dict[str, str]:

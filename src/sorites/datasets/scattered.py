@@ -8,7 +8,8 @@ from pathlib import Path
 from sorites import core
 from sorites.core import CLEAN, Sample
 from sorites.datasets.annotations import ANNOTATIONS, Size, coco_json
-from sorites.datasets.context import empty_folder, png
+from sorites.datasets.build import is_whole_picture
+from sorites.datasets.context import claimed, png
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.labels import Labels, coco
@@ -21,6 +22,9 @@ from sorites.sources._scattered import Recipe, Thing, parse_range, samples
 from sorites.sources.composites import COUNT, SIDE, THINGS
 from sorites.sources.composites import things as stamps
 from sorites.table import write
+
+VERSION = 1
+"""It rises when pictures change."""
 
 
 def build_scattered(
@@ -37,15 +41,19 @@ def build_scattered(
     """Write pictures of several things each, and return how many there are and how many boxes they have.
 
     ``stamps`` are the cut-outs of COCO's classes; another source needs masks and labels of these classes, and its things may
-    stand anywhere. ``limit`` is the number of pictures, 150 by default.
+    stand anywhere. ``limit`` is the number of pictures, 150 by default. Pictures that are there from a call that was stopped are
+    not made again.
     """
-    folder, space = empty_folder(out), labels or coco()
+    folder, space = Path(out), labels or coco()
     recipe = Recipe(seed, parse_range(things), size, drawn)
-    cuts = stamps(space) if source == "stamps" else _things(source, space)
-    made = samples(cuts, recipe, COUNT if limit is None else limit, () if drawn else fetch())
-    rows = [_written(folder, sample, source, space, seed) for sample in made]
-    write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
-    write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
+    count = COUNT if limit is None else limit
+    made_of = {"composites": VERSION, "source": source, "things": things, "size": size, "seed": seed, "limit": count}
+    with claimed(folder, {**made_of, "drawn": drawn}):
+        cuts = stamps(space) if source == "stamps" else _things(source, space)
+        made = samples(cuts, recipe, count, () if drawn else fetch())
+        rows = [_written(folder, sample, source, space, seed, size) for sample in made]
+        write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
+        write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
     return len(rows), sum(len(sample.truth or ()) for sample in made)
 
 
@@ -63,10 +71,11 @@ def _cut(sample: Sample) -> CutOut:
     return cut_out(sample.load(), sample.alpha())
 
 
-def _written(folder: Path, sample: Sample, source: str, space: Labels, seed: int) -> tuple[dict[str, object], Size]:
-    """Write one picture; return the sidecar's row of it, and its size."""
-    picture, path = sample.load(), f"images/{sample.id.rpartition('/')[2]}.png"
-    write_bytes(png(picture), folder / path)
+def _written(folder: Path, sample: Sample, source: str, space: Labels, seed: int, size: int) -> tuple[dict[str, object], Size]:
+    """Write one picture unless it is there; return the sidecar's row of it, and its size."""
+    path = f"images/{sample.id.rpartition('/')[2]}.png"
+    if not is_whole_picture(folder / path):
+        write_bytes(png(sample.load()), folder / path)
     record: dict[str, object] = {
         "path": path,
         "sample_id": sample.id,
@@ -80,5 +89,4 @@ def _written(folder: Path, sample: Sample, source: str, space: Labels, seed: int
         "seed": seed,
         sidecar.BOXES: sidecar.boxes(sample.truth or (), space.ids),
     }
-    height, width = picture.shape[:2]
-    return record, (height, width)
+    return record, (size, size)

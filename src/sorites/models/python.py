@@ -31,7 +31,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import SoritesError, UnknownName, left_by_exit
 from sorites.models._box_forms import with_boxes
 from sorites.models._checked import checked
 from sorites.models._preprocess import Input
@@ -76,6 +76,8 @@ def _import(module: str) -> Any:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
             raise SoritesError(f"there is no Python module named {module!r}, installed or in {here}") from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
+    except SystemExit as error:
+        raise SoritesError(f"module {module} did not import: {left_by_exit(error)}") from error
     except Exception as error:
         raise SoritesError(f"module {module} did not import: {type(error).__name__}: {error}") from error
 
@@ -108,7 +110,7 @@ def _takes_no_arguments(thing: Callable[..., Any]) -> bool:
 def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
         product = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SoritesError(f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}") from error
     if _is_model(product) or callable(product):
         return product

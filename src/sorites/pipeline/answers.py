@@ -68,7 +68,7 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | No
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
         _same_shapes(model, together, width)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
         each = [ask(model, [picture], framed, width) for picture in pictures]

@@ -13,15 +13,18 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, write_bytes
+from sorites.files import is_temporary, locked, read_json, write_bytes
+from sorites.labels import BUILT_IN
 from sorites.models._versioned import is_by_source_alone
 from sorites.pipeline.contents import COLUMNS, contents
+from sorites.pipeline.first_places import KEY as FIRST_PLACES
+from sorites.pipeline.first_places import at_first_places, first_places
 from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
-from sorites.pipeline.places import KEY as FIRST_PLACES
-from sorites.pipeline.places import at_first_places, first_places
+from sorites.pipeline.info import checked_info
+from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import TRAINING, Say, check_training, renewed
-from sorites.table import SCHEMA, write
+from sorites.table import SCHEMA, read_file, write
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
@@ -37,17 +40,22 @@ MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", p
 release 0.2 end with ``params``."""
 
 
+NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
+"""Columns that the manifest of every release has."""
+
+ANOTHER = "Put it back from a copy, or choose another --out DIR."
+"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
+
+
 def read_info(run: str | Path) -> Info:
     """Read ``run.json`` of a run folder."""
     path = Path(run) / "run.json"
+    if not path.exists():
+        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".')
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".') from error
-    except (OSError, ValueError) as error:
-        raise SoritesError(f"cannot read {path}: {error}") from error
-    if not isinstance(info, dict) or not {"run_id", "suite", "stops", "models"} <= info.keys():
-        raise SoritesError(f"cannot read {path}: it is not what a run writes")
+        info = checked_info(read_json(path))
+    except SoritesError as error:
+        raise SoritesError(f"cannot read {path}: {error}. {ANOTHER}") from error
     return {**info, "suite": {RENAMED.get(key, key): value for key, value in info["suite"].items()}}
 
 
@@ -58,10 +66,11 @@ DATASET_INFO = "sorites.json"
 def read_dataset_info(folder: Path) -> Info:
     """Read what a built dataset says of itself; nothing where it cannot be read."""
     try:
-        info = json.loads((folder / DATASET_INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        info = read_json(folder / DATASET_INFO)
+    except SoritesError:
         return {"run_id": ""}
-    return info if isinstance(info, dict) and "run_id" in info else {"run_id": ""}
+    typed = isinstance(info, dict) and isinstance(info.get("run_id"), str) and isinstance(info.get("versions", {}), dict)
+    return info if typed else {"run_id": ""}
 
 
 def write_info(folder: Path, info: Mapping[str, Any]) -> None:
@@ -70,11 +79,7 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    path = Path(run) / "manifest.parquet"
-    try:
-        return pl.read_parquet(path, glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read {path}: {error}. Run into another --out DIR.") from error
+    return read_file(Path(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
 
 
 @contextmanager
@@ -90,7 +95,7 @@ def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -
 
 def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
-    info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
+    info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
     info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
@@ -110,13 +115,19 @@ def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
         if not now.equals(listed):
             write(now, folder / "manifest.parquet")
         info |= {FIRST_PLACES: first_places(before)} if moved or FIRST_PLACES in before else {}
-    elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
+    elif any(path.name not in BEFORE and not is_temporary(path) for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
         write(manifest.hstack(contents(listed_samples(plan))), folder / "manifest.parquet")
         check_training(folder, plan)
     write_info(folder, info)
     return info
+
+
+def _at_hand(folder: Path, plan: Plan) -> Info:
+    """Return what makes the folder readable from elsewhere: where the suite's files stand, and classes that a file names."""
+    from_file = isinstance(plan.suite.labels, str) and plan.suite.labels not in BUILT_IN
+    return {"places": places_of(plan.suite, folder), **({"classes": list(plan.labels.ids)} if from_file else {})}
 
 
 def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
@@ -171,7 +182,8 @@ def _why_other(before: Info, now: Info) -> str:
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", "not_repeating", FIRST_PLACES, *ASIDE}):
+        aside = {"run_id", "parameters", "scored", "not_repeating", "places", "classes", FIRST_PLACES, *ASIDE}
+        for key in sorted({*there, *here} - aside):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"

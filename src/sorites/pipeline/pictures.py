@@ -11,7 +11,7 @@ import numpy as np
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.engines.interrupts import leave_if_asked
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8, left_by_exit
 from sorites.pipeline.framing import Truth, framed_sample, laid_frame
 from sorites.pipeline.plan import Plan, Unit
 from sorites.rng import rng_for
@@ -51,7 +51,7 @@ def captured(plan: Plan, sample: Sample) -> Shot:
             return replace(shot, picture=plan.framed(sample.id), truth=plan.framed.truth(sample.id))
         picture, truth = framed_sample(plan.suite, sample)
         return replace(shot, picture=picture, truth=truth)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return replace(shot, error=reason(error, "reading the picture"))
 
 
@@ -73,7 +73,7 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
             shot = replace(shot, picture=picture, chosen_params=dict(chosen), truth=truth)
             del left[0]
             yield shot
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         yield from (replace(shot, error=reason(error, name)) for _, shot in left)
 
 
@@ -82,6 +82,8 @@ def _truth_in_file(plan: Plan, sample: Sample) -> Truth:
     return sample.truth if laid_frame(plan.suite, sample) is None else None
 
 
-def reason(error: Exception, doing: str) -> str:
-    """Return an error as a row keeps it: our own in their words, others with their kind and what was being done."""
-    return str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"
+def reason(error: Exception | SystemExit, doing: str) -> str:
+    """Return an error as a row keeps it, in UTF-8: our own in their words, others with their kind and what was being done."""
+    if isinstance(error, SystemExit):
+        return f"{doing}: {left_by_exit(error)}"
+    return as_utf8(str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}")

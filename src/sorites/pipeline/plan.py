@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.engines.interrupts import hear_once
 from sorites.errors import SoritesError
 from sorites.frame import SourceEntry
 from sorites.labels import Labels, OpenLabels
@@ -195,6 +196,7 @@ def make(
     stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
+    hear_once()
     whole = models_of(suite, models or {}, labels)
     label = {name: model for name, model in whole.items() if model.output == "label"}
     cut = [name for name, model in label.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]

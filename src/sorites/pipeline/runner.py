@@ -105,8 +105,10 @@ def execute(
         stage = _Stage(path, start, workers or os.cpu_count() or 1, running, bar)
         refine = info["suite"]["refine"]
         grid = _tasks(path, plan, plan.units(), keep_features)
-        if grid or (refine and _tasks(path, plan, plan.probes())):
+        if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
             _fit(stage, plan, keep_features, batch)
+        if keep_features:
+            keep_heads(plan, path)
         stage.run("evaluating", grid, functools.partial(work.evaluate, path, batch=batch, keep_features=keep_features), _images)
         if refine:
             probes = _tasks(path, plan, plan.probes())
@@ -132,8 +134,6 @@ def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
     """Show training pictures to the models where scorers or kept features ask for it, and fit the scorers."""
     tasks = fit.tasks(plan, stage.folder, keep_features)
     stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
-    if keep_features:
-        keep_heads(plan, stage.folder)
     ready = fitted.ready(stage.folder, stage.running)
     if fit.wants_training(plan) or ready.searches:
         fitted.record(ready, stage.folder)

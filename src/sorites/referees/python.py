@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from sorites.core import Features, Picture, Referee, add_referee
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, left_by_exit
 from sorites.referees._features import checked
 from sorites.torch_tools import mend_torchvision
 
@@ -37,6 +37,8 @@ def python(argument: str | None) -> Referee:
         return as_referee(f"python:{argument}", thing)
     except SoritesError:
         raise
+    except SystemExit as error:
+        raise SoritesError(f"referee python:{argument} did not load: {left_by_exit(error)}") from error
     except Exception as error:
         raise SoritesError(f"referee python:{argument} did not load: {type(error).__name__}: {error}") from error
 

@@ -12,7 +12,7 @@ import polars as pl
 
 from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop, named_spec
 from sorites.errors import SoritesError, UnknownName
-from sorites.labels import Labels
+from sorites.labels import Labels, class_name
 from sorites.pipeline.apart import distinct_names, renamed
 from sorites.pipeline.features import Features, Vectors
 from sorites.rng import digest
@@ -80,10 +80,7 @@ class View:
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""
-        if label is None:
-            return "nothing"
-        named = next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None)
-        return named.names[label] if named is not None and 0 <= label < len(named) else f"class {label}"
+        return class_name(next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label)
 
     def picture(self, run_id: str, sample_id: str, shift: str, setting: Stop) -> Picture | None:
         """Return the picture as the model saw it, or None where no run behind ``run_id`` can make it again.

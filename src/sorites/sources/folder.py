@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 
 from sorites.core import Sample, add_source
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import SUFFIXES, decode
@@ -76,7 +76,7 @@ def _pictures(where: Path, root: Path, outside: list[Path], above: tuple[str, ..
 
 def _id(root: Path, file: Path) -> str:
     """Return the id of a file; names that are not UTF-8 keep their bytes as escapes, so that any table can hold them."""
-    return file.relative_to(root).as_posix().encode("utf-8", "backslashreplace").decode()
+    return as_utf8(file.relative_to(root).as_posix())
 
 
 def _label(id_: str, by_name: dict[str, int | None], root: Path, labels: Labels) -> int | None:

@@ -20,7 +20,10 @@ def box_curves(view: View) -> Section | None:
     rows = view.compute(map_from_clean).drop_nulls(["severity", "value"])
     top = float(rows["high"].fill_null(rows["value"]).max() or 1)  # type: ignore[arg-type]
     cards = [_card(view, shift, part, top) for shift in view.shifts if (part := rows.filter(pl.col("shift") == shift)).height]
-    lead = "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval over pictures."
+    lead = (
+        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval over "
+        "pictures."
+    )
     return multiples(view, cards, "mAP as severity rises", "mAP", lead)
 
 

@@ -42,8 +42,8 @@ def lost_things(view: View) -> Section | None:
         return None
     lead = (
         "Things that a detector finds in the clean picture and loses at the least severity, one per picture. Each is shown "
-        "clean, at the last severity at which it is found and at the first at which it is not. The thing is dashed; a box of its class "
-        f"on it is green, other boxes (from a confidence of {percent(SURE, 0)} on, or on the thing) are red."
+        "clean, at the last severity at which it is found and at the first at which it is not. The thing is dashed; a box of "
+        f"its class on it is green, other boxes (from a confidence of {percent(SURE, 0)} on, or on the thing) are red."
     )
     body = join([picker("lost", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
     return Section("What was lost first?", body, "Pictures", lead)
