@@ -76,7 +76,7 @@ def _hero(view: View) -> Html:
 
 def _counts(view: View) -> str:
     """Return the numbers of pictures, shifts, models and predictions, in words."""
-    labels = view.table.filter((pl.col("output") == "label") & pl.col("error").is_null())
+    labels = view.table.filter(pl.col("output").is_in(["label", "boxes"]) & pl.col("error").is_null())
     counted = labels.select(rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique()).collect(engine="streaming")
     parts = [
         several(counted["samples"].item(), "picture"),

@@ -19,6 +19,7 @@ CONVENTIONS = (
     "A failure point is the least severity at which the model is wrong about a picture, refined between the severities of the "
     "suite where the run asked for it; it is 0 where the clean picture is already wrong. Survivors are right at every severity.",
     "Models whose one-sigma intervals overlap share a rank.",
+    "mAP is COCO's: IoU 0.50 to 0.95, the best 100 boxes per picture and class, crowds ignored; its intervals resample pictures.",
     "A picture with an error, or of a class the model does not know, is missing and not wrong; n counts the judged pictures.",
 )
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_summary import boxes_in_short
 from sorites.reports.parts.markup import between, percent
 from sorites.reports.view import UNTOUCHED, View
 
 
 def in_short(view: View) -> str:
     """Return the summary of the page: accuracy, the shifts that cost most and least, and the best model."""
-    sentences = [_overall(view), _hardest(view), _ahead(view)]
+    sentences = [_overall(view), _hardest(view), _ahead(view), *boxes_in_short(view)]
     return " ".join(sentence for sentence in sentences if sentence) or "No picture was judged."
 
 

@@ -53,7 +53,9 @@ def optics(view: View) -> Section | None:
     others = [name for name in view.shifts if name in OPTICAL]
     if DISK not in view.shifts or not others:
         return None
-    means = view.compute(metrics.mean_accuracy, by=("model", "shift"))
+    means = view.compute(metrics.mean_accuracy, by=("model", "shift")).drop_nulls("value")
+    if means.is_empty():
+        return None
     cells = {(row["model"], row["shift"]): row for row in means.to_dicts()}
     kept = {
         "without the disk": pl.col("shift").is_in(others),

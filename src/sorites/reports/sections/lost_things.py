@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import polars as pl
@@ -22,6 +23,8 @@ ALL = 36
 """There are at most this many things per page."""
 SURE = 0.3
 """Boxes of lower confidence are drawn only where they overlap the thing."""
+MARGIN, LEAST = 2.2, 96
+"""A picture shows this many times the thing's longer side, and at least this many px."""
 PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
 CORNERS = ("x0", "y0", "x1", "y1")
 
@@ -63,16 +66,14 @@ def _first_lost(view: View) -> pl.DataFrame:
 def _strip(view: View, row: Row) -> Html | None:
     """Return the pictures of one thing, or None where one of them cannot be made again."""
     here = (pl.col("run_id") == row["run_id"]) & (pl.col("model") == row["model"]) & (pl.col("sample_id") == row["sample"])
-    seen = view.table.filter(
-        here, pl.col("output") == "boxes", pl.col("shift").is_in([CLEAN, row["shift"]]), pl.col("error").is_null()
-    )
-    rows = seen.select("shift", "severity", "truth", "boxes").collect().sort("severity").to_dicts()
+    along = pl.col("shift").is_in([CLEAN, row["shift"]]) & (pl.col("output") == "boxes") & pl.col("error").is_null()
+    rows = view.table.filter(here, along).select("shift", "severity", "truth", "boxes").collect().sort("severity").to_dicts()
     before = [one for one in rows if one["severity"] < row["failure"]]
     after = [one for one in rows if one["severity"] == row["failure"]]
     if not before or not after or before[0]["shift"] != CLEAN:
         return None
     shots = [("clean", "clean", before[0]), ("right", "last found", before[-1]), ("wrong", "first lost", after[0])]
-    figures = [_shot(view, row, *shot) for shot in shots]
+    figures = [_shot(view, row, *shot) for shot in (shots if len(before) > 1 else shots[::2])]
     if any(figure is None for figure in figures):
         return None
     thing = before[0]["truth"][row["thing"]]
@@ -81,18 +82,39 @@ def _strip(view: View, row: Row) -> Html | None:
 
 
 def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
+    """Return the part of a picture around the thing, with the boxes that stand in it."""
     severity = seen["severity"] or 0.0
     picture = view.picture(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
     if picture is None:
         return None
-    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity) if severity else 'clean'}"
+    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity)}"
     thing = seen["truth"][row["thing"]]
     called = view.class_name(row["run_id"], thing["label"])
-    boxes = [
-        _drawn(view, row, box, thing) for box in reversed(seen["boxes"]) if box["conf"] >= SURE or _overlap(box, thing) >= 0.5
-    ]
+    left, top, right, bottom = _around(thing, *picture.shape[:2])
+    shown = [box for box in reversed(seen["boxes"]) if box["conf"] >= SURE or _overlap(box, thing) >= 0.5]
+    drawn = [*(_drawn(view, row, box, thing) for box in shown), _true(thing, called)]
+    moved = [_moved(box, left, top) for box in drawn]
+    inside = [box for box in moved if _reaches(box, right - left, bottom - top)]
     alt = f"{called}, {row['shift']} {where}"
-    return tag("figure", boxed(picture, [*boxes, _true(thing, called)], alt), tag("figcaption", where), cls=kind)
+    return tag("figure", boxed(picture[top:bottom, left:right], inside, alt), tag("figcaption", where), cls=kind)
+
+
+def _around(thing: Row, height: int, width: int) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of a square around the thing, as far as the picture goes."""
+    side = min(max(MARGIN * max(thing["x1"] - thing["x0"], thing["y1"] - thing["y0"]), LEAST), height, width)
+    left = min(max((thing["x0"] + thing["x1"] - side) / 2, 0), width - side)
+    top = min(max((thing["y0"] + thing["y1"] - side) / 2, 0), height - side)
+    return int(left), int(top), int(left + side), int(top + side)
+
+
+def _moved(box: DrawnBox, left: int, top: int) -> DrawnBox:
+    x0, y0, x1, y1 = box.xyxy
+    return replace(box, xyxy=(x0 - left, y0 - top, x1 - left, y1 - top))
+
+
+def _reaches(box: DrawnBox, width: int, height: int) -> bool:
+    x0, y0, x1, y1 = box.xyxy
+    return x1 > 0 and y1 > 0 and x0 < width and y0 < height
 
 
 def _true(thing: Row, called: str) -> DrawnBox:
