@@ -46,7 +46,7 @@ def lost_things(view: View) -> Section | None:
     lead = (
         "Things that a detector finds in the clean picture and loses at the least severity, one per picture. Each is shown "
         "clean, at the last severity at which it is found and at the first at which it is not. The thing is dashed; a box of "
-        f"its class on it is green, other boxes (from a confidence of {percent(SURE, 0)} on, or on the thing) are red."
+        f"its class on it is green, the surest other one on it and boxes elsewhere (from {percent(SURE, 0)} on) are red."
     )
     body = join([picker("lost", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
     return Section("What was lost first?", body, "Pictures", lead)
@@ -91,8 +91,7 @@ def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
     thing = seen["truth"][row["thing"]]
     called = view.class_name(row["run_id"], thing["label"])
     left, top, right, bottom = _around(thing, *picture.shape[:2])
-    shown = [box for box in reversed(seen["boxes"]) if box["conf"] >= SURE or _overlap(box, thing) >= 0.5]
-    drawn = [*(_drawn(view, row, box, thing) for box in shown), _true(thing, called)]
+    drawn = [*(_drawn(view, row, box, thing) for box in _worth_drawing(seen["boxes"], thing)), _true(thing)]
     moved = [_moved(box, left, top) for box in drawn]
     inside = [box for box in moved if _reaches(box, right - left, bottom - top)]
     alt = f"{called}, {row['shift']} {where}"
@@ -117,8 +116,17 @@ def _reaches(box: DrawnBox, width: int, height: int) -> bool:
     return x1 > 0 and y1 > 0 and x0 < width and y0 < height
 
 
-def _true(thing: Row, called: str) -> DrawnBox:
-    return DrawnBox(tuple(thing[corner] for corner in CORNERS), called, "truth")
+def _worth_drawing(boxes: list[Row], thing: Row) -> list[Row]:
+    """Return the sure boxes, then the surest other box on the thing, then the surest that finds it, which lies on top."""
+    on = [box for box in boxes if _overlap(box, thing) >= 0.5]
+    finds = [box for box in on if box["label"] == thing["label"]][:1]
+    rival = [box for box in on if box["label"] != thing["label"]][:1]
+    sure = [box for box in boxes if box["conf"] >= SURE and box not in on]
+    return [*reversed(sure), *rival, *finds]
+
+
+def _true(thing: Row) -> DrawnBox:
+    return DrawnBox(tuple(thing[corner] for corner in CORNERS), "", "truth")
 
 
 def _drawn(view: View, row: Row, box: Row, thing: Row) -> DrawnBox:
