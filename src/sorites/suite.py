@@ -173,7 +173,8 @@ class Suite(Strict):
     ) -> Suite:
         """A copy with what the command line says instead; None and empty mean: as the suite has it.
 
-        ``options`` go to every shift of the suite that has an option of that name.
+        ``options`` go to every shift of the suite that has an option of that name. The suite's limit goes with its own source:
+        another source is taken whole, unless a limit is given.
         """
         if severities and len(shifts) != 1:
             raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
@@ -188,7 +189,10 @@ class Suite(Strict):
             dials = [Dial(name=d.name, options=d.options, **stops) for d in dials]
         dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
-        return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+        base = self.model_dump()
+        if changed.get("source", self.source) != self.source:
+            base["limit"] = None
+        return parse({**base, **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
 
 
 def _first_source(data: Any) -> Any:

@@ -99,4 +99,6 @@ def run(
         folder = runner.execute(
             prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, steps)
         )
+    for name, (taken, of) in plan.limited.items():
+        typer.echo(f"note: {taken} of the {of} samples of {name} were taken (limit = {taken}); --limit N changes that", err=True)
     print_run_summary(folder, worked=bool(steps))

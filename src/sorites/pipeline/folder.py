@@ -83,6 +83,7 @@ def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
 def _claim(folder: Path, plan: Plan, described: Info) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
+    info |= {"limited": {name: list(counts) for name, counts in plan.limited.items()}} if plan.limited else {}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         before = read_info(folder)
@@ -125,7 +126,7 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", *ASIDE}):
+        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", "limited", *ASIDE}):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"

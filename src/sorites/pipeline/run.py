@@ -62,7 +62,8 @@ def run(
     """
     others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
     given = [model if isinstance(model, str) else _as_model(model) for model in models]
-    recipe = load(suite).override(
+    own = load(suite)
+    recipe = (own.model_copy(update={"limit": None}) if isinstance(source, Source) else own).override(
         source=source.name if isinstance(source, Source) else source,
         sources=tuple(entry for entry, _ in others.values()),
         models=tuple(model if isinstance(model, str) else model.name for model in given),
