@@ -14,34 +14,36 @@ from sorites.cli.printing import first_sentence
 from sorites.core import METRICS
 from sorites.errors import SoritesError, UnknownName
 from sorites.pipeline.folder import read_info
-from sorites.table import read
+from sorites.table import Table, read
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def answer_metric(
-    run: Path,
+    runs: Path | Sequence[Path],
     metric: str,
     by: Sequence[str] | None = None,
     reference: str | None = None,
     options: Mapping[str, str] = NO_OPTIONS,
+    table: Table | None = None,
 ) -> pl.DataFrame:
-    """Return one metric of a run; ``options`` are texts as typed.
+    """Return one metric of a run, or of the ``table`` of several; ``options`` are texts as typed.
 
     A metric that needs a reference model takes the suite's where none is named.
     """
+    several = [runs] if isinstance(runs, Path) else list(runs)
     question = METRICS.get(metric)
     given = {name: _option_value(metric, question, name, text) for name, text in options.items()}
     if by is not None:
         given["by"] = by
     if "reference" in inspect.signature(question).parameters:
-        named = reference or read_info(run)["suite"].get("reference")
+        named = reference or next((name for run in several if (name := read_info(run)["suite"].get("reference"))), None)
         if named is None:
             raise SoritesError(f"{metric} is relative to a reference model: add --reference MODEL")
         given["reference"] = named
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")
-    return question(read(run), **given)
+    return question(read(several[0]) if table is None else table, **given)
 
 
 def _option_value(metric: str, question: Callable[..., Any], name: str, text: str) -> Any:

@@ -55,6 +55,7 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = print, worked:
     ``worked`` is false where the run was complete before it began.
     """
     echo(format_frame(headline(folder), "table"))
+    echo("half lost counts pictures that were wrong when clean, as lost at 0; the metric half_accuracy does not")
     table = read(folder)
     counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
     rows, errors, probes = counts.row(0)

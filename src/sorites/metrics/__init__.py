@@ -18,10 +18,12 @@ from sorites.metrics.degrees import lens_degree, mean_degree
 from sorites.metrics.dial import dial_accuracy, dial_drop
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
 from sorites.metrics.filtered import filtered_accuracy
+from sorites.metrics.half import half_accuracy
 from sorites.metrics.lenses import lens_accuracy, lens_correlation, lens_field, with_lenses
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
 from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
+from sorites.metrics.pairs import paired_difference
 from sorites.metrics.ranking import rank
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.solution_space import disagreement, solution_overlap, solution_space
@@ -54,6 +56,7 @@ __all__ = [
     "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
+    "half_accuracy",
     "judged_rows",
     "lens_accuracy",
     "lens_correlation",
@@ -68,6 +71,7 @@ __all__ = [
     "normal_interval",
     "on_the_line",
     "ood",
+    "paired_difference",
     "partial_correlation",
     "partition_accuracy",
     "rank",

@@ -35,3 +35,14 @@ def clustered_wilson_interval(value: pl.Expr, spread: pl.Expr, n: pl.Expr, rows:
         pl.when(value * (1 - value) > 0).then((value * (1 - value) * n / spread.clip(0)).clip(upper_bound=rows)).otherwise(n)
     )
     return wilson_interval(value, as_many)
+
+
+def paired_interval(value: pl.Expr, square: pl.Expr, n: pl.Expr) -> dict[str, pl.Expr]:
+    """Return the interval of a mean over ``n`` samples of differences between two verdicts, whose mean square is ``square``.
+
+    Half a pair is added to each of the four ways in which two verdicts can fall (Agresti & Min 2005), so that the interval does
+    not collapse where no verdict differs.
+    """
+    middle = value * n / (n + 2)
+    variance = ((square * n + 1) / (n + 2) - middle**2) / (n + 2)
+    return {name: bound.clip(-1, 1) for name, bound in normal_interval(middle, variance).items()}

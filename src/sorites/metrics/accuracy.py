@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
-from sorites.metrics._intervals import clustered_wilson_interval, normal_interval, wilson_interval
+from sorites.metrics._intervals import clustered_wilson_interval, paired_interval, wilson_interval
 from sorites.metrics._rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, answer_frame, judged_rows, model_by_model, select_rows
 from sorites.table import Table
 
@@ -51,7 +51,7 @@ def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
     """
     rows, keys = select_rows(table, by)
     shifted = judged_rows(rows).filter(pl.col("shift") != CLEAN)
-    sums = _over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
+    sums = over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
     value, n = pl.col("value"), pl.col("n")
     spread = pl.col("value_squared") - value**2
     bounded = sums.with_columns(**clustered_wilson_interval(value, spread, n, pl.col("rows")))
@@ -72,15 +72,12 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
     shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=CLEAN_KEY, nulls_equal=True)
     right = pl.col("correct").cast(pl.Float64)
     parts = {"value": pl.col("clean") - right, "clean": pl.col("clean"), "shifted": right}
-    sums = model_by_model(shifted, keys, lambda rows: _over_samples(rows, keys, **parts))
-    n, value = pl.col("n"), pl.col("value")
-    middle = value * n / (n + 2)
-    variance = ((pl.col("value_squared") * n + 1) / (n + 2) - middle**2) / (n + 2)
-    bounds = {name: bound.clip(-1, 1) for name, bound in normal_interval(middle, variance).items()}
+    sums = model_by_model(shifted, keys, lambda rows: over_samples(rows, keys, **parts))
+    bounds = paired_interval(pl.col("value"), pl.col("value_squared"), pl.col("n"))
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
 
 
-def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+def over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
     """Average ``parts`` over settings, then shifts, then samples; add the mean square of ``value``, ``n`` and ``rows``."""
     names = list(parts)
     of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))

@@ -20,17 +20,24 @@ from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.run import RunTable
+from sorites.pipeline.unfinished import unfinished
 from sorites.reports.view import RunView
 from sorites.table import Table, read
 
 
-def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html") -> Path:
-    """One self-contained page from run folders or tables."""
+def report(
+    runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html", partial: bool = False
+) -> Path:
+    """One self-contained page from run folders or tables.
+
+    An unfinished run is shown on the samples that every model has at every setting, and several runs on what they share; the page
+    says so at its top. ``partial`` shows everything that is there.
+    """
     from sorites.reports import page
 
     several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
     views = [view for item in several for view in _views(item)]
-    return page(views, Path(out))
+    return page(views, Path(out), partial)
 
 
 def _views(item: str | Path | Table) -> list[RunView]:
@@ -54,7 +61,9 @@ def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunVie
     info = _about(folder)
     suite = suite_of(info)
     pictures = None if "imported" in info else _pictures(plan)
-    return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features_of(folder), _records(folder))
+    return RunView(
+        table, suite.name, info, labels_of(suite.labels), pictures, features_of(folder), _records(folder), unfinished(folder)
+    )
 
 
 def _records(folder: Path) -> dict[str, Any]:

@@ -15,6 +15,9 @@ CONVENTIONS = (
     "Accuracy under shift is the mean over shifts of the mean over the severities of each shift; every shift counts the same.",
     "A failure point is the least severity at which the model is wrong about a picture, refined between the severities of the "
     "suite where the run asked for it; it is 0 where the clean picture is already wrong. Survivors are right at every severity.",
+    "Accuracy is halved where its curve, joined by straight lines, first comes down to half of the clean accuracy; what was "
+    "wrong when clean does not count there. Its interval resamples the pictures.",
+    "One model is called ahead of another only where the 95 % interval of their difference, picture by picture, is above 0.",
     "Models whose one-sigma intervals overlap share a rank.",
     "A picture with an error, or of a class the model does not know, is missing and not wrong; n counts the judged pictures.",
 )
@@ -28,7 +31,11 @@ def footer(view: View) -> Html:
 
 
 def _run(run: RunView) -> Html:
-    entries = [("suite", run.name), *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine"))]
+    entries = [
+        ("suite", run.name),
+        ("the suite says", run.suite.get("about")),
+        *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine")),
+    ]
     entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
     entries += [(f"chosen for {name}", chosen) for name, chosen in (run.info.get("chosen") or {}).items()]
     versions: Mapping[str, Any] = run.info.get("versions") or {}
