@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ import polars as pl
 
 from sorites.core import Model, Source
 from sorites.pipeline import plan as plans
+from sorites.pipeline.fitted import refusals
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.runner import BATCH, execute, prepare
 from sorites.progress import Bar
@@ -82,6 +84,8 @@ def run(
     read = {name: thing for name, (_, thing) in others.items() if isinstance(thing, Source)}
     plan = plans.make(recipe, _as_source(source), objects, _as_source(fit), read)
     done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
+    for note in refusals(done):
+        warnings.warn(note, stacklevel=2)
     return RunTable.of(done, plan)
 
 

@@ -14,7 +14,7 @@ from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.labels import labels as labels_of
 from sorites.pipeline.features import features_of
-from sorites.pipeline.fitted import chosen_parameters
+from sorites.pipeline.fitted import chosen_parameters, fit_notes
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.plan import Plan
@@ -51,10 +51,9 @@ def _views(item: str | Path | Table) -> list[RunView]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, with the parameters that a search chose for scorers where there was one."""
-    info = read_info(folder)
-    chosen = chosen_parameters(folder)
-    return {**info, "chosen": chosen} if chosen else info
+    """Return what ``run.json`` says, with the parameters that a search chose for scorers and what is to be said of their fit."""
+    more = {"chosen": chosen_parameters(folder), "fit_notes": fit_notes(folder)}
+    return {**read_info(folder), **{key: value for key, value in more.items() if value}}
 
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:

@@ -38,6 +38,7 @@ def _run(run: RunView) -> Html:
     ]
     entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
     entries += [(f"chosen for {name}", chosen) for name, chosen in (run.info.get("chosen") or {}).items()]
+    entries += [("note", note) for note in run.info.get("fit_notes", ())]
     versions: Mapping[str, Any] = run.info.get("versions") or {}
     entries += [("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))]
     pairs = [part for key, value in entries if value not in (None, "") for part in (tag("dt", key), tag("dd", _text(value)))]
