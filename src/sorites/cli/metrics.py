@@ -45,6 +45,7 @@ def metrics(
     from sorites.cli.metric_answer import answer_metric, explain_empty, parse_options
     from sorites.cli.printing import format_frame
     from sorites.core import METRICS
+    from sorites.metrics import interval_note
     from sorites.pipeline.together import open_folder, together
 
     METRICS.get(metric)
@@ -55,5 +56,7 @@ def metrics(
         typer.echo(f"note: {note}", err=format != "table")
     answer = answer_metric(runs, metric, columns, reference, options, given.table)
     typer.echo(format_frame(answer, format), nl=False)
+    if said := interval_note(metric, answer):
+        typer.echo(f"note: {said}", err=True)
     if reason := explain_empty(answer, metric, options, runs[0]):
         typer.echo(reason, err=True)

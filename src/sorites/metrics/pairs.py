@@ -44,5 +44,5 @@ def _difference(rows: pl.LazyFrame, where: list[str], one: str, two: str) -> pl.
     both = mine.join(right, on=["run_id", "image_id"], nulls_equal=True).with_columns(other=pl.lit(two))
     apart = pl.col("correct").cast(pl.Float64) - pl.col("theirs")
     sums = over_samples(both, ["model", "other", *where], value=apart, share=apart.abs())
-    bounds = paired_interval(pl.col("value"), pl.col("value_squared"), pl.col("n"))
+    bounds = paired_interval(pl.col("value"), pl.col("value_squared"), pl.col("share"), pl.col("n"))
     return sums.with_columns(**bounds).collect(engine="streaming")
