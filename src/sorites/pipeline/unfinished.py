@@ -64,13 +64,13 @@ class Unfinished:
     def sentences(self, partial: bool) -> list[str]:
         """Say what is missing and what the figures are about, for the top of a table or page."""
         if partial:
-            return [f"{self.found()} All that is there is used, so models and settings may stand on different pictures."]
+            return [self.found(), "All that is there is used, so models and settings may stand on different pictures."]
         if not (self.lost or self.models or self.shifts):
             return [self.found()]
         out = [f"the {kind} {', '.join(names)}" for kind, names in (("models", self.models), ("shifts", self.shifts)) if names]
         without = f", without {' and '.join(out)}" if out else ""
         about = f"the {self.compared} of {self.samples} samples that every model has at every setting{without}"
-        return [f"{self.found()} The figures are about {about}; {NEXT}."]
+        return [self.found(), f"The figures are about {about}; {NEXT}."]
 
 
 NEXT = "type the run's command again to finish it, or add --partial to use all that is there"

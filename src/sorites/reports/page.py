@@ -64,7 +64,7 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    notes = [tag("p", note) for note in view.notes]
+    notes = [tag("p", join(note.split("--partial"), tag("code", "--partial"))) for note in view.notes]
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
         tag("h1", "How far can the world shift before the model fails?"),
@@ -82,7 +82,7 @@ def _counts(view: View) -> str:
         rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique(), sources=pl.col("source").unique().sort().implode()
     ).collect(engine="streaming")
     sources = [name for name in counted["sources"].item() if name]
-    limits = {name: of for run in view.runs for name, (_, of) in (run.info.get("limited") or {}).items() if name in sources}
+    limits = {name: cut for run in view.runs for name, cut in (run.info.get("limited") or {}).items() if name in sources}
     of = f" of {_few(sources)}" if sources else ""
     parts = [
         several(counted["samples"].item(), "picture") + of + _cut(limits),
@@ -93,10 +93,10 @@ def _counts(view: View) -> str:
     return " · ".join(parts)
 
 
-def _cut(limits: Mapping[str, int]) -> str:
+def _cut(limits: Mapping[str, Sequence[int]]) -> str:
     """Say how many pictures there are where a limit took fewer."""
-    held = ", ".join(f"{name} holds {count(of)}" for name, of in limits.items())
-    return f" (a limit took these; {held})" if held else ""
+    each = [f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "") for name, (taken, of) in limits.items()]
+    return f" (a limit of {' and '.join(each)})" if each else ""
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:

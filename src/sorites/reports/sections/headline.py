@@ -25,8 +25,8 @@ def headline(view: View) -> Section | None:
     lead = (
         "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the "
         "least severity at which the model is wrong about it, which is 0 where it is wrong about the clean picture: half lost "
-        "counts pictures that the model never had. Accuracy halved does not: it is where accuracy comes down to half of the "
-        "clean one. A trajectory is one picture under one shift at rising severity. The smaller figures are 95 % intervals."
+        "counts pictures that the model never had. Halved does not: it is where accuracy comes down to half of what it is on "
+        "clean pictures. A trajectory is one picture under one shift at rising severity. The smaller figures are 95 % intervals."
     )
     return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
 
@@ -115,7 +115,7 @@ def _by_shift(view: View, model: str) -> Html:
         for metric in (metrics.failure_point, metrics.half_accuracy)
     )
     lines = [_line(shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
-    return grid(["Severity at which", "half lost", "accuracy halved", "survive"], lines) if lines else EMPTY
+    return grid(["Severity", "half lost", "halved", "survive"], lines) if lines else EMPTY
 
 
 def _line(shift: str, lost: Row, halved: Row | None) -> list[object]:
