@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from sorites.datasets.build import build
     from sorites.errors import SoritesError
     from sorites.pipeline.run import run
+    from sorites.pipeline.together import read
     from sorites.reports.report import report
-    from sorites.table import read
 
 __version__ = "0.2.0"
 
@@ -47,7 +47,7 @@ _HOMES = {
     "sorites.datasets.build": ("build",),
     "sorites.errors": ("SoritesError",),
     "sorites.pipeline.run": ("run",),
-    "sorites.table": ("read",),
+    "sorites.pipeline.together": ("read",),
     "sorites.reports.report": ("report",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}

@@ -33,6 +33,10 @@ class BadPicture(SoritesError):
     """A picture that cannot be read. It becomes a row with the error in the table and does not end the run."""
 
 
+class TooFewPictures(SoritesError):
+    """A scorer has too few training pictures. It gets no scores, the reason stands in their place, and the run goes on."""
+
+
 class MissingExtra(SoritesError):
     """A library that is needed is not installed; the message has the command that installs it."""
 

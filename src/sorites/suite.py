@@ -184,7 +184,8 @@ class Suite(Strict):
         """A copy with what the command line says instead; None and empty mean: as the suite has it.
 
         ``options`` go to every shift of the suite that has an option of that name. Scorers take the place of all that the
-        suite names, fitted ones included.
+        suite names, fitted ones included. The suite's limit goes with its own source: another source is taken whole, unless a
+        limit is given.
         """
         if severities and len(shifts) != 1:
             raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
@@ -201,7 +202,10 @@ class Suite(Strict):
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
         if "scorers" in changed:
             changed["scorers_if_fitted"] = ()
-        return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
+        base = self.model_dump()
+        if changed.get("source", self.source) != self.source:
+            base["limit"] = None
+        return parse({**base, **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
 
 
 def _first_source(data: Any) -> Any:

@@ -3,6 +3,8 @@ from __future__ import annotations
 import csv
 import io
 import json
+import shutil
+from pathlib import Path
 
 import pytest
 from tests.cli.conftest import Command
@@ -59,3 +61,33 @@ def test_columns_of_lists_can_be_printed(command: Command, format: str) -> None:
     code, out, err = command("metrics", "r", "accuracy", "--by", "accept", "--format", format)
     assert code == 0, err
     assert "[" in out
+
+
+def stop(folder: Path) -> None:
+    """Take the shards of a shift away, as if the run had been stopped before it."""
+    for shard in (folder / "predictions").glob("contrast*--two*"):
+        shard.unlink()
+
+
+@pytest.mark.parametrize("format", ["table", "csv", "json"])
+def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: Path, format: str) -> None:
+    shutil.copytree(run, tmp_path / "r")
+    stop(tmp_path / "r")
+    words = ["metrics", tmp_path / "r", "accuracy", "--by", "model,shift", "--format", format]
+    code, out, err = command(*words)
+    assert code == 0, err
+    assert "contrast" not in out.replace("contrast (0 of 8 samples done)", "").replace("shifts contrast", "")
+    first = (out if format == "table" else err).splitlines()[0]
+    assert first.startswith(f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards are there. two lacks contrast (0 of 8")
+    code, out, err = command(*words, "--partial")
+    assert "contrast" in out
+    assert "All that is there is used" in (out if format == "table" else err)
+
+
+def test_several_runs_are_asked_together(command: Command) -> None:
+    for name, more in (("a", ["--limit", "3"]), ("b", ["--limit", "2", "--shift", "jpeg", "--shift", "contrast"])):
+        assert command("run", "s.toml", "--out", name, *more)[0] == 0
+    code, out, err = command("metrics", "a", "b", "accuracy", "--by", "shift")
+    assert code == 0, err
+    assert out.startswith("note: These runs are compared on what they share: 2 samples.")
+    assert "a: 1 of its 3 samples" in out

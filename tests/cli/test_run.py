@@ -50,3 +50,15 @@ def test_the_same_command_finds_its_own_folder(command: Command, home: Path) -> 
         assert command("run", "s.toml")[0] == 0
     assert command("run", "s.toml", "--seed", "1")[0] == 0
     assert len(list((home / "runs").iterdir())) == 2
+
+
+def test_a_suites_limit_goes_with_its_own_source(command: Command, photos: Path) -> None:
+    _, _, err = command("run", "s.toml", "--out", "own")
+    assert "note: 3 of the 20 samples of folder were taken (limit = 3); --limit N changes that" in err
+    assert sorites.read("own").collect()["sample_id"].n_unique() == 3
+    _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--out", "other")
+    assert "were taken" not in err
+    assert sorites.read("other").collect()["sample_id"].n_unique() == 20
+    _, _, err = command("run", "s.toml", "--source", f"folder:{photos}/", "--limit", "4", "--out", "both")
+    assert "note: 4 of the 20 samples of folder were taken (limit = 4)" in err
+    assert sorites.read("both").collect()["sample_id"].n_unique() == 4

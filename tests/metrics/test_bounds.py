@@ -55,3 +55,28 @@ def test_six_pictures_of_a_sample_are_not_six_witnesses() -> None:
         low, high = bounds.area(separation.auroc(two), 150, 150, separation.auroc_variance(two))
         held += low <= truth <= high  # type: ignore[operator]
     assert 0.92 < held / 400 < 0.985
+
+
+def test_the_area_does_not_jump_at_a_perfect_score() -> None:
+    """Five samples of fifteen pictures on each side count as five where no pair is in the wrong order."""
+    who = np.arange(5).repeat(15)
+    familiar = Pool.of(np.linspace(0, 1, 75), who)
+    above = np.linspace(2, 3, 75)
+    moved = np.where(np.arange(75) == 0, 0.95, above)
+    perfect, nearly = (Pair(familiar, Pool.of(scores, who + 5)) for scores in (above, moved))
+    lows = [bounds.area(separation.auroc(two), 75, 75, separation.auroc_variance(two), 15)[0] for two in (perfect, nearly)]
+    few = bounds.area(1.0, 5, 5, 0.0)[0]
+    assert lows[0] == pytest.approx(few, abs=0.03)  # type: ignore[arg-type]
+    assert abs(lows[1] - lows[0]) < 0.06  # type: ignore[operator]
+
+
+def test_square_and_add_is_pythagoras() -> None:
+    assert bounds.square_and_add(0.5, (0.4, 0.6), (0.5, 0.9)) == pytest.approx((0.4, 0.5 + (0.01 + 0.16) ** 0.5))
+    assert bounds.square_and_add(0.5, (0.1, 0.9), (0.1, 0.9)) == (0.0, 1.0)
+    assert bounds.square_and_add(0.5, (0.4, 0.6), (None, None)) == (None, None)
+
+
+def test_a_threshold_of_few_strange_pictures_may_lie_anywhere_below_them() -> None:
+    two = pair(np.arange(20.0), np.array([5.0, 8.0, 11.0]))
+    assert separation.alarms_between(two, (0.0, 0.4)) == (1 - 8 / 20, 1.0)
+    assert separation.alarms_between(two, (0.34, 0.99)) == (1 - 11 / 20, 1 - 5 / 20)

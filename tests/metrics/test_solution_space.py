@@ -92,8 +92,11 @@ def test_figure_13a_counts_pairs_right_for_both_one_or_none(rows: list[dict[str,
             share = sum(hits) / sum(pairs)
             assert (row["value"], row["n"], row["pairs"]) == (pytest.approx(share), 12, sum(pairs))
             left = [(h - share * m) / np.mean(pairs) for h, m in zip(hits, pairs, strict=True)]
-            effective = min(share * (1 - share) * 12 / np.mean(np.square(left)), sum(pairs))
-            assert (row["low"], row["high"]) == pytest.approx(wilson(share, effective))
+            size, varies = sum(pairs) / 12, share * (1 - share)
+            effect = min(max(sum(pairs) * np.mean(np.square(left)) / (11 * varies), 1), size) if varies else size
+            seen = sum(pairs) * min(share, 1 - share) / effect
+            drawn = (seen * effect + size) / (seen + 1)
+            assert (row["low"], row["high"]) == pytest.approx(wilson(share, sum(pairs) / drawn))
 
 
 def test_disagreement_is_the_share_of_pairs_of_models_that_differ(rows: list[dict[str, Any]]) -> None:

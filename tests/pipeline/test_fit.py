@@ -284,3 +284,16 @@ def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: 
     said = scored["error"].drop_nulls().unique().to_list()
     assert all("no training picture was predicted as class" in error for error in said)
     assert settled(run(out="again", models=[network], scorers=scorers, batch=3, workers=1)).equals(held)
+
+
+def test_a_scorer_with_too_few_pictures_has_no_scores_and_the_run_goes_on(run: Run, tmp_path: Path) -> None:
+    alone = Source("familiar", pictures("f", 4))
+    with pytest.warns(UserWarning, match="linear: scorer mds: wanted at least two different training pictures per class, got 4"):
+        held = run(scorers=["mds", "knn(k=3)"], fit=alone).filter(pl.col("output") == "ood")
+    missing = held.filter(pl.col("scorer") == "mds")
+    assert missing["score"].null_count() == missing.height > 0
+    assert set(missing["error"]) == {json.loads((tmp_path / "run" / RECORD).read_text())["linear"]["notes"]["mds"]}
+    assert held.filter(pl.col("scorer") == "knn(k=3)")["score"].null_count() == 0
+    assert sorites.auroc(held, framework="model-specific").filter(pl.col("scorer") == "mds")["value"].to_list() in ([], [None])
+    page = sorites.report(tmp_path / "run", tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "wanted at least two different training pictures per class" in page

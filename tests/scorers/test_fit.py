@@ -10,7 +10,7 @@ from sklearn.covariance import EmpiricalCovariance
 
 from sorites import core
 from sorites.core import Outputs
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, TooFewPictures
 from sorites.scorers._memory import EXACT, Bank, Moments, Percentile
 
 if TYPE_CHECKING:
@@ -244,3 +244,22 @@ def test_percentiles_are_numpys_exactly_and_then_to_a_bin(percent: float) -> Non
         many.add(part)
     expected = np.percentile(values, percent)
     assert many.value(percent) == pytest.approx(expected, rel=5e-4, abs=1e-4)
+
+
+@pytest.mark.parametrize("name", ["mds", "rmds"])
+def test_a_covariance_is_refused_where_classes_have_one_picture_or_the_same_twice(name: str, case: Case) -> None:
+    """Of one picture per class the spread within classes is rounding, and distances of 1e18 came of it."""
+    labels = np.arange(12)
+    some = (case.train[:12] + 300).astype(np.float32)
+    wide = Outputs(np.zeros((12, 12), np.float32), some)
+    with pytest.raises(TooFewPictures, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"):
+        core.scorer(name).fit([(wide, labels)])
+    twice = Outputs(np.zeros((24, 12), np.float32), np.concatenate([some, some]))
+    with pytest.raises(TooFewPictures, match="got 24 of 12 classes"):
+        core.scorer(name).fit([(twice, np.concatenate([labels, labels]))])
+
+
+def test_fewer_pictures_than_features_are_noted(case: Case) -> None:
+    few = core.scorer("mds").fit([(case.outputs(case.train[:30]), case.labels[:30])])
+    assert "fitted on 30 pictures of 6 classes, which show 24 of 40 directions of the features" in few.note
+    assert fitted("mds", case).note == ""

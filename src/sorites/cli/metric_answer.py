@@ -15,44 +15,52 @@ from sorites.core import METRICS
 from sorites.errors import SoritesError, UnknownName
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.places import place_now
-from sorites.table import read
+from sorites.table import Table, read
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
 def answer_metric(
-    run: Path,
+    runs: Path | Sequence[Path],
     metric: str,
     by: Sequence[str] | None = None,
     reference: str | None = None,
     options: Mapping[str, str] = NO_OPTIONS,
+    table: Table | None = None,
 ) -> pl.DataFrame:
-    """Return one metric of a run; ``options`` are texts as typed.
+    """Return one metric of a run, or of the ``table`` of several; ``options`` are texts as typed.
 
     A metric that needs a reference model takes the suite's where none is named.
     """
+    several = [runs] if isinstance(runs, Path) else list(runs)
     question = METRICS.get(metric)
     given = {name: _option_value(metric, question, name, text) for name, text in options.items()}
     if by is not None:
         given["by"] = by
     if "reference" in inspect.signature(question).parameters:
-        info = read_info(run)
-        named = reference or info["suite"].get("reference")
+        named = reference or next(filter(None, map(_reference, several)), None)
         if named is None:
             raise SoritesError(f"{metric} is relative to a reference model: add --reference MODEL")
-        named = reference or place_now(run, info.get("places", {}), named)
         given["reference"] = named
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")
-    answer = question(read(run), **given)
-    if answer.is_empty() and _outputs(run) == {"boxes"}:
+    held = read(several[0]) if table is None else table
+    answer = question(held, **given)
+    if answer.is_empty() and _outputs(held) == {"boxes"}:
         others = "map, map_numbers, map_drop, tide or box_failure_point"
-        raise SoritesError(f"{metric} has nothing to say of {run}: its models are detectors, which give boxes. Ask {others}")
+        raise SoritesError(f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}")
     return answer
 
 
-def _outputs(run: Path) -> set[str]:
-    return set(read(run).select(pl.col("output").unique()).collect(engine="streaming")["output"])
+def _reference(run: Path) -> str | None:
+    """Return the reference that a run's suite names; a file where it stands now."""
+    info = read_info(run)
+    named = info["suite"].get("reference")
+    return place_now(run, info.get("places", {}), named) if named else None
+
+
+def _outputs(table: Table) -> set[str]:
+    return set(table.lazy().select(pl.col("output").unique()).collect(engine="streaming")["output"])
 
 
 def _option_value(metric: str, question: Callable[..., Any], name: str, text: str) -> Any:

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from sorites.cli.options import Format, RunFolder
+from sorites.cli.options import Format, Partial
 from sorites.cli.output import say
 
 
 def metrics(
-    run: RunFolder,
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help='The name of a metric, from "sorites list metrics".')],
     by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")] = None,
     reference: Annotated[
@@ -33,18 +34,30 @@ def metrics(
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="NAME=VALUE", help="Set an option of the metric. May be repeated.")
     ] = None,
+    partial: Partial = False,
     format: Format = "table",
 ) -> None:
-    """Answer one question of a run's table.
+    """Answer one question of the table of one or more runs.
 
-    Reads the table of a run folder; prints the answer and writes no file.
+    Reads the tables of run folders; prints the answer and writes no file.
+    What is missing or not shared is said first, and left out unless --partial
+    is given.
     """
     from sorites.cli.metric_answer import answer_metric, explain_empty, parse_options
     from sorites.cli.printing import format_frame
+    from sorites.core import METRICS
+    from sorites.metrics import interval_note
+    from sorites.pipeline.together import open_folders, together
 
+    METRICS.get(metric)
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
-    answer = answer_metric(run, metric, columns, reference, options)
+    given = together(open_folders(runs), partial)
+    for note in given.notes:
+        say(f"note: {note}", err=format != "table")
+    answer = answer_metric(runs, metric, columns, reference, options, given.table)
     say(format_frame(answer, format), nl=False, exact=format != "table")
-    if reason := explain_empty(answer, metric, options, run):
+    if said := interval_note(metric, answer):
+        say(f"note: {said}", err=True)
+    if reason := explain_empty(answer, metric, options, runs[0]):
         say(reason, err=True)

@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from sorites.suite import Suite
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help='A run folder, made by "sorites run".')]
+Partial = Annotated[
+    bool, typer.Option("--partial", help="Use all that is there, also what only some models, settings or runs have.")
+]
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="The name of a built-in suite, or the path of a .toml file.")]
 SourceName = Annotated[
     str | None,

@@ -89,6 +89,8 @@ def build(
     recipe = options.load_suite(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
+    if recipe.limit is not None:
+        typer.echo(f"note: at most {recipe.limit} samples of {recipe.source} were taken; --limit N changes that", err=True)
     for error in errors[:20]:
         say(f"not written: {error}", err=True)
     say(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))

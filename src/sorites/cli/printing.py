@@ -63,6 +63,7 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
     outputs = table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
     if outputs != ["boxes"]:
         echo(format_frame(headline(folder), "table"))
+        echo("half lost counts pictures that were wrong when clean, as lost at 0; the metric half_accuracy does not")
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
     counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")

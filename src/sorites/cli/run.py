@@ -67,6 +67,7 @@ def run(
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
     from sorites.pipeline.fit import note_overlap
+    from sorites.pipeline.fitted import fit_notes
     from sorites.progress import bars, recording
 
     recipe = options.load_suite(
@@ -108,4 +109,8 @@ def run(
             bar=recording(bar, steps),
             say=lambda text: say(f"note: {text}", err=True),
         )
+    for name, (taken, of) in plan.limited.items():
+        typer.echo(f"note: {taken} of the {of} samples of {name} were taken (limit = {taken}); --limit N changes that", err=True)
+    for said in fit_notes(folder):
+        typer.echo(f"note: {said}", err=True)
     print_run_summary(folder, worked=bool(steps))

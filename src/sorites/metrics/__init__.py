@@ -1,10 +1,12 @@
 """Metrics turn the one table into numbers: pure functions ``(table, by)`` that return a frame of by + value + n (+ low, high).
 
 Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent. For metrics of your own the room exports
-``select_rows``, ``judged_rows``, ``wilson_interval``, ``normal_interval`` and ``answer_frame``.
+``select_rows``, ``judged_rows``, ``wilson_interval``, ``normal_interval`` and ``answer_frame``; ``interval_note`` says of an
+answer where its intervals are known to hold the truth less or more often than that.
 A metric reads the table alone: it loads no pictures and knows nothing of runs.
 """
 
+from sorites.metrics._coverage import interval_note
 from sorites.metrics._intervals import normal_interval, wilson_interval
 from sorites.metrics._rows import answer_frame, judged_rows, select_rows, with_clean
 from sorites.metrics.abstain import aurc, risk_coverage
@@ -21,10 +23,12 @@ from sorites.metrics.degrees import lens_degree, mean_degree
 from sorites.metrics.dial import dial_accuracy, dial_drop
 from sorites.metrics.failure import failure_histogram, failure_point, survival, trajectories
 from sorites.metrics.filtered import filtered_accuracy
+from sorites.metrics.half import half_accuracy
 from sorites.metrics.lenses import lens_accuracy, lens_correlation, lens_field, with_lenses
 from sorites.metrics.levels import correlation, level_curve, level_map, sensitivity
 from sorites.metrics.line import line_gain, on_the_line, partial_correlation
 from sorites.metrics.ood import aupr_in, aupr_in_trapz, aupr_out, aupr_out_trapz, auroc, fpr95_id_pos, fpr95_ood_pos, ood
+from sorites.metrics.pairs import paired_difference
 from sorites.metrics.ranking import rank
 from sorites.metrics.scores import mean_score, score_accuracy, score_histogram
 from sorites.metrics.solution_space import disagreement, solution_overlap, solution_space
@@ -62,6 +66,8 @@ __all__ = [
     "filtered_accuracy",
     "fpr95_id_pos",
     "fpr95_ood_pos",
+    "half_accuracy",
+    "interval_note",
     "judged_rows",
     "lens_accuracy",
     "lens_correlation",
@@ -82,6 +88,7 @@ __all__ = [
     "normal_interval",
     "on_the_line",
     "ood",
+    "paired_difference",
     "partial_correlation",
     "partition_accuracy",
     "rank",

@@ -42,3 +42,12 @@ def interval(images: NDArray[np.float64], resamples: int) -> tuple[float, float]
         return None
     low, high = np.percentile(values, [2.5, 97.5])
     return float(low), float(high)
+
+
+def percentile_ranks(values: NDArray[np.float64]) -> tuple[float, float]:
+    """Return the 2.5 % and the 97.5 % point of resampled values, some of which may be infinite, as values that were drawn."""
+    ordered = np.sort(values[~np.isnan(values)])
+    if not len(ordered):
+        return float("inf"), float("inf")
+    places = np.clip(np.round(np.array([0.025, 0.975]) * (len(ordered) - 1)).astype(int), 0, len(ordered) - 1)
+    return float(ordered[places[0]]), float(ordered[places[1]])

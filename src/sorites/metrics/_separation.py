@@ -121,6 +121,19 @@ def false_alarms(two: Pair, caught: float = 0.95) -> tuple[float, float]:
     return 1 - float(two.below[place]) / len(two.familiar), float(two.strange.scores[place])
 
 
+def alarms_between(two: Pair, missed: tuple[float | None, float | None]) -> tuple[float | None, float | None]:
+    """Return the shares of familiar pictures above the thresholds that miss these shares of the strange ones, the least first.
+
+    A threshold below every strange score flags every familiar picture, since nothing is known of where it lies.
+    """
+    low, high = missed
+    if low is None or high is None:
+        return None, None
+    places = int(np.floor(high * len(two.strange))), int(np.floor(low * len(two.strange))) - 1
+    least = 1 - float(two.below[min(places[0], len(two.strange) - 1)]) / len(two.familiar)
+    return least, 1.0 if places[1] < 0 else 1 - float(two.below[places[1]]) / len(two.familiar)
+
+
 def placements(two: Pair) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return DeLong's structural components, whose means are both the AUROC.
 

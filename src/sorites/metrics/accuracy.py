@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import CLEAN, add_metric
-from sorites.metrics._intervals import clustered_wilson_interval, normal_interval, wilson_interval
+from sorites.metrics._intervals import clustered_wilson_interval, paired_interval, wilson_interval
 from sorites.metrics._rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, answer_frame, judged_rows, model_by_model, select_rows
 from sorites.table import Table
 
@@ -21,25 +21,56 @@ from sorites.table import Table
 def accuracy(table: Table, by: Sequence[str] = ("model", "shift", "severity")) -> pl.DataFrame:
     """Share of judged rows that are right; Wilson interval; ``missing`` counts the rows that have an error instead.
 
-    A group with nothing but errors has a null value. The interval treats rows as independent: where ``by`` pools
-    several settings of one sample it is too narrow, and ``mean_accuracy`` is the metric to use.
+    A group with nothing but errors has a null value. Every row counts the same; where ``by`` pools several settings of one sample
+    the interval is over samples, and ``mean_accuracy`` is the mean in which every shift counts the same.
     """
     rows, keys = select_rows(table, by)
+    on_grid = rows.filter(ON_GRID)
+    sums = _counted(on_grid, keys, [*keys, SAMPLE] if _pools(on_grid, keys) else keys)
+    n = pl.col("n")
+    shares = sums.filter(n + pl.col("missing") > 0).with_columns(value=pl.when(n > 0).then(pl.col("right") / n))
+    p = pl.col("value")
+    spread = pl.col("samples") * (pl.col("rr") - 2 * p * pl.col("rn") + p**2 * pl.col("nn")) / n**2
+    pooled = clustered_wilson_interval(p, spread, pl.col("samples"), n)
+    plain = wilson_interval(p, n)
+    bounds = {end: pl.when(pl.col("samples") == n).then(plain[end]).otherwise(pooled[end]) for end in plain}
+    return answer_frame(shares.with_columns(**bounds), keys, "value", "n", "low", "high", "missing")
+
+
+SAMPLE = "(sample)"
+"""A number that differs between samples."""
+
+
+def _pools(rows: pl.LazyFrame, keys: list[str]) -> bool:
+    """Return whether a group may hold several rows of one sample; it cannot where ``keys`` tell all its images apart."""
+    if "image_id" in keys and "model" in keys:
+        return False
+    if not {"model", "shift", "severity"} <= set(keys):
+        return True
+    several = pl.struct("run_id", "seed").n_unique() > 1
+    unordered = (pl.col("severity").is_null() & pl.col("correct").is_not_null()).any()
+    return bool(rows.select(several | unordered).collect(engine="streaming").item())
+
+
+def _counted(rows: pl.LazyFrame, keys: list[str], unit: list[str]) -> pl.LazyFrame:
+    """Count rows, right ones and those that are missing, with the sums over units that the spread between samples follows from.
+
+    Where a unit is the group itself, every row is a sample of its own.
+    """
     sound = pl.col("error").is_null()
-    counts = (
-        rows.filter(ON_GRID)
-        .group_by(keys)
-        .agg(
-            n=(sound & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
-            right=(sound & pl.col("correct")).sum().cast(pl.Int64),
-            missing=sound.not_().sum().cast(pl.Int64),
-        )
+    n, right = pl.col("n"), pl.col("right")
+    counts = rows.with_columns(pl.struct(SAMPLE_KEY).hash().alias(SAMPLE)) if SAMPLE in unit else rows
+    each = counts.group_by(unit).agg(
+        n=(sound & pl.col("correct").is_not_null()).sum().cast(pl.Int64),
+        right=(sound & pl.col("correct")).sum().cast(pl.Int64),
+        missing=sound.not_().sum().cast(pl.Int64),
     )
-    shares = counts.filter(pl.col("n") + pl.col("missing") > 0).with_columns(
-        value=pl.when(pl.col("n") > 0).then(pl.col("right") / pl.col("n"))
-    )
-    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
-    return answer_frame(bounded, keys, "value", "n", "low", "high", "missing")
+    if SAMPLE not in unit:
+        return each.with_columns(samples=n, nn=n, rn=right, rr=right)
+    return each.group_by(keys).agg(
+        n.sum(), right.sum(), pl.col("missing").sum(), samples=(n > 0).sum().cast(pl.Int64),
+        nn=(n * n).sum(), rn=(right * n).sum(), rr=(right * right).sum(),
+    )  # fmt: skip
 
 
 @add_metric
@@ -51,7 +82,7 @@ def mean_accuracy(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
     """
     rows, keys = select_rows(table, by)
     shifted = judged_rows(rows).filter(pl.col("shift") != CLEAN)
-    sums = _over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
+    sums = over_samples(shifted, keys, value=pl.col("correct").cast(pl.Float64))
     value, n = pl.col("value"), pl.col("n")
     spread = pl.col("value_squared") - value**2
     bounded = sums.with_columns(**clustered_wilson_interval(value, spread, n, pl.col("rows")))
@@ -71,16 +102,14 @@ def accuracy_drop(table: Table, by: Sequence[str] = ("model", "shift", "severity
     clean = verdicts.filter(pl.col("shift") == CLEAN).group_by(CLEAN_KEY).agg(clean=pl.col("correct").mean())
     shifted = verdicts.filter(pl.col("shift") != CLEAN).join(clean, on=CLEAN_KEY, nulls_equal=True)
     right = pl.col("correct").cast(pl.Float64)
-    parts = {"value": pl.col("clean") - right, "clean": pl.col("clean"), "shifted": right}
-    sums = model_by_model(shifted, keys, lambda rows: _over_samples(rows, keys, **parts))
-    n, value = pl.col("n"), pl.col("value")
-    middle = value * n / (n + 2)
-    variance = ((pl.col("value_squared") * n + 1) / (n + 2) - middle**2) / (n + 2)
-    bounds = {name: bound.clip(-1, 1) for name, bound in normal_interval(middle, variance).items()}
+    apart = pl.col("clean") - right
+    parts = {"value": apart, "clean": pl.col("clean"), "shifted": right, "apart": apart.abs()}
+    sums = model_by_model(shifted, keys, lambda rows: over_samples(rows, keys, **parts))
+    bounds = paired_interval(pl.col("value"), pl.col("value_squared"), pl.col("apart"), pl.col("n"))
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high", "clean", "shifted")
 
 
-def _over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
+def over_samples(rows: pl.LazyFrame, keys: list[str], **parts: pl.Expr) -> pl.LazyFrame:
     """Average ``parts`` over settings, then shifts, then samples; add the mean square of ``value``, ``n`` and ``rows``."""
     names = list(parts)
     of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))

@@ -4,7 +4,7 @@ Every metric here takes ``framework`` and ``against`` (see ``_pools``). ``n`` co
 together, ``missing`` counts the rows of the group with an error or no finite score. A group in which one of the two pools is
 empty has a null value. ``model`` and ``scorer`` are added to ``by`` where they are left out.
 Intervals are clustered by sample: that of the AUROC is Newcombe's with DeLong's variance (see ``_bounds.area``), the others are
-Wilson's with the number of different samples in the pool that the share is of, and treat the threshold as fixed.
+Wilson's with the number of different samples in the pool that the share is of; that of an FPR adds the interval of its threshold.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ _COUNTS = dict.fromkeys(("n", "familiar", "strange", "missing"), pl.Int64())
 
 def _auroc(two: Pair) -> Estimate:
     value = separation.auroc(two)
-    return value, *bounds.area(value, len(two.familiar), len(two.strange), separation.auroc_variance(two))
+    many = len(two.familiar), len(two.strange)
+    size = sum(many) / (two.familiar.samples + two.strange.samples)
+    return value, *bounds.area(value, *many, separation.auroc_variance(two), size)
 
 
 def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
@@ -43,8 +45,10 @@ def _share(number: Callable[[Pair], float]) -> Callable[[Pair], Estimate]:
 
 
 def _alarms(two: Pair) -> Estimate:
+    """Return the share of false alarms; its interval adds what is not known of the threshold, which strange pictures set."""
     value, _ = separation.false_alarms(two)
-    return value, *bounds.share(value, two.familiar.samples)
+    at_threshold = separation.alarms_between(two, bounds.share(0.05, two.strange.samples))
+    return value, *bounds.square_and_add(value, bounds.share(value, two.familiar.samples), at_threshold)
 
 
 NUMBERS: dict[str, Callable[[Pair], Estimate]] = {

@@ -98,7 +98,9 @@ def disagreement(table: Table, by: Sequence[str] = ("shift", "sample_id")) -> pl
         .with_columns(share=2 * k * (m - k) / (m * (m - 1)))
     )
     unit = of_image if "sample_id" in keys else list(dict.fromkeys([*keys, *SAMPLE_KEY]))
-    units = images.group_by(unit).agg(pl.col("share").mean())
-    sums = units.group_by(keys).agg(value=pl.col("share").mean(), spread=pl.col("share").var(ddof=0), n=pl.len().cast(pl.Int64))
-    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("n"))
+    units = images.group_by(unit).agg(pl.col("share").mean(), rows=pl.len())
+    sums = units.group_by(keys).agg(
+        pl.col("rows").sum(), value=pl.col("share").mean(), spread=pl.col("share").var(ddof=0), n=pl.len().cast(pl.Int64)
+    )
+    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("rows"))
     return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high")

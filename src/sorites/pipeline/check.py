@@ -55,6 +55,7 @@ def check_suite(spec: str) -> str:
         among = ", ".join(suite.model_names)
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {among}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
+    lines += [f"limit: at most {suite.limit} samples of it are taken; --limit N changes that"] if suite.limit else []
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
         lines += [f"{e.role} source {e.name} ({e.spec}): {counts[e.name]} pictures" for e in suite.sources]

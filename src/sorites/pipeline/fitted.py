@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import Head, Outputs, Scorer
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, TooFewPictures
 from sorites.files import read_json, write_bytes
 from sorites.frame import Fit
 from sorites.pipeline.fit import STRANGE, VALIDATION, fit_on, kept_files, kept_outputs, kept_slices
@@ -41,6 +42,16 @@ def ready(folder: Path, running: Running) -> Plan:
         return replace(plan, fitted=own, searches=searches)
 
     return running.once("fitted", fitted)
+
+
+class Refused(Scorer):
+    """Stands in the place of a scorer that could not be fitted: every score is missing, and the reason is why."""
+
+    def __init__(self, scorer: Scorer, reason: str) -> None:
+        self.name, self.note = scorer.name, reason
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
+        raise SoritesError(self.note)
 
 
 @dataclass(frozen=True)
@@ -71,7 +82,10 @@ class Fits:
     def _fitted(self, scorer: Scorer) -> Scorer:
         ready = for_model(scorer, self.head)
         if "training" in scorer.needs:
-            fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)
+            try:
+                fit_on(ready, self.folder, kept_slices(self.folder, self.model), self.model, self.head)
+            except TooFewPictures as error:
+                return Refused(scorer, str(error))
         return ready
 
     def _pools(self, name: str) -> Pools:
@@ -114,6 +128,19 @@ def chosen_parameters(folder: Path) -> dict[str, dict[str, Any]]:
     return {name: {spec: found["chosen"] for spec, found in searches.items()} for name, searches in told.items() if searches}
 
 
+def fit_notes(folder: Path) -> list[str]:
+    """Return what has to be said beside the scores of a run's fitted scorers, model by model."""
+    told = {name: about.get("notes", {}) for name, about in read_record(folder).items()}
+    return [f"{model}: {note}" for model, notes in told.items() for note in notes.values()]
+
+
+def refusals(folder: Path) -> list[str]:
+    """Return why scorers of a run have no scores at all, model by model; those that were fitted are not in it."""
+    found = read_record(folder)
+    named = ((model, about.get("notes", {}), about.get("scorers", {})) for model, about in found.items())
+    return [f"{model}: {note}" for model, notes, fits in named for name, note in notes.items() if name not in fits]
+
+
 def record(plan: Plan, folder: Path) -> None:
     """Keep what a fitted plan's scorers were fitted on, how many training pictures were left out, and what searches chose."""
     found = {name: _about(folder, name, scorers) for name, scorers in plan.fitted.items()}
@@ -126,4 +153,6 @@ def _about(folder: Path, model: str, scorers: Mapping[str, Scorer]) -> dict[str,
     told = [about for about, _ in kept_files(folder, kept_slices(folder, model), model, ())]
     fits = {name: scorer.fitted for name, scorer in scorers.items() if getattr(scorer, "fitted", None) is not None}
     wrong = {"wrong": sum(about["wrong"] for about in told)} if any("wrong" in about for about in told) else {}
-    return {"left_out": sum(about["left"] for about in told), **wrong, "scorers": fits}
+    notes = {name: scorer.note for name, scorer in scorers.items() if getattr(scorer, "note", "")}
+    said = {"notes": notes} if notes else {}
+    return {"left_out": sum(about["left"] for about in told), **wrong, "scorers": fits, **said}

@@ -95,6 +95,8 @@ class Plan:
     """The models that have more classes than the suite asks about."""
     left_out: tuple[str, ...] = ()
     """Scorers of the suite that need training pictures, where it has none."""
+    limited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """The sources that a limit cuts: how many of their samples are taken, of how many."""
 
     def width_of(self, model: str) -> int:
         """Return how many logits a model gives for each picture."""
@@ -189,8 +191,11 @@ def make(
     others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
     ordered = [*first, *(sample for some in others for sample in some)]
     taken, dials = _groups(suite, read.name, ordered)
-    limits = zip((first, *others), (suite.limit, *(entry.limit for entry in suite.sources)), strict=True)
-    kept = {id_ for some, limit in limits for id_ in list(dict.fromkeys(sample.id for sample in some))[:limit]}
+    limits = (suite.limit, *(entry.limit for entry in suite.sources))
+    ids = [list(dict.fromkeys(sample.id for sample in some)) for some in (first, *others)]
+    kept = {id_ for some, limit in zip(ids, limits, strict=True) for id_ in some[:limit]}
+    named = (suite.source_name or read.name, *(entry.name for entry in suite.sources))
+    limited = {name: (n, len(some)) for name, some, n in zip(named, ids, limits, strict=True) if n is not None and n < len(some)}
     groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.items()}
     shifts = {dial.name: dial.shift() for dial in dials}
     stops = {dial.name: dial.stops() for dial in dials}
@@ -210,7 +215,7 @@ def make(
     left_out = () if suite.fit else suite.scorers_if_fitted
     return Plan(
         suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training,
-        validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out,
+        validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out, limited=limited,
     )  # fmt: skip
 
 

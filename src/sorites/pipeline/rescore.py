@@ -88,7 +88,11 @@ def _refuse(folder: Path, name: str, scorer: Scorer, units: Units) -> None:
 
 def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
     """The scorer for one model, fitted and its parameters searched where it is to be, and what the search found."""
-    return fitted.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit).scorer(name, core.scorer(name))
+    fits = fitted.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
+    scorer, told = fits.scorer(name, core.scorer(name))
+    if isinstance(scorer, fitted.Refused):
+        raise SoritesError(f"{model}: {scorer.note}")
+    return scorer, told
 
 
 def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import polars as pl
 from sorites.core import Model, Source
 from sorites.errors import SoritesError
 from sorites.pipeline import plan as plans
+from sorites.pipeline.fitted import refusals
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.runner import BATCH, execute, prepare
 from sorites.progress import Bar
@@ -67,7 +69,8 @@ def run(
     """
     others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
     given = _named(models) if isinstance(models, Mapping) else [_as_given(model) for model in models]
-    recipe = load(suite).override(
+    own = load(suite)
+    recipe = (own.model_copy(update={"limit": None}) if isinstance(source, Source) else own).override(
         source=source.name if isinstance(source, Source) else source,
         sources=tuple(entry for entry, _ in others.values()),
         models=tuple(model if isinstance(model, str) else model.name for model in given),
@@ -86,6 +89,8 @@ def run(
     read = {name: thing for name, (_, thing) in others.items() if isinstance(thing, Source)}
     plan = plans.make(recipe, _as_source(source), objects, _as_source(fit), read)
     done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
+    for note in refusals(done):
+        warnings.warn(note, stacklevel=2)
     return RunTable.of(done, plan)
 
 

@@ -12,15 +12,15 @@ import polars as pl
 
 from sorites.files import write_bytes
 from sorites.reports.parts.footer import footer
-from sorites.reports.parts.markup import EMPTY, Html, join, several, tag
+from sorites.reports.parts.markup import EMPTY, Html, count, join, several, tag
 from sorites.reports.parts.summary import in_short
 from sorites.reports.section import Section, sections
 from sorites.reports.view import RunView, View, merge
 
 
-def page(runs: Sequence[RunView], out: Path) -> Path:
+def page(runs: Sequence[RunView], out: Path, partial: bool = False) -> Path:
     """Write the report of one or more runs to ``out``, completely or not at all, and return its path."""
-    view = merge(runs)
+    view = merge(runs, partial)
     write_bytes(render(view).encode("utf-8", errors="replace"), Path(out))
     return Path(out)
 
@@ -64,27 +64,43 @@ def _title(view: View) -> str:
 
 
 def _hero(view: View) -> Html:
-    about = " ".join(dict.fromkeys(f"{str(run.suite['about']).rstrip('.')}." for run in view.runs if run.suite.get("about")))
+    notes = [tag("p", join(note.split("--partial"), tag("code", "--partial"))) for note in view.notes]
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
         tag("h1", "How far can the world shift before the model fails?"),
+        tag("div", tag("h2", "Before you read the numbers"), *notes, cls="notice", role="note") if notes else EMPTY,
         tag("p", in_short(view), cls="short"),
-        tag("p", join([*([about] if about else []), _counts(view)], " "), cls="facts"),
+        tag("p", _counts(view), cls="facts"),
     ]
     return tag("header", tag("div", *words), _heaps(), cls="hero")
 
 
 def _counts(view: View) -> str:
-    """Return the numbers of pictures, shifts, models and predictions, in words."""
+    """Describe this page's rows in words: how many pictures of which sources, and which shifts and models."""
     labels = view.table.filter(pl.col("output").is_in(["label", "boxes"]) & pl.col("error").is_null())
-    counted = labels.select(rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique()).collect(engine="streaming")
+    counted = labels.select(
+        rows=pl.len(), samples=pl.struct("source", "sample_id").n_unique(), sources=pl.col("source").unique().sort().implode()
+    ).collect(engine="streaming")
+    sources = [name for name in counted["sources"].item() if name]
+    limits = {name: cut for run in view.runs for name, cut in (run.info.get("limited") or {}).items() if name in sources}
+    of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "picture"),
-        several(len(view.shifts), "shift"),
-        several(len(view.models), "model"),
+        several(counted["samples"].item(), "picture") + of + _cut(limits),
+        several(len(view.shifts), "shift") + (f" ({_few(view.shifts)})" if view.shifts else ""),
+        several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
     ]
     return " · ".join(parts)
+
+
+def _cut(limits: Mapping[str, Sequence[int]]) -> str:
+    """Say how many pictures there are where a limit took fewer."""
+    each = [f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "") for name, (taken, of) in limits.items()]
+    return f" (a limit of {' and '.join(each)})" if each else ""
+
+
+def _few(names: Sequence[str], most: int = 6) -> str:
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if len(names) > most else "")
 
 
 def _heaps(sizes: Sequence[int] = (6, 5, 4, 3, 2, 1), gap: float = 7.0) -> Html:

@@ -1,8 +1,8 @@
 """Tables V, XII, XIII and XXI of the OpticsBench paper, in their layout, for the detectors of a run.
 
 Clean is the untouched pictures, OB the mean over all settings of the optical blurs with the disk (25 as published), LC the mean
-over all lenses and field positions. All values are percentages; the last row is the mean over detectors. Mueller, Braun and Keuper,
-"Examining the Impact of Optical Aberrations to Image Classification and Object Detection Models".
+over all lenses and field positions. All values are percentages; the last row is the mean over detectors.
+Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object Detection Models".
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ import polars as pl
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
 from sorites.pipeline.features import features_of
-from sorites.pipeline.fitted import chosen_parameters
+from sorites.pipeline.fitted import chosen_parameters, fit_notes
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.places import place_now
@@ -21,17 +21,24 @@ from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import class_names, plan_of
 from sorites.pipeline.run import RunTable
 from sorites.pipeline.shards import read_record
+from sorites.pipeline.unfinished import unfinished
 from sorites.reports.view import RunView
 from sorites.table import Table, read
 
 
-def report(runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html") -> Path:
-    """One self-contained page from run folders or tables."""
+def report(
+    runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html", partial: bool = False
+) -> Path:
+    """One self-contained page from run folders or tables.
+
+    An unfinished run is shown on the samples that every model has at every setting, and several runs on what they share; the page
+    says so at its top. ``partial`` shows everything that is there.
+    """
     from sorites.reports import page
 
     several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
     views = [view for item in several for view in _views(item)]
-    return page(views, Path(out))
+    return page(views, Path(out), partial)
 
 
 def _views(item: str | Path | Table) -> list[RunView]:
@@ -45,19 +52,20 @@ def _views(item: str | Path | Table) -> list[RunView]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, with the parameters that a search chose for scorers where there was one."""
+    """Return what ``run.json`` says, with the parameters that a search chose for scorers and what is to be said of their fit."""
     info = read_info(folder)
-    chosen = chosen_parameters(folder)
     if info["suite"].get("reference"):
         reference = place_now(folder, info.get("places", {}), info["suite"]["reference"])
         info = {**info, "suite": {**info["suite"], "reference": reference}}
-    return {**info, "chosen": chosen} if chosen else info
+    more = {"chosen": chosen_parameters(folder), "fit_notes": fit_notes(folder)}
+    return {**info, **{key: value for key, value in more.items() if value}}
 
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
     pictures = None if "imported" in info else _Pictures(folder, plan)
-    return RunView(table, info["suite"]["name"], info, class_names(info), pictures, features_of(folder), _records(folder))
+    kept = features_of(folder), _records(folder), unfinished(folder)
+    return RunView(table, info["suite"]["name"], info, class_names(info), pictures, *kept)
 
 
 def _records(folder: Path) -> dict[str, Any]:

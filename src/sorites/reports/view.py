@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,8 +14,8 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, class_name
 from sorites.pipeline.apart import distinct_names, renamed
 from sorites.pipeline.features import Features, Vectors
-from sorites.rng import digest
-from sorites.table import KEY
+from sorites.pipeline.together import together
+from sorites.pipeline.unfinished import Unfinished
 
 UNTOUCHED = pl.col("shift") == CLEAN
 Remake = Callable[[str, str, Stop], Picture]
@@ -36,6 +35,8 @@ class RunView:
     """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
     records: Mapping[str, Any] = field(default_factory=dict)
     """How facts of the run were made, by their name: the content of ``facts/*.json``."""
+    unfinished: Unfinished | None = None
+    """What is missing of the run; None where nothing is."""
 
     @property
     def suite(self) -> Mapping[str, Any]:
@@ -51,6 +52,10 @@ class View:
     table: pl.LazyFrame
     owners: Mapping[str, tuple[RunView, ...]]
     """The runs behind each ``run_id`` of ``table``."""
+    notes: tuple[str, ...] = ()
+    """What the reader has to know of the rows before any number: what is missing, what the runs share, what was left out."""
+    comparable: bool = True
+    """False where the runs share no sample, so that no order of models follows."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
@@ -121,38 +126,19 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
     return replace(run, table=table, info=renamed(run.info, names), features=None if kept is None else features)
 
 
-def merge(runs: Sequence[RunView]) -> View:
-    """Merge runs into one view; runs of the same source, frame, labels and seed share their pictures, which then count once."""
+def merge(runs: Sequence[RunView], partial: bool = False) -> View:
+    """Merge runs into one view, on what they share; runs of the same source, frame, labels and seed share their pictures, which
+    then count once. ``partial`` keeps what only some of them have, and what an unfinished run has."""
     if not runs:
         raise SoritesError("a report needs at least one run, got none")
     runs = told_apart(runs)
-    if len(runs) == 1:
-        return View(tuple(runs), runs[0].table, dict.fromkeys(_ids(runs[0].table), (runs[0],)))
-    kinds = [_kind(run) for run in runs]
-    tables = [
-        run.table if kind is None else run.table.with_columns(run_id=pl.lit(kind)) for run, kind in zip(runs, kinds, strict=True)
-    ]
+    found = together(runs, partial)
+    cut = tuple(replace(run, table=table) for run, table in zip(runs, found.tables, strict=True)) if found.notes else tuple(runs)
     owners: dict[str, tuple[RunView, ...]] = {}
-    for run, kind in zip(runs, kinds, strict=True):
-        for id_ in [kind] if kind is not None else _ids(run.table):
+    for run, ids in zip(cut, found.ids, strict=True):
+        for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
-    table = pl.concat(tables)
-    if len(set(kinds) - {None}) < len([kind for kind in kinds if kind is not None]):
-        table = table.unique(KEY, keep="first", maintain_order=True)
-    return View(tuple(runs), table, owners)
-
-
-def _kind(run: RunView) -> str | None:
-    """Return an id that is equal for runs with the same samples and random draws, or None for a bare table."""
-    if not run.suite:
-        return None
-    same = {key: run.suite.get(key) for key in ("source", "frame", "labels")}
-    return digest(json.dumps(same, sort_keys=True, default=str), run.suite.get("seed")).hex()
-
-
-def _ids(table: pl.LazyFrame) -> list[str]:
-    ids = table.select(pl.col("run_id").unique()).collect(engine="streaming")["run_id"]
-    return [id_ for id_ in ids if id_ is not None]
+    return View(cut, found.table, owners, found.notes, found.comparable)
 
 
 def shift_named(name: str) -> Shift | None:

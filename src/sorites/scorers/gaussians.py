@@ -8,7 +8,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from sorites.core import Batches, Head, Outputs, add_scorer
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, TooFewPictures
 from sorites.scorers._memory import Moments
 from sorites.scorers._rows import Fitted, Score, Wide, features_of, scored
 
@@ -58,11 +58,38 @@ class _Classes(Fitted):
             raise SoritesError(f"scorer {self.name}: wanted training pictures with labels that the model knows, got none")
         self.fitted["pictures"] = moments.count
         self.fitted["classes"] = int((moments.counts > 0).sum())
+        self._refuse(moments)
+        self.note = self._seen(moments)
         self._whitening = whitening(moments.mean, moments.within(), self.name)
         self._means = self._whitening(moments.class_means())
         self._squares = np.einsum("cd,cd->c", self._means, self._means)
         self._background(moments)
         return self
+
+    def _refuse(self, moments: Moments) -> None:
+        """Refuse training pictures whose spread within their classes cannot be told: too few of them, or all alike.
+
+        The covariance follows from pictures minus classes. Of one picture per class it is the rounding of a difference that
+        should be 0, and distances of 1e18 come of it.
+        """
+        pictures, classes = self.fitted["pictures"], self.fitted["classes"]
+        rounding = np.finfo(np.float64).eps * len(moments.total) * float(np.diag(moments.products).max()) / moments.count
+        if pictures < 2 * classes or float(np.diag(moments.within()).max()) <= rounding:
+            raise TooFewPictures(
+                f"scorer {self.name}: wanted at least two different training pictures per class, got {pictures} of {classes} "
+                "classes; give more with --fit SOURCE, or take a scorer that needs no classes, such as knn"
+            )
+
+    def _seen(self, moments: Moments) -> str:
+        """Say where the pictures are fewer than the directions that a covariance of the features that vary has."""
+        varies = np.diag(moments.scatter(moments.mean))
+        free, wide = self.fitted["pictures"] - self.fitted["classes"], int((varies > FLAT * varies.max()).sum())
+        if free >= wide:
+            return ""
+        return (
+            f"{self.name} was fitted on {self.fitted['pictures']} pictures of {self.fitted['classes']} classes, which show "
+            f"{free} of {wide} directions of the features: pictures that are strange in another direction are not seen"
+        )
 
     def _background(self, moments: Moments) -> None:
         """Fit what the classes are compared with; by default there is nothing."""

@@ -4,10 +4,12 @@ import dataclasses
 import re
 import statistics
 
+import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import binomtest
 
+from sorites import metrics
 from sorites.core import CLEAN
 from sorites.reports.parts.markup import THIN
 from sorites.reports.parts.summary import in_short
@@ -65,10 +67,37 @@ def test_missing_predictions_are_told(run: RunView) -> None:
     assert "missing" not in card(dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0")
 
 
-def test_the_summary_calls_nobody_better_whom_the_intervals_do_not_tell_apart(run: RunView) -> None:
-    assert "No model is clearly ahead" in in_short(merge([run]))
-    two = merge([dataclasses.replace(run, table=run.table.filter(pl.col("model") != "lite1"))])
-    assert "lite2 holds up best" in in_short(two)
+def test_the_summary_calls_nobody_better_whom_the_pictures_do_not_tell_apart(run: RunView) -> None:
+    """The intervals of lite1 and lite2 overlap, but picture by picture lite2 is right more often, as its law says."""
+    under = metrics.mean_accuracy(run.table).filter(pl.col("model").is_in(["lite1", "lite2"]))
+    assert under["low"].max() < under["high"].min()  # type: ignore[operator]
+    said = in_short(merge([run]))
+    assert "lite2 holds up best" in said
+    gap = metrics.paired_difference(run.table, other="lite1").filter(pl.col("model") == "lite2").row(0, named=True)
+    assert gap["low"] > 0
+    points = [f"{100 * gap[name]:.0f}" for name in ("value", "low", "high")]
+    assert f"({points[0]} points, {points[1]} to {points[2]})" in said
+    few = merge([dataclasses.replace(run, table=run.table.filter(pl.col("sample_id") < "thing-08"))])
+    told = "No model is clearly ahead under shift: the same pictures do not tell lite1 apart from lite2 or lite0."
+    assert told in in_short(few)
+
+
+def test_costs_carry_their_intervals(run: RunView) -> None:
+    drops = metrics.accuracy_drop(run.table, by=["shift"]).sort("value")
+    ends = [drops.select("value", "low", "high").row(place) for place in (-1, 0)]
+    most, least = (f"({value:.0f} points, {low:.0f} to {high:.0f})" for value, low, high in 100 * np.array(ends))
+    said = in_short(merge([run])).replace("−", "-")
+    assert f"costs the most accuracy {most}" in said
+    assert f"the least {least}" in said
+
+
+def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView) -> None:
+    worse = run.table.with_columns(
+        correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "thing-15")).then(False).otherwise("correct")
+    )
+    assert "counting the 25% that it has wrong when clean." in card(dataclasses.replace(run, table=worse), "lite2")
+    assert "counting" not in card(run, "lite2")
+    assert "Severity half lost halved survive" in card(run, "lite2")
 
 
 @pytest.mark.parametrize("rows_kept", [0, 1])

@@ -1,4 +1,4 @@
-"""The run in three sentences with numbers from the table; no model is called better unless the intervals are apart."""
+"""The run in three sentences with numbers from the table; no model is called better unless the same pictures say so."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _overall(view: View) -> str:
 
 
 def _hardest(view: View) -> str:
-    """Say which shifts cost the most and the least accuracy, over all models."""
+    """Say which shifts cost the most and the least accuracy, over all models, with their 95 % intervals."""
     drops = view.compute(metrics.accuracy_drop, by=("shift",)).drop_nulls("value").sort("value")
     if drops.height < 2:
         return ""
@@ -41,7 +41,8 @@ def _hardest(view: View) -> str:
 
 
 def _points(row: dict[str, float]) -> str:
-    return f"{100 * row['value']:.0f} points".replace("-", "−")
+    value, low, high = (f"{100 * row[name]:.0f}".replace("-", "−") for name in ("value", "low", "high"))
+    return f"{value} points, {low} to {high}"
 
 
 def _ahead(view: View) -> str:
@@ -49,9 +50,18 @@ def _ahead(view: View) -> str:
     if under.height < 2:
         return ""
     best, next_best = under.row(0, named=True), under.row(1, named=True)
-    if best["low"] > next_best["high"]:
-        return (
-            f"{best['model']} holds up best under shift: it is right about {percent(best['value'])} of the pictures, "
-            f"the next model about {percent(next_best['value'])}."
-        )
-    return "No model is clearly ahead under shift: the 95 % intervals of the best two overlap."
+    if not view.comparable:
+        return ""
+    gaps = view.compute(metrics.paired_difference, other=best["model"]).drop_nulls("value")
+    if gaps.height < under.height - 1:
+        return "The models were not judged on the same pictures, so no order of them follows."
+    close = gaps.filter(pl.col("high") >= 0).sort("value", descending=True)["model"].to_list()
+    if close:
+        rivals = " or ".join(close) if len(close) < 4 else f"{', '.join(close[:3])} or {len(close) - 3} others"
+        return f"No model is clearly ahead under shift: the same pictures do not tell {best['model']} apart from {rivals}."
+    gap = gaps.filter(pl.col("model") == next_best["model"]).row(0, named=True)
+    lead = _points({"value": -gap["value"], "low": -gap["high"], "high": -gap["low"]})
+    return (
+        f"{best['model']} holds up best under shift: it is right about {percent(best['value'])} of the pictures, "
+        f"{next_best['model']} about {percent(next_best['value'])} of the same ({lead})."
+    )

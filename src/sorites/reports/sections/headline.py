@@ -8,7 +8,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.charts import pen
-from sorites.reports.parts.markup import EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
+from sorites.reports.parts.markup import DASH, EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View, unit
 
@@ -17,15 +17,16 @@ Row = dict[str, Any]
 
 @add_section(order=10)
 def headline(view: View) -> Section | None:
-    """One card per model: accuracy clean and under shift, the drop, and the severity at which half of its pictures are lost."""
+    """One card per model: accuracy clean and under shift, the drop, and the severities at which half of it is gone."""
     counted = view.compute(metrics.accuracy, by=("model",))
     if not counted.height:
         return None
     cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
     lead = (
         "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the "
-        "least severity at which the model is wrong about it; a trajectory is one picture under one shift at rising severity. "
-        "The smaller figures are 95 % intervals."
+        "least severity at which the model is wrong about it, which is 0 where it is wrong about the clean picture: half lost "
+        "counts pictures that the model never had. Halved does not: it is where accuracy comes down to half of what it is on "
+        "clean pictures. A trajectory is one picture under one shift at rising severity. The smaller figures are 95 % intervals."
     )
     return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
 
@@ -78,6 +79,7 @@ def _dial(view: View, model: str) -> Html:
                 tag("b", percent(value, 0)),
                 " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
+                _never_had(view, model),
             ]
         )
     marks = [
@@ -87,6 +89,14 @@ def _dial(view: View, model: str) -> Html:
     ]
     ends = tag("div", tag("span", "untouched"), tag("span", "greatest severity"), cls="ends")
     return tag("div", tag("p", sentence), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial")
+
+
+def _never_had(view: View, model: str) -> str:
+    """Say how many of the lost pictures were wrong when clean."""
+    clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
+    if clean is None or clean["value"] is None or clean["value"] == 1:
+        return "."
+    return f", counting the {percent(1 - clean['value'], 0)} that it has wrong when clean."
 
 
 def _of(row: Row) -> str:
@@ -99,18 +109,26 @@ def _ends(row: Row) -> str:
 
 
 def _by_shift(view: View, model: str) -> Html:
-    model_rows = view.compute(metrics.failure_point).filter(pl.col("model") == model)
-    rows = {row["shift"]: row for row in model_rows.to_dicts()}
-    lines = [_line(shift, rows[shift]) for shift in view.shifts if shift in rows]
-    return grid(["Half lost at", "severity", "95 % interval", "survive"], lines) if lines else EMPTY
+    own = pl.col("model") == model
+    lost, halved = (
+        {row["shift"]: row for row in view.compute(metric).filter(own).to_dicts()}
+        for metric in (metrics.failure_point, metrics.half_accuracy)
+    )
+    lines = [_line(shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
+    return grid(["Severity", "half lost", "halved", "survive"], lines) if lines else EMPTY
 
 
-def _line(shift: str, row: Row) -> list[object]:
+def _line(shift: str, lost: Row, halved: Row | None) -> list[object]:
     name = join([shift, tag("small", f" {unit(shift)}")]) if unit(shift) else shift
+    return [name, _point(lost), DASH if halved is None else _point(halved), percent(lost["survived"] / lost["n"], 0)]
+
+
+def _point(row: Row) -> Html:
+    """Return a severity with its interval; a missing one lies above the greatest severity."""
     value = "> max" if row["value"] is None else number(row["value"])
     high = "max" if row["high"] is None else number(row["high"])
     interval = "> max" if row["low"] is None else f"{number(row['low'])} to {high}"
-    return [name, value, interval, percent(row["survived"] / row["n"], 0)]
+    return join([value, tag("small", interval)])
 
 
 def _missing(view: View, model: str) -> Html:

@@ -16,14 +16,15 @@ STEP, SPREAD = 0.24, 0.8
 
 @add_section(order=40)
 def ranks(view: View) -> Section | None:
-    """One bump chart per shift; absent with fewer than two models."""
-    if len(view.models) < 2:
+    """One bump chart per shift; absent with fewer than two models, or where they were not judged on the same samples."""
+    if len(view.models) < 2 or not view.comparable:
         return None
     placed = view.compute(metrics.rank).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height]
     lead = (
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do not overlap; "
-        "models whose intervals overlap share a rank and are drawn close together."
+        "models whose intervals overlap share a rank and are drawn close together, the more accurate one above. Ranks look at "
+        "each model alone; the summary at the top compares models picture by picture, which can tell more of them apart."
     )
     return multiples(view, cards, "Does the order of the models change?", "Ranks", lead)
 
@@ -44,10 +45,14 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
 
 
 def _apart(rows: pl.DataFrame, models: tuple[str, ...]) -> pl.DataFrame:
-    """Add the column ``at``: the rank, moved a little where several models share it so that each can be seen."""
+    """Add the column ``at``: the rank, moved a little where several models share it so that each can be seen.
+
+    Those that share it stand in the order of their accuracy, and equally accurate ones in that of the suite.
+    """
     order = pl.col("model").replace_strict(list(models), list(range(len(models))), return_dtype=pl.Int64)
     shared = ("severity", "value")
-    place = order.rank("ordinal").over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
+    best_first = pl.struct(-pl.col("accuracy"), order.alias("order")).rank("ordinal")
+    place = best_first.over(shared).cast(pl.Float64) - (pl.len().over(shared) + 1) / 2
     step = (SPREAD / (pl.len().over(shared) - 1).clip(1)).clip(upper_bound=STEP)
     return rows.with_columns(at=pl.col("value") + place * step)
 

@@ -1,0 +1,271 @@
+"""Runs side by side: one table of them all, cut down to what they share, and what has to be said of that.
+
+Models are compared on the same samples at the same settings. A sample is shared where every run has it, and a setting (shift,
+severity, params) where every model has it; what only some have is left out and named. Runs that share no sample stay whole, and
+nothing is said of their order.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import polars as pl
+
+from sorites import table as tables
+from sorites.core import CLEAN, split_spec
+from sorites.errors import SoritesError
+from sorites.pipeline.apart import distinct_names, renamed
+from sorites.pipeline.folder import read_info
+from sorites.pipeline.unfinished import Unfinished, unfinished
+from sorites.rng import digest
+
+SAMPLE = ("source", "sample_id")
+STOP = ("shift", "severity", "params")
+PROBE = pl.col("probe").fill_null(False)
+
+
+class Run(Protocol):
+    """What is asked of a run: its table, its name, its ``run.json`` (empty for a bare table) and what is missing of it."""
+
+    @property
+    def table(self) -> pl.LazyFrame: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def info(self) -> Mapping[str, Any]: ...
+    @property
+    def unfinished(self) -> Unfinished | None: ...
+
+
+@dataclass(frozen=True)
+class Folder:
+    """A run as its folder holds it."""
+
+    table: pl.LazyFrame
+    name: str
+    info: Mapping[str, Any]
+    unfinished: Unfinished | None = None
+
+
+@dataclass(frozen=True)
+class Together:
+    """The table of one or more runs, in which a picture that several runs share is counted once."""
+
+    table: pl.LazyFrame
+    tables: tuple[pl.LazyFrame, ...]
+    """The rows of each run in it, in the order of the runs."""
+    ids: tuple[tuple[str, ...], ...]
+    """The values of ``run_id`` behind which each run stands."""
+    notes: tuple[str, ...]
+    """What is missing, what the runs share, and what was left out: sentences for the top of a table or page."""
+    comparable: bool = True
+    """False where the runs share no sample."""
+
+
+def read(run: str | Path, *more: str | Path, partial: bool = False) -> pl.LazyFrame:
+    """The table of a run folder, lazily, or of several as one.
+
+    Of an unfinished run only the samples that every model has at every setting are in it, and of several runs what they share;
+    a warning says what was left out. ``partial`` keeps everything that is there. ``sorites.table.read`` reads the files of one
+    folder as they are.
+    """
+    found = together(open_folders([run, *more]), partial)
+    if found.notes:
+        warnings.warn("\n".join(found.notes).replace("--partial", "partial=True"), stacklevel=2)
+    return found.table
+
+
+def open_folder(run: str | Path) -> Folder:
+    """Read a run folder with what is missing of it; a folder of shards alone has no story."""
+    folder = Path(run)
+    table = tables.read(folder)
+    info = read_info(folder) if (folder / "run.json").exists() else {}
+    return Folder(table, str(folder), info, unfinished(folder))
+
+
+def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
+    """Read run folders; the version stands beside the name of every model that another one holds in another version."""
+    folders = [open_folder(run) for run in runs]
+    names = distinct_names([folder.info for folder in folders])
+    return [_renamed(folder, new) if new else folder for folder, new in zip(folders, names, strict=True)]
+
+
+def _renamed(folder: Folder, names: Mapping[str, str]) -> Folder:
+    table = folder.table.with_columns(pl.col("model").replace(dict(names)))
+    return replace(folder, table=table, info=renamed(folder.info, names))
+
+
+def together(runs: Sequence[Run], partial: bool = False) -> Together:
+    """Return runs as one table; with ``partial`` everything that is there, else what is finished and shared."""
+    if not runs:
+        raise SoritesError("wanted at least one run, got none")
+    notes = [said for run in runs if run.unfinished is not None for said in run.unfinished.sentences(partial)]
+    kept = [run.table if partial or run.unfinished is None else run.unfinished.keep(run.table) for run in runs]
+    if len(runs) == 1:
+        return Together(kept[0], tuple(kept), (_ids(kept[0]),), tuple(notes))
+    kinds = [_kind(run) for run in runs]
+    named = [table if kind is None else table.with_columns(run_id=pl.lit(kind)) for table, kind in zip(kept, kinds, strict=True)]
+    told = [_with_source(table, run, runs) for table, run in zip(named, runs, strict=True)]
+    ids = tuple(_ids(table) if kind is None else (kind,) for table, kind in zip(told, kinds, strict=True))
+    shared = _Shared.of(runs, told)
+    notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
+    cut = told if partial else [shared.keep(table) for table in told]
+    if _refined_in_part(runs) and not partial:
+        cut = [table.filter(~PROBE) for table in cut]
+    whole = pl.concat(cut)
+    if len(set(kinds) - {None}) < len([kind for kind in kinds if kind is not None]):
+        whole = whole.unique(tables.KEY, keep="first", maintain_order=True)
+    return Together(whole, tuple(cut), ids, tuple(notes), shared.comparable)
+
+
+@dataclass(frozen=True)
+class _Shared:
+    """The samples that all runs have and the settings that all models have; None where there is nothing to leave out."""
+
+    samples: pl.DataFrame | None
+    stops: pl.DataFrame | None
+    lost: tuple[tuple[str, int, int, tuple[str, ...]], ...]
+    """Each run with its samples, how many of them are shared, and its shifts of which a setting is not shared."""
+    count: int
+    comparable: bool
+
+    @staticmethod
+    def of(runs: Sequence[Run], given: Sequence[pl.LazyFrame]) -> _Shared:
+        some = [table.select(SAMPLE).unique().collect(engine="streaming") for table in given]
+        both = some[0]
+        for more in some[1:]:
+            both = both.join(more, on=SAMPLE, how="semi", nulls_equal=True)
+        each = [table.filter(~PROBE).select("model", *STOP).unique() for table in given]
+        stops = [table.collect(engine="streaming") for table in each]
+        has = pl.concat(stops).unique()
+        models = has["model"].n_unique()
+        common = has.group_by(STOP).len().filter(pl.col("len") == models).select(STOP)
+        rest = [_shifts_beyond(mine, common) for mine in stops]
+        comparable = both.height > 0 or models == 1
+        same = all(both.height == mine.height for mine in some) or not both.height
+        lost = tuple((name, mine.height, both.height, out) for name, mine, out in zip(_names(runs), some, rest, strict=True))
+        cut = common if any(rest) and common.height and both.height else None
+        return _Shared(None if same else both, cut, lost, both.height, comparable)
+
+    def keep(self, table: pl.LazyFrame) -> pl.LazyFrame:
+        """Return the shared rows; probes stay where all settings of their shift are shared."""
+        if self.samples is not None:
+            table = table.join(self.samples.lazy(), on=SAMPLE, how="semi", nulls_equal=True)
+        if self.stops is None:
+            return table
+        cut = {shift for *_, shifts in self.lost for shift in shifts}
+        grid = table.filter(~PROBE).join(self.stops.lazy(), on=STOP, how="semi", nulls_equal=True)
+        return pl.concat([grid, table.filter(PROBE & ~pl.col("shift").is_in(sorted(cut)))])
+
+    def sentences(self, partial: bool) -> list[str]:
+        if self.samples is None and self.stops is None and self.comparable:
+            return []
+        if not self.count:
+            each = "; ".join(f"{name} has {mine}" for name, mine, _, _ in self.lost)
+            return [
+                f"These runs share no sample ({each}): each figure is about the samples of its own run, and no order follows."
+            ]
+        out = [_left_out(*one) for one in self.lost if one[1] != one[2] or one[3]]
+        if partial:
+            return [f"These runs do not hold the same ({'; '.join(out)}). All is used: models may stand on different pictures."]
+        shifts = [name for name in self.stops["shift"].unique().sort() if name != CLEAN] if self.stops is not None else None
+        at = (
+            ""
+            if shifts is None
+            else f" at the settings of {', '.join(shifts)} that all models have"
+            if shifts
+            else ", clean only"
+        )
+        about = f"These runs are compared on what they share: {self.count} samples{at}."
+        return [f"{about} Left out: {'; '.join(out)}. Add --partial to use everything."]
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """Return the runs' names, with the start of their ids where two have the same."""
+    names = [run.name for run in runs]
+    ids = [str(run.info.get("run_id") or f"number {place}")[:8] for place, run in enumerate(runs, 1)]
+    return [f"{name} {id_}" if names.count(name) > 1 else name for name, id_ in zip(names, ids, strict=True)]
+
+
+def _shifts_beyond(mine: pl.DataFrame, common: pl.DataFrame) -> tuple[str, ...]:
+    beyond = mine.join(common, on=STOP, how="anti", nulls_equal=True)
+    return tuple(beyond["shift"].unique().sort())
+
+
+def _left_out(name: str, mine: int, shared: int, shifts: Sequence[str]) -> str:
+    parts = [f"{mine - shared} of its {mine} samples"] * (mine != shared) + [f"settings of {', '.join(shifts)}"] * bool(shifts)
+    return f"{name}: {' and '.join(parts)}"
+
+
+def _differences(runs: Sequence[Run]) -> list[str]:
+    """Say in which ways the same sample at the same setting is not the same picture in all runs."""
+    suites = [_suite(run) for run in runs if _suite(run)]
+    said = []
+    for key, what in (("frame", "frame"), ("frames", "frames of captured shifts"), ("seed", "seed")):
+        values = list(dict.fromkeys(_spelled(suite.get(key)) for suite in suites))
+        said += [f"{what} ({' and '.join(values)})"] if len(values) > 1 else []
+    for shift in dict.fromkeys(name for run in runs for name in run.info.get("shifts") or {}):
+        made = [run for run in runs if shift in (run.info.get("shifts") or {})]
+        ways = {_spelled([run.info["shifts"][shift], _options(run, shift)]) for run in made}
+        said += [f"options or version of {shift}"] if len(ways) > 1 else []
+    return (
+        [f"The runs differ in {', '.join(said)}: the same sample at the same setting is another picture in each."] if said else []
+    )
+
+
+def _refined_in_part(runs: Sequence[Run]) -> bool:
+    return len({bool(_suite(run).get("refine")) for run in runs if _suite(run)}) > 1
+
+
+def _refinement(runs: Sequence[Run], partial: bool) -> list[str]:
+    if not _refined_in_part(runs):
+        return []
+    done = "they are used as they are" if partial else "all are taken at the settings of the suite"
+    return [f"Failure points are refined in some of the runs only; {done}."]
+
+
+def _options(run: Run, shift: str) -> object:
+    dials = [dial for dial in _suite(run).get("shifts", ()) if isinstance(dial, Mapping) and dial.get("name") == shift]
+    return dials[0].get("options") or {} if dials else {}
+
+
+def _spelled(value: object) -> str:
+    if isinstance(value, Mapping):
+        return " ".join(f"{key} {part}" for key, part in value.items() if part is not None) or "none"
+    return "none" if value is None else json.dumps(value, sort_keys=True, default=str)
+
+
+def _suite(run: Run) -> Mapping[str, Any]:
+    return run.info.get("suite") or {}
+
+
+def _with_source(table: pl.LazyFrame, run: Run, runs: Sequence[Run]) -> pl.LazyFrame:
+    """Tell apart the samples of two places that one reader read: the ids of two folders may be the same by chance."""
+    spec = _suite(run).get("source")
+    if not spec:
+        return table
+    reader, _ = split_spec(spec)
+    specs = {str(_suite(other).get("source")) for other in runs if _suite(other)}
+    if len([other for other in specs if split_spec(other)[0] == reader]) < 2:
+        return table
+    own = pl.col("source") == (_suite(run).get("source_name") or reader)
+    return table.with_columns(source=pl.when(own).then(pl.lit(spec)).otherwise("source"))
+
+
+def _kind(run: Run) -> str | None:
+    """Return an id that is equal for runs with the same samples and random draws, or None for a bare table."""
+    suite = _suite(run)
+    if not suite:
+        return None
+    same = {key: suite.get(key) for key in ("source", "frame", "labels")}
+    return digest(json.dumps(same, sort_keys=True, default=str), suite.get("seed")).hex()
+
+
+def _ids(table: pl.LazyFrame) -> tuple[str, ...]:
+    ids = table.select(pl.col("run_id").unique()).collect(engine="streaming")["run_id"]
+    return tuple(id_ for id_ in ids if id_ is not None)

@@ -1,0 +1,165 @@
+"""Tables of many simulated runs whose truth is known, and how often 95 % intervals hold it; the laws stand in ``coverage_laws``.
+
+Every draw is a run of its own (``run_id``), so that one question answers all draws. A sample has an ease of its own, which its
+pictures share, and a picture is right where ease and noise together lie above the severity. Scores are normal. Truths that have
+no closed form come from one draw of very many samples.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import polars as pl
+from scipy.stats import norm
+
+from sorites.table import SCHEMA
+
+SHARED = 0.7
+"""The share of the variance of a verdict that is the sample's own ease, and so shared by all its pictures."""
+STOPS = {"clean": (-1.6,), "blur": (-1.0, -0.4, 0.3, 1.0), "noise": (-0.8, 0.0, 0.8)}
+SKILL = {"weak": -0.3}
+MANY = 200_000
+Row = dict[str, Any]
+Ask = Callable[[pl.DataFrame], pl.DataFrame]
+Make = Callable[[np.random.Generator, int, int], pl.DataFrame]
+Truth = Callable[[Row], float | None]
+
+
+@dataclass(frozen=True)
+class Law:
+    """A question about simulated runs, and the truth of each row of the answer; None leaves a row out."""
+
+    ask: Ask
+    truth: Truth
+    make: Make
+
+
+def columns(count: int, **given: Any) -> pl.DataFrame:
+    """Rows of the table with what is given; a plain value stands in every row."""
+    base = {"source": "s", "probe": False, "model": "m", "output": "label", "known": True, "seed": 0, "family": "f"}
+    made = {
+        name: value if isinstance(value, np.ndarray | pl.Series) else pl.repeat(value, count, eager=True)
+        for name, value in {**base, **given}.items()
+    }
+    frame = pl.DataFrame(made)
+    lacking = [pl.lit(None, SCHEMA[name]).alias(name) for name in SCHEMA if name not in frame.columns]
+    return frame.with_columns(lacking).select(SCHEMA.names()).cast(dict(SCHEMA))
+
+
+def named(prefix: str, numbers: np.ndarray) -> pl.Series:
+    return pl.Series(numbers).cast(pl.String).str.zfill(7).alias("x").str.replace("^", prefix)
+
+
+def verdicts(rng: np.random.Generator, n: int, draws: int, easy: float = 0.0, models: tuple[str, ...] = ("m",)) -> pl.DataFrame:
+    """Runs of ``n`` samples: clean and two shifts, every model."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    ease = rng.normal(size=draws * n)
+    parts = []
+    for model in models:
+        own = np.sqrt(SHARED) * ease
+        for shift, stops in STOPS.items():
+            for place, stop in enumerate(stops):
+                right = own + np.sqrt(1 - SHARED) * rng.normal(size=len(ease)) + easy + SKILL.get(model, 0.0) > stop
+                parts.append(
+                    columns(
+                        len(ease), run_id=named("r", run), sample_id=named("p", sample),
+                        image_id=named(f"{shift}{place}", sample), shift=shift, severity=float(place + (shift != "clean")),
+                        model=model, correct=right,
+                        conf=norm.cdf(rng.normal(size=len(ease)) * 0.5 + own - stop).astype(np.float32),
+                    )
+                )  # fmt: skip
+    return pl.concat(parts)
+
+
+def share(stop: float, easy: float = 0.0) -> float:
+    return float(norm.sf(stop - easy))
+
+
+def mean_share(easy: float = 0.0) -> float:
+    return float(np.mean([np.mean([share(s, easy) for s in STOPS[shift]]) for shift in ("blur", "noise")]))
+
+
+def scores(rng: np.random.Generator, n: int, draws: int, apart: float = 1.0, each: int = 1) -> pl.DataFrame:
+    """Runs of n/2 familiar and n/2 strange samples with ``each`` pictures of a sample, whose scores share most of their noise."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    strange = sample % 2 == 1
+    own = rng.normal(size=len(run))
+    parts = []
+    for k in range(each):
+        noise = own if each == 1 else np.sqrt(SHARED) * own + np.sqrt(1 - SHARED) * rng.normal(size=len(run))
+        score = (apart * strange + noise).astype(np.float32)
+        right = rng.random(len(run)) < norm.sf(score - 1)
+        parts.append(
+            columns(
+                len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named(f"i{k}", sample), shift="clean",
+                severity=0.0, params=f'{{"k": {k}}}', output="ood", scorer="s", score=score, known=~strange, correct=right,
+                label=np.where(strange, -1, 1).astype(np.int32), split="val" if k % 2 else "test",
+            )
+        )  # fmt: skip
+    return pl.concat(parts)
+
+
+def degrees(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` images whose degree is skewed: the square of a normal number."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    entries = [[{"measure": "ssim", "value": float(value)}] for value in rng.normal(size=len(run)) ** 2]
+    made = columns(
+        len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named("i", sample), shift="blur", severity=1.0
+    )
+    return made.with_columns(degrees=pl.Series(entries, dtype=SCHEMA["degrees"]))
+
+
+def settings(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs of ``n`` images, a third of them at an uncommon time, where the model is right less often."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    common = rng.random(len(run)) < 2 / 3
+    attrs = [[{"key": "time", "value": "day" if usual else "night", "common": bool(usual)}] for usual in common]
+    right = rng.random(len(run)) < np.where(common, 0.85, 0.6)
+    made = columns(
+        len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named("i", sample), shift="clean", severity=0.0,
+        correct=right, label=1,
+    )  # fmt: skip
+    return made.with_columns(attrs=pl.Series(attrs, dtype=SCHEMA["attrs"]))
+
+
+def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    """Runs whose trajectories fail at a severity of their own, as refined ones do, under two shifts that are related."""
+    run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
+    own, parts = rng.normal(size=len(run)), []
+    for shift in ("blur", "noise"):
+        at = norm.cdf(np.sqrt(SHARED) * own + np.sqrt(1 - SHARED) * rng.normal(size=len(run)))
+        ids = {"run_id": named("r", run), "sample_id": named("p", sample), "shift": shift}
+        for k, (severity, right) in enumerate(((0.9 * at, True), (at, False), (np.ones(len(run)), False))):
+            parts.append(columns(len(run), **ids, image_id=named(f"{shift}{k}", sample), severity=severity, correct=right))
+    return pl.concat(parts)
+
+
+def always(value: float) -> Truth:
+    return lambda row: value
+
+
+def large(ask: Ask, make: Make, *by: str) -> Truth:
+    """Return the truth as one draw of very many samples has it; rows are told apart by the columns ``by``."""
+
+    @functools.cache
+    def found() -> dict[tuple[Any, ...], float]:
+        answer = ask(make(np.random.default_rng(99), MANY, 1))
+        return {tuple(row[key] for key in by): row["value"] for row in answer.to_dicts()}
+
+    return lambda row: found().get(tuple(row[key] for key in by))
+
+
+def covered(law: Law, n: int, draws: int, seed: int = 1, cells: int = 2_000_000) -> float:
+    """Return the share of intervals that hold the truth; an end that is null lies beyond, and no interval does not count."""
+    rng, batch, hits = np.random.default_rng(seed), max(1, cells // (n * 8)), []
+    for start in range(0, draws, batch):
+        for row in law.ask(law.make(rng, n, min(batch, draws - start))).to_dicts():
+            truth = law.truth(row)
+            low, high = row["low"], row["high"]
+            if truth is not None and not (low is None and high is None):
+                hits.append((low is None or low <= truth + 1e-9) and (high is None or truth <= high + 1e-9))
+    return float(np.mean(hits))

@@ -1,0 +1,168 @@
+"""The coverage of every metric's interval by simulation: ``python -m tests.metrics.coverage_laws [METRIC ...]``.
+
+Metrics whose interval is that of another on the same rows are listed with it in ``ALIKE``.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+
+import numpy as np
+import polars as pl
+from scipy.stats import norm
+from tests.metrics.coverage import (
+    STOPS,
+    Ask,
+    Law,
+    Make,
+    Row,
+    Truth,
+    always,
+    covered,
+    degrees,
+    failures,
+    large,
+    mean_share,
+    scores,
+    settings,
+    share,
+    verdicts,
+)  # fmt: skip
+
+from sorites import metrics
+from sorites.metrics import agreement, line
+
+RUN = ("run_id",)
+CURVE = ("run_id", "shift", "severity")
+SIZES = (20, 100, 1000)
+two: Make = partial(verdicts, models=("m", "weak"))
+near: Make = partial(scores, apart=2.5)
+clustered: Make = partial(scores, each=4)
+
+
+def by_simulation(ask: Ask, make: Make, *by: str) -> Law:
+    return Law(ask, large(ask, make, *by), make)
+
+
+def _at(row: Row) -> float:
+    return STOPS[row["shift"]][int(row["severity"]) - (row["shift"] != "clean")]
+
+
+def _half(row: Row) -> float:
+    curve = [share(STOPS["clean"][0]), *(share(stop) for stop in STOPS[row["shift"]])]
+    k = next(i for i, value in enumerate(curve) if value <= curve[0] / 2)
+    return k - 1 + (curve[k - 1] - curve[0] / 2) / (curve[k - 1] - curve[k])
+
+
+def _other(truth: Truth) -> Truth:
+    """Leave out the reference, whose errors are 1 without doubt."""
+    return lambda row: None if row["model"] == "m" else truth(row)
+
+
+def _bin(row: Row) -> float:
+    mean = 1.0 if row["pool"] == "strange" else 0.0
+    ends = (-np.inf if row["bin"] == 0 else row["left"], np.inf if row["bin"] == 4 else row["right"])
+    return float(norm.cdf(ends[1] - mean) - norm.cdf(ends[0] - mean))
+
+
+def _f1(row: Row) -> float:
+    caught, false = norm.sf(row["threshold"] - 2.5), norm.sf(row["threshold"])
+    return float(2 * caught / (caught + false + 1))
+
+
+def _over_models(estimate: str) -> Ask:
+    """Estimates over models, whose points are normal; the columns x, y and z hold those of each draw."""
+
+    def ask(frame: pl.DataFrame) -> pl.DataFrame:
+        rows = []
+        for _, some in frame.group_by("run_id"):
+            x, y, z = (some[name].to_numpy() for name in ("x", "y", "z"))
+            rows.append(
+                agreement._tau(x, y) if estimate == "tau" else line.fit(x, y) if estimate == "fit" else line.partial(x, y, z)
+            )
+        return pl.DataFrame([{key: row[key] for key in ("value", "low", "high")} for row in rows])
+
+    return ask
+
+
+def points(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
+    z, own, other = rng.normal(size=(3, n * draws))
+    x = np.sqrt(0.4) * z + np.sqrt(0.6) * own
+    inside = 0.5 * (x - np.sqrt(0.4) * z)
+    return pl.DataFrame({"run_id": np.repeat(np.arange(draws), n), "x": x, "y": 0.3 * z + inside + 0.5 * other, "z": z})
+
+
+_CORR = (0.3 * np.sqrt(0.4) + 0.5 * 0.6) / np.sqrt(0.09 + 0.15 + 0.25)
+_CELL = pl.col("shift").eq("blur") & pl.col("severity").eq(2)
+
+LAWS: dict[str, Law] = {
+    "accuracy": Law(partial(metrics.accuracy, by=CURVE), lambda row: share(_at(row)), verdicts),
+    "accuracy, settings pooled": Law(
+        lambda t: metrics.accuracy(t.filter(pl.col("shift") == "blur"), RUN),
+        always(float(np.mean([share(s) for s in STOPS["blur"]]))), verdicts,
+    ),
+    "mean_accuracy": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share()), verdicts),
+    "mean_accuracy, near 1": Law(partial(metrics.mean_accuracy, by=RUN), always(mean_share(1.5)), partial(verdicts, easy=1.5)),
+    "accuracy_drop": Law(partial(metrics.accuracy_drop, by=CURVE), lambda row: share(-1.6) - share(_at(row)), verdicts),
+    "accuracy_drop, settings pooled": Law(partial(metrics.accuracy_drop, by=RUN), always(share(-1.6) - mean_share()), verdicts),
+    "paired_difference": by_simulation(partial(metrics.paired_difference, by=("model", "run_id"), other="m"), two),
+    "half_accuracy": Law(partial(metrics.half_accuracy, by=("run_id", "shift"), resamples=400), _half, verdicts),
+    "failure_point": Law(partial(metrics.failure_point, by=("run_id", "shift")), always(0.5), failures),
+    "failure_point, shifts pooled": Law(partial(metrics.failure_point, by=RUN, relative=True), always(0.5), failures),
+    "survival": by_simulation(partial(metrics.survival, by=("run_id", "shift")), verdicts, "shift", "severity"),
+    "corruption_error": Law(
+        ask := partial(metrics.corruption_error, by=("model", "run_id"), reference="m"), _other(large(ask, two, "model")), two
+    ),
+    "relative_corruption_error": Law(
+        rise := partial(metrics.relative_corruption_error, by=("model", "run_id"), reference="m"),
+        _other(large(rise, two, "model")), two,
+    ),
+    "calibration_error": by_simulation(lambda t: metrics.calibration_error(t.filter(_CELL), RUN), verdicts),
+    "attribute_gap": Law(
+        lambda t: metrics.attribute_gap(t, RUN).filter(pl.col("class").is_null() & (pl.col("kind") == "time")),
+        always(0.25), settings,
+    ),
+    "mean_degree": Law(partial(metrics.mean_degree, by=RUN), always(1.0), degrees),
+    "disagreement": by_simulation(partial(metrics.disagreement, by=RUN), two),
+    "auroc": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), scores),
+    "auroc, near 1": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(2.5 / np.sqrt(2)))), near),
+    "auroc, four pictures per sample": Law(partial(metrics.auroc, by=RUN), always(float(norm.cdf(1 / np.sqrt(2)))), clustered),
+    "aupr_out": by_simulation(partial(metrics.aupr_out, by=RUN), scores),
+    "fpr95_ood_pos": Law(partial(metrics.fpr95_ood_pos, by=RUN), always(float(norm.sf(2.5 - 1.6448536))), near),
+    "f1": Law(partial(metrics.f1, by=RUN, split="val"), _f1, partial(scores, apart=2.5, each=2)),
+    "f1_at_tpr95": by_simulation(partial(metrics.f1_at_tpr95, by=RUN), scores),
+    "aurc": by_simulation(partial(metrics.aurc, by=RUN), scores),
+    "risk_coverage": by_simulation(partial(metrics.risk_coverage, by=RUN, points=4), scores, "coverage"),
+    "mean_score": Law(partial(metrics.mean_score, by=RUN), always(0.0), partial(scores, apart=0.0)),
+    "score_histogram": Law(partial(metrics.score_histogram, by=RUN, framework="semantic", bins=5), _bin, scores),
+    "rank_agreement": Law(_over_models("tau"), always(float(2 / np.pi * np.arcsin(_CORR))), points),
+    "on_the_line": Law(_over_models("fit"), always(0.3 * np.sqrt(0.4) + 0.5 * 0.6), points),
+    "partial_correlation": Law(_over_models("partial"), always(float(0.5 * np.sqrt(0.6) / np.sqrt(0.15 + 0.25))), points),
+}  # fmt: skip
+
+ALIKE: dict[str, str] = {
+    "attribute_accuracy": "accuracy", "partition_accuracy": "accuracy", "filtered_accuracy": "accuracy",
+    "reliability": "accuracy", "setting_accuracy": "accuracy", "setting_share": "accuracy, settings pooled",
+    "setting_table": "mean_accuracy",
+    "solution_space": "accuracy", "strange_share": "accuracy", "failure_histogram": "survival", "dial_accuracy": "mean_accuracy",
+    "dial_drop": "accuracy_drop, settings pooled", "camera_control": "mean_accuracy", "lens_accuracy": "mean_accuracy",
+    "lens_field": "mean_accuracy", "lens_degree": "mean_degree", "solution_overlap": "disagreement", "aupr_in": "aupr_out",
+    "aupr_in_trapz": "aupr_out", "aupr_out_trapz": "aupr_out", "fpr95_id_pos": "fpr95_ood_pos", "ood": "auroc",
+    "level_map": "auroc", "score_accuracy": "rank_agreement",
+}  # fmt: skip
+"""Metrics whose interval is computed as that of another, on rows of the same kind."""
+
+DRAWS = {20: 3000, 100: 1500, 1000: 400}
+
+
+def main(asked: list[str]) -> None:
+    print("| metric | n = 20 | n = 100 | n = 1000 |\n|---|---|---|---|")
+    for name, law in LAWS.items():
+        if not asked or name.split(",")[0] in asked:
+            shares = [covered(law, n, DRAWS[n]) for n in SIZES]
+            print(f"| {name} | " + " | ".join(f"{100 * share:.1f}" for share in shares) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
