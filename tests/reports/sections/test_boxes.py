@@ -1,0 +1,90 @@
+"""The sections of detectors, from a real run over coloured rectangles."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import polars as pl
+import pytest
+from tests.reports import rectangles
+
+from sorites import metrics
+from sorites.pipeline.run import run
+from sorites.reports.page import render
+from sorites.reports.report import _views
+from sorites.reports.sections.box_classes import box_classes
+from sorites.reports.sections.box_curves import box_curves, map_from_clean
+from sorites.reports.sections.detectors import detectors
+from sorites.reports.sections.lost_things import lost_things
+from sorites.reports.sections.tide_errors import tide_errors
+from sorites.reports.view import View, merge
+
+
+@pytest.fixture(scope="module")
+def view(tmp_path_factory: pytest.TempPathFactory) -> View:
+    here = tmp_path_factory.mktemp("boxes")
+    suite = here / "rectangles.toml"
+    stops = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "gaussian_noise", levels = [3, 5]}]'
+    suite.write_text(f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n')
+    models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
+    table = run(suite, source=rectangles.source(24), models=models, out=here / "run")
+    return merge(_views(table))
+
+
+def charts(body: str) -> list[dict[str, list[dict[str, list[float]]]]]:
+    return [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', body)]
+
+
+def test_a_card_per_detector_with_its_numbers(view: View) -> None:
+    section = detectors(view)
+    assert section is not None
+    clean = metrics.map(view.table.filter(pl.col("shift") == "clean"), by=("model",)).filter(model="colours").row(0, named=True)
+    assert f"<b>{100 * clean['value']:.1f}\u202f%</b>" in section.body
+    assert f"{clean['things']} things in 24 clean pictures" in section.body
+    assert "<b>wide</b>" not in section.body
+
+
+def test_curves_start_from_the_clean_pictures(view: View) -> None:
+    section = box_curves(view)
+    assert section is not None
+    lines = [trace for trace in charts(section.body)[0]["data"] if trace.get("mode") == "lines+markers"]
+    wanted = map_from_clean(view.table).filter(model="colours", shift="defocus_disk").sort("severity")
+    assert lines[0]["x"] == wanted["severity"].to_list()
+    assert lines[0]["y"] == pytest.approx(wanted["value"].to_list())
+
+
+def test_the_six_errors_of_tide_over_severity(view: View) -> None:
+    section = tide_errors(view)
+    assert section is not None
+    assert [trace["name"] for trace in charts(section.body)[0]["data"]] == ["Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"]
+    assert not re.search(r"[-−]0\.0\s*%| [-−]0\.0 to", section.body)
+
+
+def test_classes_stand_by_their_loss(view: View) -> None:
+    section = box_classes(view)
+    assert section is not None
+    names = re.findall(r'<th scope="row" class="word">(?:<span class="few">)?(\w+)', section.body)[:3]
+    clean = pl.col("shift") == "clean"
+    both = [metrics.map(view.table.filter(where), by=("model", "class")) for where in (clean, ~clean)]
+    mine = [dict(frame.filter(model="colours").select("class", "value").iter_rows()) for frame in both]
+    order = sorted(mine[0], key=lambda label: mine[1][label] - mine[0][label])
+    assert names == [rectangles.CLASSES[label] for label in order]
+
+
+def test_lost_things_are_drawn_with_truth_and_prediction(view: View) -> None:
+    section = lost_things(view)
+    assert section is not None
+    assert section.body.count("<rect") > 10
+    assert all(f'class="{kind}"' in section.body for kind in ("truth", "found", "strip"))
+    assert "first lost:" in section.body
+
+
+def test_the_page_says_map_and_not_accuracy(view: View) -> None:
+    html = render(view)
+    assert "The 2 detectors have a mAP of" in html
+    assert "No picture was judged" not in html
+    assert "24 pictures" in html
+    found = re.findall(r'<section id="(\w+)"', html)
+    assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)
+    assert not {"headline", "curves", "failure", "calibration"} & set(found)
