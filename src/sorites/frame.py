@@ -1,5 +1,5 @@
-"""Parts of a suite: the frame laid on every picture before the shift, further sources, and where scorers get training and
-validation pictures."""
+"""Parts of a suite: the frame laid on every picture before the shift, the stops of a shift, further sources, and where scorers
+get training and validation pictures."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ import numpy as np
 from PIL import Image as Pillow
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
-from sorites.errors import BadPicture
+from sorites import core
+from sorites.core import Shift, Stop
+from sorites.errors import BadPicture, SoritesError
 from sorites.types import Box, Picture
 
 MOST = 1 << 28
@@ -86,6 +88,60 @@ class Frame(Strict):
             return picture
         left, top = (round((side - self.crop) / 2) for side in size)
         return np.ascontiguousarray(picture[top : top + self.crop, left : left + self.crop])
+
+
+class Dial(Strict):
+    """A shift and the stops to visit: published levels by number, severities in its unit, or settings of its grid by their
+    params (each names the settings that agree with it); default all. ``options`` are the shift's own."""
+
+    name: str
+    levels: tuple[StrictInt, ...] = ()
+    severities: tuple[float, ...] = ()
+    settings: tuple[dict[str, Any], ...] = ()
+    options: dict[str, Any] = Field(default_factory=dict)
+
+    def shift(self) -> Shift:
+        return core.shift(self.name, **self.options)
+
+    def stops(self) -> tuple[Stop, ...]:
+        shift = self.shift()
+        if shift.settings:
+            return self._on_grid(shift)
+        if self.settings:
+            raise SoritesError(f"{self.name} is a dial: give levels or severities, not settings")
+        if self.severities:
+            wrong = [s for s in self.severities if not 0 < s < float("inf")]
+            if wrong:
+                raise SoritesError(f"{self.name}: a severity is a number above 0 (in {shift.unit}), got {wrong[0]}")
+            _tried(shift, [s for s in self.severities if s > shift.top])
+            return tuple(sorted(set(self.severities)))
+        levels = self.levels or tuple(range(1, len(shift.levels) + 1))
+        wrong_level = [n for n in levels if not 1 <= n <= len(shift.levels)]
+        if wrong_level:
+            raise SoritesError(f"{self.name} has levels 1 to {len(shift.levels)}, got {wrong_level[0]}")
+        return tuple(sorted({shift.levels[n - 1] for n in levels}))
+
+    def _on_grid(self, shift: Shift) -> tuple[Stop, ...]:
+        if self.levels or self.severities:
+            raise SoritesError(f"{self.name} is a grid of settings: it has no levels or severities")
+        wanted = self.settings or ({},)
+        for part in wanted:
+            if not any(part.items() <= dict(s).items() for s in shift.settings):
+                raise SoritesError(f"{self.name} has no setting with {part}; one it has: {dict(shift.settings[0])}")
+        return tuple(s for s in shift.settings if any(part.items() <= dict(s).items() for part in wanted))
+
+
+def _tried(shift: Shift, severities: Sequence[float]) -> None:
+    """A severity above the published levels that the shift refuses is refused here, on a picture of 96 px, before any work."""
+    rng = np.random.default_rng(0)
+    small = rng.random((96, 96, 3), np.float32)
+    for severity in severities:
+        try:
+            shift(small, severity, rng)
+        except Exception as error:  # any other belongs to that small picture
+            if isinstance(error, SoritesError) and not isinstance(error, BadPicture):
+                named = "" if str(error).startswith(shift.name) else f"{shift.name}: "
+                raise SoritesError(f"{named}{error}") from error
 
 
 class SourceEntry(Strict):

@@ -101,7 +101,7 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     assert said[-1].endswith("map --by model,shift")
     assert "accuracy" not in "\n".join(said)
     with pytest.raises(
-        SoritesError, match="accuracy has nothing to say of .*its models are detectors, which give boxes. Ask map"
+        SoritesError, match="accuracy has nothing to say here: the models are detectors, which give boxes. Ask map"
     ):
         answer_metric(tmp_path / "run", "accuracy")
     assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})["value"].to_list() == pytest.approx([1.0, 1.0])

@@ -42,7 +42,7 @@ def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path
     assert {attr.key for attr in first[0].attrs} >= {"location", "things"}
     for a, b in zip(first, other, strict=True):
         np.testing.assert_array_equal(a.load(), b.load())
-    with pytest.raises(SoritesError, match="is not empty"):
+    with pytest.raises(SoritesError, match="holds another dataset .its things differs"):
         build_scattered(out, "discs", limit=1, drawn=True)
 
 
@@ -73,6 +73,8 @@ def test_the_verb(tmp_path: Path) -> None:
     assert done.exit_code == 0, done.output
     assert "wrote 2 pictures with" in done.output
     assert "next: sorites run boxes_demo --source context:" in done.output.replace("\n", "")
-    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == ["annotations.json", "images", "sorites.parquet"]
+    assert sorted(path.name for path in (tmp_path / "c").iterdir()) == [
+        ".sorites.lock", "annotations.json", "images", "sorites.json", "sorites.parquet",
+    ]  # fmt: skip
     done = CliRunner().invoke(app, ["context", "--things", "none", "--out", str(tmp_path / "d")])
     assert done.exit_code != 0

@@ -50,8 +50,8 @@ def test_a_model_before_and_after_training_are_two_in_one_page(photos: Path, tmp
 
         return model
 
-    suite = parse({"name": "s", "shifts": [{"name": "jpeg", "levels": [1]}], "limit": 5}, "test")
-    options: dict[str, Any] = {"source": f"folder:{photos}", "labels": CLASSES}
+    suite = parse({"name": "s", "shifts": [{"name": "jpeg", "levels": [1]}]}, "test")
+    options: dict[str, Any] = {"source": f"folder:{photos}", "labels": CLASSES, "limit": 5}
     for place, weight in (("a", 1.0), ("b", 9.0)):
         sorites.run(suite, models=[net(weight)], out=tmp_path / place, keep_features=True, **options)
     view = merge([one for place in "ab" for one in _views(tmp_path / place)])

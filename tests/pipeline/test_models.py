@@ -22,8 +22,8 @@ from sorites.suite import parse
 
 
 def run(photos: Path, out: Path, models: Any, recipe: Any = ()) -> pl.DataFrame:
-    suite = parse({"name": "s", "shifts": [{"name": "jpeg", "levels": [1]}], "limit": 5, "models": recipe}, "test")
-    return sorites.run(suite, source=f"folder:{photos}", labels=CLASSES, models=models, out=out).collect()
+    suite = parse({"name": "s", "shifts": [{"name": "jpeg", "levels": [1]}], "models": recipe}, "test")
+    return sorites.run(suite, source=f"folder:{photos}", labels=CLASSES, models=models, limit=5, out=out).collect()
 
 
 def by_colour(pictures: list[Picture]) -> Any:

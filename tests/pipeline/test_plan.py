@@ -11,6 +11,7 @@ from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.pipeline import plan, shards
+from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.plan import SLICE, Plan, Unit
 from sorites.suite import parse
 
@@ -133,8 +134,8 @@ def test_a_built_picture_keeps_its_id_and_is_not_framed_again() -> None:
     built = sample("p", "mist", Setting(1.0), image_id="known", framed=True)
     made = make([built], frame={"resize": 4})
     assert made.image_id(built, "mist", built.setting) == "known"
-    assert plan.framed_picture(made.suite, built).shape == (9, 9, 3)
-    assert plan.framed_picture(made.suite, CLEANS[0]).shape == (4, 4, 3)
+    assert framed_picture(made.suite, built).shape == (9, 9, 3)
+    assert framed_picture(made.suite, CLEANS[0]).shape == (4, 4, 3)
 
 
 def test_what_cannot_be_planned_is_an_error_before_any_work(tiny: Callable[..., Model]) -> None:

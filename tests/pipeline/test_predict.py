@@ -64,7 +64,8 @@ def test_a_sample_without_label_is_predicted_and_not_judged(run: Callable[..., p
 
 def test_true_boxes_stand_in_the_row(run: Callable[..., pl.DataFrame]) -> None:
     held = run(model([1, 3, 2]), source(truth=(Box((0, 1, 2, 3), 2),)))
-    assert held["truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, "label": 2, "conf": None}]
+    told = {"label": 2, "conf": None, "area": None, "crowd": False}
+    assert held["truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, **told}]
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from sorites import core
 from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.engines.interrupts import hear_once
 from sorites.errors import SoritesError
-from sorites.frame import SourceEntry
+from sorites.frame import Dial, SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
 from sorites.pipeline.framing import CleanPictures, frame_of
@@ -23,7 +23,7 @@ from sorites.pipeline.models import loaded as models_of
 from sorites.pipeline.restrict import restricted
 from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
 from sorites.rng import digest
-from sorites.suite import Dial, Suite
+from sorites.suite import Suite
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""

@@ -11,7 +11,7 @@ import pytest
 import sorites
 from sorites import metrics
 from sorites.lenses import store as lenses
-from sorites.reports.sections.lenses import fit
+from sorites.reports.parts.trend import fit
 from sorites.reports.sections.lenses import lenses as section
 from sorites.reports.view import RunView, View, merge
 from sorites.suite import parse

@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import pen
 from sorites.reports.parts.markup import DASH, Html, between, count, folded, grid, join, percent, points, tag
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.detectors import box_models
 from sorites.reports.view import UNTOUCHED, View
 
 FEW = 10

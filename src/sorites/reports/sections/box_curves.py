@@ -5,10 +5,10 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import about, along, axis_name, card, figure, line, plot
 from sorites.reports.parts.markup import Html
 from sorites.reports.section import Section, add_section, multiples
-from sorites.reports.sections.detectors import box_models
 from sorites.reports.view import View
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
+from sorites.reports.parts.failure_cards import failure_cards
 from sorites.reports.section import Section, add_section, multiples
-from sorites.reports.sections.detectors import box_models
-from sorites.reports.sections.failure import failure_cards
 from sorites.reports.view import View
 
 

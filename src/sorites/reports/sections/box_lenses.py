@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import figure, legend, pen, plot
 from sorites.reports.parts.markup import Html, join, safe, tag
+from sorites.reports.parts.trend import fit
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.detectors import box_models
-from sorites.reports.sections.lenses import fit
 from sorites.reports.view import View
 
 UPRIGHT = {"tickformat": ".0%", "rangemode": "tozero", "nticks": 6}

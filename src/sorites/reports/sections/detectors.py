@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import pen
 from sorites.reports.parts.markup import EMPTY, THIN, Html, between, count, grid, join, percent, points, several, tag
 from sorites.reports.section import Section, add_section
@@ -32,12 +33,6 @@ def detectors(view: View) -> Section | None:
         "Numbers depend on the lowest confidence at which a detector still reports boxes: compare detectors with the same floor."
     )
     return Section("The detectors at a glance", tag("div", *(_card(view, m) for m in found), cls="cards"), "Detectors", lead)
-
-
-def box_models(view: View) -> list[str]:
-    """List the models of the view that find boxes, in its order."""
-    boxes = view.table.filter(pl.col("output") == "boxes").select(pl.col("model").unique()).collect(engine="streaming")["model"]
-    return [model for model in view.models if model in set(boxes)]
 
 
 def _card(view: View, model: str) -> Html:

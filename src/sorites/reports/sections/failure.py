@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import polars as pl
-
 from sorites import metrics
-from sorites.reports.parts.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
-from sorites.reports.parts.markup import Html, number, safe, tag
+from sorites.reports.parts.failure_cards import failure_cards
 from sorites.reports.section import Section, add_section, multiples
 from sorites.reports.view import View
 
@@ -21,57 +18,3 @@ def failure(view: View) -> Section | None:
         "lost. Pictures that are wrong when clean are lost at 0; pictures that are right at every severity survive."
     )
     return multiples(view, cards, "At which severity does the model fail?", "Failure points", lead)
-
-
-def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> list[Html]:
-    """Return a card per shift with the survival curve and the failure points of pictures, or of what else is lost."""
-    return [_card(view, shift, alive, lost, what) for shift in view.shifts if shift in set(alive["shift"])]
-
-
-def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
-    across = along(alive.filter(pl.col("shift") == shift)["severity"])
-    curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
-    categories = {"type": "category", "tickfont": {"size": 11}}
-    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=categories)
-    bars.update_layout(barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8)
-    for model in view.models:
-        selected = (pl.col("model") == model) & (pl.col("shift") == shift)
-        if (steps := alive.filter(selected)).height:
-            line(curve, view, model, steps, "not yet lost", shape="hv")
-        if (brackets := lost.filter(selected)).height:
-            bars.add_trace(_bars(view, model, brackets))
-    return card(
-        shift,
-        plot(curve, f"Share of {what} not yet lost against the severity of {shift}"),
-        tag("h4", f"Between which severities {what} are lost"),
-        plot(bars, f"Share of {what} lost between two severities of {shift}"),
-    )
-
-
-def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
-    brackets = rows.select("low", "high", "n", "above", "severity").iter_rows()
-    return {
-        "type": "bar",
-        "name": safe(model),
-        "legendgroup": model,
-        "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
-        "y": rows["value"].to_list(),
-        "customdata": [[f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)] for low, high, n, *edges in brackets],
-        "marker": {"color": pen(view, model).colour},
-        "hovertemplate": "<b>%{fullData.name}</b><br>%{customdata[3]}: %{y:.1%}"
-        "<br>95 %: %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>",
-    }
-
-
-def _bracket(above: float | None, severity: float | None) -> str:
-    """Describe a bracket: above one severity, up to the next."""
-    if severity is None:
-        return "survived"
-    return "wrong when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
-
-
-def _up_to(above: float | None, severity: float | None) -> str:
-    """Return the label of a bracket on the axis."""
-    if severity is None:
-        return "never"
-    return "clean" if above is None else number(severity)

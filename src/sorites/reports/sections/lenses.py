@@ -9,6 +9,7 @@ from sorites import metrics
 from sorites.reports.parts.charts import PERCENT_AXIS, figure, legend, pen, plot
 from sorites.reports.parts.field_map import field_map
 from sorites.reports.parts.markup import DASH, EMPTY, Html, grid, join, safe, tag
+from sorites.reports.parts.trend import fit
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -64,13 +65,6 @@ def _scatter(view: View, each: pl.DataFrame) -> Html:
 
 def _trend(model_rows: pl.DataFrame) -> np.polynomial.Polynomial | None:
     return fit(model_rows["quality"].to_numpy(), model_rows["value"].to_numpy())
-
-
-def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:
-    """Fit the third-order least-squares curve; None with fewer than five lenses of different quality."""
-    if len(np.unique(quality)) < 5:
-        return None
-    return np.polynomial.Polynomial.fit(quality, value, 3)
 
 
 def _fields(view: View) -> Html:

@@ -9,12 +9,12 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.boxed import DrawnBox, boxed
 from sorites.reports.parts.charts import pen, severity_text
 from sorites.reports.parts.markup import Html, join, percent, tag
 from sorites.reports.parts.picker import picker
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.detectors import box_models
 from sorites.reports.view import View
 
 EACH = 3

@@ -5,11 +5,11 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import COLOURS, SYMBOLS, Pen, along, axis_name, figure, plot
 from sorites.reports.parts.markup import Html, between, grid, join, percent, safe, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.detectors import box_models
 from sorites.reports.view import UNTOUCHED, View
 
 KINDS = {
