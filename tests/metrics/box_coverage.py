@@ -1,7 +1,7 @@
 """The coverage of mAP's interval by simulation: ``python -m tests.metrics.box_coverage``.
 
-A picture has one to three things of two classes, a detector of middling skill finds them, misplaces them, misses them and sees some
-that are not there; the truth is the mAP of 20,000 pictures of the same kind.
+A picture has one to three things of two classes; a detector of middling skill finds them, misplaces them, misses them and sees
+some that are not there. The truth is the mAP of 20,000 pictures of the same kind.
 """
 
 from __future__ import annotations
