@@ -8,13 +8,11 @@ import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
+from sorites.reading.places import reason
 from sorites.registry import Registry
 from sorites.types import (
     CLEAN,
@@ -31,6 +29,7 @@ from sorites.types import (
     Model,
     Outputs,
     Picture,
+    PlainScorer,
     Referee,
     Sample,
     Scorer,
@@ -137,7 +136,30 @@ def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_metric(ask: Metric) -> Metric:
     """``@add_metric`` over ``name(table, by=(...))``."""
-    return METRICS.add(ask.__name__, ask)
+    return METRICS.add(ask.__name__, _grouped(ask))
+
+
+def _grouped(ask: Metric) -> Metric:
+    """Return the metric with each column of ``by`` taken once; one that it cannot be grouped by is an error in words."""
+    signature = inspect.signature(ask)
+
+    @functools.wraps(ask)
+    def asked(*args: Any, **options: Any) -> Any:
+        from polars.exceptions import DuplicateError
+
+        given = signature.bind(*args, **options)
+        by = given.arguments.get("by")
+        if by is not None:
+            by = given.arguments["by"] = [by] if isinstance(by, str) else list(dict.fromkeys(by))
+        try:
+            return ask(*given.args, **given.kwargs)
+        except DuplicateError as error:  # a column of the answer, or one that the metric works with
+            columns = ", ".join(by or ())
+            raise SoritesError(
+                f"{ask.__name__} cannot be grouped by {columns}: it makes one of these itself. Leave it out."
+            ) from error
+
+    return asked
 
 
 def add_measure(
@@ -186,7 +208,12 @@ def shift(name: str, **options: Any) -> Shift:
 def source(spec: str, labels: Labels | None = None) -> Source:
     """``"stamps"``, ``"folder:PATH"``; labels default to ImageNet's thousand."""
     name, argument = split_spec(spec)
-    return Source(name, list(SOURCES.get(name)(argument, labels or imagenet())))
+    read = SOURCES.get(name)
+    try:
+        return Source(name, list(read(argument, labels or imagenet())))
+    except OSError as error:  # a folder that may not be read, a name too long, a link that leads in a circle
+        where = f"{error.filename}: " if error.filename else ""
+        raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error
 
 
 def model(spec: str) -> Model:
@@ -210,44 +237,15 @@ def referee(spec: str) -> Referee:
     return made
 
 
-class _Plain(Scorer):
-    """A scorer from a function of outputs, or from any object with some of a scorer's members."""
-
-    def __init__(self, call: Callable[[Outputs], Any], members: Any = None) -> None:
-        self.call, self.members = call, members
-        self.needs = frozenset(getattr(members, "needs", {"training"} if hasattr(members, "fit") else ()))  # type: ignore[misc]
-
-    def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        if hasattr(self.members, "fit"):
-            self.members.fit(batches, head)
-            self.fitted = getattr(self.members, "fitted", {})
-        return self
-
-    def enough(self, count: int) -> None:
-        if hasattr(self.members, "enough"):
-            self.members.enough(count)
-
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = self.members.look(model, pictures, framed)
-        return rows
-
-    @property
-    def looks(self) -> bool:
-        return hasattr(self.members, "look")
-
-    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
-        return np.asarray(self.call(outputs))
-
-
 def scorer(spec: str, **params: Any) -> Scorer:
     """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then call it on outputs."""
     name, params = scorer_params(spec, params)
     make = SCORERS.get(name)
     if not isinstance(make, type):
-        ready: Scorer = _Plain(functools.partial(make, **params))
+        ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:
         found = make(**params)
-        ready = found if isinstance(found, Scorer) else _Plain(found, found)
+        ready = found if isinstance(found, Scorer) else PlainScorer(found, found)
     ready.name = scorer_name(name, params)
     return ready
 

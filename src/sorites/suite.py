@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,6 +15,7 @@ from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
 from sorites.frame import Fit, Frame, SourceEntry, Strict, Validation
+from sorites.reading.texts import toml_file, toml_table
 
 LpipsMeasure = Literal["lpips", "lpips_linear"]
 """The measures by which settings can be set aside."""
@@ -245,22 +245,12 @@ def load(spec: str | Path | Suite) -> Suite:
         return spec
     text = str(spec)
     if text in builtin_suites():
-        return _read(files("sorites").joinpath("suites", f"{text}.toml").read_bytes(), text)
+        held = toml_table(files("sorites").joinpath("suites", f"{text}.toml").read_text(encoding="utf-8"))
+        return parse({"name": text, **held}, text)
     path = Path(text)
     if path.suffix != ".toml":
         raise UnknownName("suite", text, builtin_suites(), 'See "sorites list suites", or give a path that ends in .toml.')
-    try:
-        return _read(path.read_bytes(), str(path), path.stem)
-    except OSError as error:
-        raise SoritesError(f"cannot read the suite {path}: {error.strerror}") from error
-
-
-def _read(raw: bytes, where: str, name: str | None = None) -> Suite:
-    try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SoritesError(f"{where}: not valid TOML: {error}") from error
-    return parse({"name": name or where, **data}, where)
+    return parse({"name": path.stem, **toml_file(path, "a suite in TOML")}, str(path))
 
 
 def parse(data: dict[str, Any], where: str) -> Suite:

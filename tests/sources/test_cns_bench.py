@@ -78,7 +78,7 @@ def test_annotations_may_lie_apart_from_the_pictures(root: Path, tmp_path_factor
     assert all(abs(int(s.load().mean()) - 100 * (s.setting.severity or 0)) <= 2 for s in found)
     with pytest.raises(SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"):
         core.source(f"cns_bench:{file}?annotations={file}")
-    with pytest.raises(SoritesError, match="none.json: wanted JSON with a list of images"):
+    with pytest.raises(SoritesError, match="none.json: No such file or directory. Wanted JSON with a list of images"):
         core.source(f"cns_bench:{root}?annotations={root / 'none.json'}")
 
 

@@ -211,13 +211,13 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="wanted FOCUS's folder with annotations.db"):
         core.source(f"focus:{tmp_path}")
     database(tmp_path, [], "labels")
-    with pytest.raises(SoritesError, match="annotations.db: cannot be read: no such table: annotations"):
+    with pytest.raises(SoritesError, match="annotations.db: wanted a table annotations, got nothing of that name"):
         core.source(f"focus:{tmp_path}")
     (tmp_path / "a.csv").write_text("file_name,category\nx,cat\n")
     with pytest.raises(SoritesError, match="a.csv: wanted the columns.*time, weather, locations missing"):
         core.source(f"focus:{tmp_path / 'a.csv'}")
     (tmp_path / "b.db").write_bytes(b"not a database at all, but long enough to be looked at as one" * 20)
-    with pytest.raises(SoritesError, match="b.db: cannot be read: file is not a database"):
+    with pytest.raises(SoritesError, match="b.db: file is not a database"):
         core.source(f"focus:{tmp_path / 'b.db'}")
 
 

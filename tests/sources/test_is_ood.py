@@ -115,7 +115,9 @@ def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
 
 def test_a_missing_list_is_named(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
-    with pytest.raises(SoritesError, match="cannot read the list .*test_imagenet.txt"):
+    with pytest.raises(
+        SoritesError, match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of pictures"
+    ):
         is_ood(str(root), imagenet())
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.cli.options import Seed
+from sorites.cli.options import MaxPixels, Seed
 
 if TYPE_CHECKING:
     from sorites.pipeline.distance import Distances
@@ -140,6 +140,7 @@ def distance(
         Path | None,
         typer.Option("--out", metavar="FILE", help=f"The table of a source's distances; the default is {FILE}."),
     ] = None,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure how far pictures stand from familiar pictures.
 

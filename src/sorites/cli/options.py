@@ -13,6 +13,16 @@ from sorites.errors import SoritesError
 if TYPE_CHECKING:
     from sorites.suite import Suite
 
+
+def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
+    """Allow pictures of so many pixels until the verb is done, in the processes that it starts as well."""
+    if most is not None:
+        from sorites.sources._pixels import pixels_allowed
+
+        context.with_resource(pixels_allowed(most))
+    return most
+
+
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help='A run folder, made by "sorites run".')]
 SuiteName = Annotated[str, typer.Argument(metavar="SUITE", help="The name of a built-in suite, or the path of a .toml file.")]
 SourceName = Annotated[
@@ -69,6 +79,17 @@ SuiteOptions = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
+]
+MaxPixels = Annotated[
+    int | None,
+    typer.Option(
+        "--max-pixels",
+        metavar="N",
+        min=1,
+        max=10**15,
+        help="Refuse pictures of more pixels than this; the default is 100 million.",
+        callback=_allow_pixels,
+    ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print the table.")]
 LensFolder = Annotated[

@@ -27,6 +27,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder.")
     ] = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Draw one picture along one dial, or at some settings of a grid.
 
@@ -59,6 +60,7 @@ def build(
         int | None, typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG.")
     ] = None,
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Write a suite's shifted pictures as a dataset folder.
 
@@ -87,6 +89,7 @@ def context(
     limit: options.Limit = None,
     seed: options.Seed = 0,
     drawn: Annotated[bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")] = False,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Place cut-outs in common and uncommon times, weathers and places.
 

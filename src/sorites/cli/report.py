@@ -7,10 +7,13 @@ from typing import Annotated
 
 import typer
 
+from sorites.cli.options import MaxPixels
+
 
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Write one self-contained page about one or more runs.
 

@@ -31,6 +31,7 @@ from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
 from sorites.progress import Bar, Tick
+from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
 from sorites.suite import Distance
@@ -93,11 +94,12 @@ def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[
 
 def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
     """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
+    edges = [numbers(text, name) if text else () for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))]
     try:
-        edges = [tuple(float(part) for part in text.split(",") if part) for text in (sem_edges, cov_edges)]
-    except ValueError as error:
-        raise SoritesError(f"edges are numbers with commas between, such as 0.1,0.2: {error}") from error
-    return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+        return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SoritesError(f"distance, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,12 +176,9 @@ def distance_of_file(
     file: str | Path, how: Distance, labels: str | None = None, out: str | Path = "distance.parquet", bar: Bar | None = None
 ) -> Distances:
     """Measure the texts of a file, one per line, and write their rows to ``out``."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"--texts: wanted {file} as UTF-8 text with one text per line: {error}") from error
+    sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
-    found = distance_of_texts([line.strip() for line in lines if line.strip()], how, space, bar)
+    found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
     write(found.rows, Path(out))
     return replace(found, record={**found.record, "path": str(out)})
 
@@ -221,7 +220,7 @@ def _measured_before(folder: Path, how: Distance) -> Distances | None:
         record, facts = folder / "facts" / f"{name}.json", folder / "facts" / f"{name}.parquet"
         if record.exists() and facts.exists():
             held = json.loads(record.read_text(encoding="utf-8"))
-            return Distances(pl.read_parquet(facts), held) if _same(held["asked"], how) else None
+            return Distances(pl.read_parquet(facts, glob=False), held) if _same(held["asked"], how) else None
     return None
 
 

@@ -177,7 +177,7 @@ def _images(plan: Plan) -> pl.DataFrame:
 def _told_before(folder: Path) -> pl.DataFrame:
     """Return the annotations that an earlier call kept."""
     path, empty = folder / "facts" / f"{NAME}.parquet", pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean})
-    before = pl.read_parquet(path) if path.exists() else empty
+    before = pl.read_parquet(path, glob=False) if path.exists() else empty
     if "degrees" not in before.columns:
         return empty
     entries = before.select("image_id", "degrees").explode("degrees").unnest("degrees").filter(pl.col("measure") == OUTSIDE)

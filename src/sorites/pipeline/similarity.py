@@ -174,7 +174,7 @@ class Found:
     def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str], name: str = NAME) -> None:
         self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
         path = run / "facts" / f"{name}.parquet"
-        self.path, self._before = path, pl.read_parquet(path) if path.exists() else None
+        self.path, self._before = path, pl.read_parquet(path, glob=False) if path.exists() else None
         self._rows: list[Row] = []
         done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())

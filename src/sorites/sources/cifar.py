@@ -21,6 +21,7 @@ from sorites.core import Attr, Picture, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.files import cache, waiting, write_bytes
 from sorites.labels import Labels
+from sorites.reading.places import is_file, path_of, reason
 from sorites.sources import _npm as npm
 from sorites.sources._decode import decode
 
@@ -73,12 +74,12 @@ def _words(path: str | None) -> tuple[str, str | None, Path | None]:
         elif word in ("familiar", "strange"):
             group = word
         elif word.endswith(".tgz"):
-            archive = Path(word).expanduser()
+            archive = path_of(word)
         else:
             raise SoritesError(
                 f"cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got {word!r}"
             )
-    if archive is not None and not archive.is_file():
+    if archive is not None and not is_file(archive):
         raise SoritesError(f"cifar: there is no file {archive}")
     return split, group, archive
 
@@ -116,7 +117,10 @@ def read(archive: Path | None, sha256: str) -> Cifar:
                 pictures, labels = unpack(archive)
                 _save(pictures, folder / "pictures.npy")
                 _save(labels, folder / "labels.npy")
-    return Cifar(np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy"))
+    try:
+        return Cifar(np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy"))
+    except (OSError, ValueError, EOFError) as error:
+        raise SoritesError(f"{folder} is damaged ({reason(error)}). Delete it and type the same command again.") from error
 
 
 def _save(array: NDArray[np.uint8], path: Path) -> None:

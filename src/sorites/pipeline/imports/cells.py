@@ -14,6 +14,8 @@ import polars as pl
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.pipeline.imports.names import ALIASES, Naming
+from sorites.reading.frames import sheet as read_file
+from sorites.reading.texts import json_object, json_value
 from sorites.table import SCHEMA
 
 ROW = "(row)"
@@ -49,13 +51,7 @@ def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]
 
 def read_frame(path: Path) -> pl.DataFrame:
     """Return the file as it stands; cells of text files are text, without spaces around them, and empty ones are null."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            frame = pl.read_parquet(path, glob=False)
-        else:
-            frame = pl.read_csv(path, infer_schema=False, separator="\t" if path.suffix.lower() == ".tsv" else ",", glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read {path}: {str(error).splitlines()[0]}. Wanted a CSV or parquet file") from error
+    frame = read_file(path, separator="\t" if path.suffix.lower() == ".tsv" else ",")
     if not frame.height:
         raise SoritesError(f"{path} holds no rows")
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
@@ -86,7 +82,7 @@ def _column(sheet: Sheet, name: str, labels: Labels) -> pl.Series:
     if name == "params":
         return parsed(sheet, name, lambda value: json.dumps(_object(value), sort_keys=True))
     if name in NESTED and column.dtype == pl.String:
-        return parsed(sheet, name, json.loads)
+        return parsed(sheet, name, json_value)
     try:
         return column.cast(kind)
     except pl.exceptions.PolarsError:
@@ -138,15 +134,12 @@ def _label(value: Any, labels: Labels) -> int:
 def _several(value: Any) -> list[Any]:
     """Return a list of classes: one as JSON, or with semicolons between its parts."""
     if isinstance(value, str):
-        return list(json.loads(value)) if value.startswith("[") else [part for part in value.split(";") if part.strip()]
+        return list(json_value(value)) if value.startswith("[") else [part for part in value.split(";") if part.strip()]
     return list(value)
 
 
 def _object(value: Any) -> dict[str, Any]:
-    found = json.loads(value)
-    if not isinstance(found, dict):
-        raise SoritesError(f"wanted a JSON object, got {value}")
-    return found
+    return json_object(value)
 
 
 def _boolean(value: Any) -> bool:

@@ -20,6 +20,7 @@ from sorites.errors import SoritesError
 from sorites.pipeline.imports.cells import ROW, Sheet, read_sheet
 from sorites.pipeline.imports.names import ALIASES, Naming
 from sorites.pipeline.imports.rows import SOURCE, number
+from sorites.reading.texts import json_object
 from sorites.rng import digest
 from sorites.table import COUNTED
 
@@ -78,7 +79,7 @@ def _count(sheet: Sheet, index: int, name: str, value: Any) -> int:
 def _params(sheet: Sheet, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of a row: as they are written, or those of a setting of ImageNet-ES by light and number."""
     try:
-        params = dict(json.loads(row.get("params") or "{}"))
+        params = json_object(row.get("params") or "{}")
     except (ValueError, TypeError):
         raise sheet.wrong(index, "params", f"wanted a JSON object, got {row['params']!r}") from None
     entries = {key.removeprefix("params."): value for key, value in row.items() if key.startswith("params.")}
