@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import itertools
@@ -13,6 +12,7 @@ from typing import Any, Literal
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
 from sorites.reading.places import reason
+from sorites.reading.values import called_with, grouped_once, refuse_types
 from sorites.registry import Registry
 from sorites.types import (
     CLEAN,
@@ -136,30 +136,7 @@ def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_metric(ask: Metric) -> Metric:
     """``@add_metric`` over ``name(table, by=(...))``."""
-    return METRICS.add(ask.__name__, _grouped(ask))
-
-
-def _grouped(ask: Metric) -> Metric:
-    """Return the metric with each column of ``by`` taken once; one that it cannot be grouped by is an error in words."""
-    signature = inspect.signature(ask)
-
-    @functools.wraps(ask)
-    def asked(*args: Any, **options: Any) -> Any:
-        from polars.exceptions import DuplicateError
-
-        given = signature.bind(*args, **options)
-        by = given.arguments.get("by")
-        if by is not None:
-            by = given.arguments["by"] = [by] if isinstance(by, str) else list(dict.fromkeys(by))
-        try:
-            return ask(*given.args, **given.kwargs)
-        except DuplicateError as error:  # a column of the answer, or one that the metric works with
-            columns = ", ".join(by or ())
-            raise SoritesError(
-                f"{ask.__name__} cannot be grouped by {columns}: it makes one of these itself. Leave it out."
-            ) from error
-
-    return asked
+    return METRICS.add(ask.__name__, grouped_once(ask))
 
 
 def add_measure(
@@ -202,6 +179,7 @@ def shift(name: str, **options: Any) -> Shift:
     known = inspect.signature(found.configure).parameters
     for key in options.keys() - known.keys():
         raise UnknownName("option", key, known, f"The shift {name} has {', '.join(known)}.")
+    refuse_types(found.configure, options, f"the shift {name}")
     return replace(found.configure(**options), options=options)
 
 
@@ -240,13 +218,14 @@ def referee(spec: str) -> Referee:
 def scorer(spec: str, **params: Any) -> Scorer:
     """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then call it on outputs."""
     name, params = scorer_params(spec, params)
-    make = SCORERS.get(name)
+    make, called = SCORERS.get(name), scorer_name(name, params)
+    refuse_types(make, params, f"scorer {name}")
     if not isinstance(make, type):
         ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:
         found = make(**params)
         ready = found if isinstance(found, Scorer) else PlainScorer(found, found)
-    ready.name = scorer_name(name, params)
+    ready.name = called
     return ready
 
 
@@ -284,14 +263,5 @@ def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
 
 def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """``"knn(k=10)"`` is the name ``knn`` and its parameters, with further ones beside them."""
-    name, bracket, _ = spec.partition("(")
-    if not bracket:
-        return spec, dict(params)
-    try:
-        call = ast.parse(spec, mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError
-        written = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise SoritesError(f"scorer {spec!r}: wanted a name, or a name with parameters such as {name}(k=10)") from error
+    name, written = called_with(spec, "scorer")
     return name, {**written, **params}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -90,6 +92,13 @@ class Distance(Strict):
     sem_edges: tuple[float, ...] = ()
     cov_edges: tuple[float, ...] = ()
     """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
+
+    @field_validator("sem_edges", "cov_edges")
+    @classmethod
+    def _rising(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(low < high for low, high in itertools.pairwise((-math.inf, *edges, math.inf))):
+            raise ValueError("wanted finite numbers that rise")
+        return edges
 
 
 class Suite(Strict):

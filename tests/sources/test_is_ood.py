@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from sorites import core
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
 from sorites.sources._syn_is import prompts, styles
@@ -127,3 +128,18 @@ def test_the_styles_are_the_papers_51() -> None:
     made = list(prompts(labels(["frog", "ship"]).names))
     assert len(made) == 102
     assert made[0] == ("frog", "art nouveau", "art nouveau style frog")
+
+
+@pytest.mark.parametrize("line", ["../secret.png", "val/../../x.png", "/etc/passwd", "C:\\x.png"])
+def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
+    (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
+    (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
+    with pytest.raises(SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"):
+        core.source(f"is_ood:{tmp_path},present")
+
+
+def test_absurd_options_are_named(tmp_path: Path) -> None:
+    (tmp_path / "imglist").mkdir()
+    for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
+        with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
+            core.source(f"is_ood:{tmp_path},{word}")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sorites.errors import SoritesError
+from sorites.reading.texts import toml_table
 
 if TYPE_CHECKING:
     from sorites.suite import Suite
@@ -58,7 +58,7 @@ LabelFile = Annotated[
     typer.Option("--labels", metavar="FILE", help="A file of class names, one per line; the default is ImageNet's thousand."),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="Take only the first N samples of a fixed shuffled order.")
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Take only the first N samples of a fixed shuffled order.")
 ]
 SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
@@ -150,7 +150,7 @@ def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[s
         if not equals:
             raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")
         try:
-            found[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[key] = toml_table(f"value = {value}")["value"]
+        except ValueError:
             found[key] = value
     return found

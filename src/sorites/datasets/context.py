@@ -140,6 +140,8 @@ def build_context(
     known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
     if not known:
         raise SoritesError(f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps")
+    if limit is not None and limit < 1:
+        raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
     chosen = fair_order(known, lambda sample: [sample.id])[:limit]
     photographs = () if drawn else fetch()
     records: list[dict[str, object]] = []

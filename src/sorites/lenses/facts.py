@@ -113,7 +113,7 @@ def light(kernels: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
     side = kernels.shape[-1] if kernels.ndim > 2 else 0
     if kernels.ndim < 3 or kernels.shape[-2] != side or side % 2 == 0 or side > WIDEST:
         raise SoritesError(f"{path}: wanted square kernels of an odd number of px up to {WIDEST}, got {kernels.shape}")
-    if not (kernels.sum((-2, -1), dtype=np.float64) > 1e-9).all() or kernels.min() < 0:
+    if not kernels.size or not (kernels.sum((-2, -1), dtype=np.float64) > 1e-9).all() or kernels.min() < 0:
         raise SoritesError(f"{path}: wanted kernels of light, which is never negative and somewhere above 0")
     return kernels
 

@@ -151,10 +151,10 @@ def traced(
     name: str, kind: str, steps: Sequence[float], field: float, folder: Path, bar: Bar | None = None, **more: Any
 ) -> tuple[Tolerance, Path]:
     """Trace a tolerance as ``trace`` does and save it in the folder; a file from the same lens and settings is loaded instead."""
-    text = Path(name).read_bytes().hex() if Path(name).is_file() else name
+    text = Path(name).read_bytes().hex() if is_file(name) else name
     cause = digest(text, kind, list(steps), field, sorted(more.items(), key=str), VERSION).hex()
     path = folder / f"{Path(name).stem if text != name else name}.{kind}{SUFFIX}"
-    if path.is_file():
+    if is_file(path):
         with suppress(SoritesError):
             if about(path).get("cause") == cause:
                 return load(path), path
@@ -218,7 +218,7 @@ def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
 
     if name in OBJECTIVES:
         return objective(name)
-    if not Path(name).is_file():
+    if not is_file(name):
         raise UnknownName("lens", name, OBJECTIVES, "Give a .zmx file or one of optiland's objectives.")
     return build(read(Path(name)), {key: Glass("", *value) for key, value in glasses.items()})
 

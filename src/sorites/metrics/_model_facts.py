@@ -11,7 +11,7 @@ from pathlib import Path
 import polars as pl
 
 from sorites.errors import SoritesError, UnknownName
-from sorites.reading.frames import csv
+from sorites.reading.frames import as_numbers, csv
 from sorites.reading.places import path_of
 
 ModelFacts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
@@ -27,7 +27,7 @@ def read_model_facts(facts: ModelFacts, *wanted: str) -> pl.DataFrame:
     if frame["model"].is_duplicated().any():
         twice = frame.filter(pl.col("model").is_duplicated())["model"][0]
         raise SoritesError(f"facts: the model {twice!r} stands twice")
-    numbers = frame.select("model", *(pl.col(name).cast(pl.Float64, strict=False) for name in wanted))
+    numbers = frame.select("model", *(as_numbers(frame[name], f"facts, column {name}") for name in wanted))
     for name in wanted:
         lost = frame.filter(frame[name].is_not_null() & numbers[name].is_null())
         if lost.height:

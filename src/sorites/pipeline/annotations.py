@@ -12,7 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from sorites.errors import SoritesError
-from sorites.reading.frames import refuse_types, sheet
+from sorites.reading.frames import as_numbers, refuse_types, sheet
 
 NAMES = {"sample_id": "sample", "severity": "scale"}
 """Columns of the table, and what a file may call them instead."""
@@ -57,9 +57,7 @@ def _meaning(path: Path, row: int, column: str, value: object, words: dict[str, 
 
 
 def _severity(judged: pl.DataFrame, path: Path) -> pl.Series:
-    if judged["severity"].dtype.is_nested():
-        raise SoritesError(f"{path}, column severity: wanted numbers, got {judged['severity'].dtype}")
-    found = judged["severity"].cast(pl.Float64, strict=False)
+    found = as_numbers(judged["severity"], f"{path}, column scale")
     if wrong := [i for i, value in enumerate(found, 1) if value is None]:
         raise SoritesError(f"{path}, row {wrong[0]}: wanted a number as scale, got {judged['severity'][wrong[0] - 1]!r}")
     return found

@@ -18,6 +18,7 @@ from sorites.pipeline.fit import note_overlap
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.shards import missing
+from sorites.reading.places import is_dir, is_file
 from sorites.suite import builtin_suites, load
 
 AGAIN = ": type the run's command again"
@@ -26,7 +27,7 @@ AGAIN = ": type the run's command again"
 def check(what: str) -> str:
     """Return one paragraph about a run folder or a suite; raise an error when something is wrong."""
     folder = Path(what)
-    is_run = (folder / "run.json").exists() or (folder.is_dir() and what not in builtin_suites() and folder.suffix != ".toml")
+    is_run = is_file(folder / "run.json") or (is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml")
     return check_run(folder) if is_run else check_suite(what)
 
 

@@ -31,6 +31,7 @@ from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
 from sorites.progress import Bar, Tick
+from sorites.reading.places import is_file
 from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
@@ -127,7 +128,7 @@ def distance(
 
     Distances need no classes: unless ``labels`` name some, pictures of any class are taken.
     """
-    if (Path(what) / "run.json").exists():
+    if is_file(Path(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
         return distance_of_run(plan_of(what), Path(what), how, bar)

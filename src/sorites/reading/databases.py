@@ -20,6 +20,9 @@ LONGEST = 1 << 20
 SECONDS = 20.0
 """The most seconds that reading a table may take."""
 
+STEPS = 100
+"""Steps of SQLite between two looks at the clock; a single step may take milliseconds."""
+
 Rows = list[tuple[str | None, ...]]
 
 
@@ -39,7 +42,7 @@ def _read(database: sqlite3.Connection, path: Path, name: str, order: str) -> tu
     database.execute("PRAGMA trusted_schema = OFF")
     database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, LONGEST)
     end = time.monotonic() + SECONDS
-    database.set_progress_handler(lambda: time.monotonic() > end, 100_000)
+    database.set_progress_handler(lambda: time.monotonic() > end, STEPS)
     kind = database.execute("SELECT type FROM sqlite_master WHERE name = ?", [name]).fetchone()
     if kind is None or kind[0] != "table":
         raise SoritesError(

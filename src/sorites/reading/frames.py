@@ -53,6 +53,13 @@ def _read(path: Path, wanted: str, read: Callable[[], pl.DataFrame]) -> pl.DataF
         raise SoritesError(f"cannot read {path}: it is damaged ({reason(error)}){hint}") from error
 
 
+def as_numbers(column: pl.Series, called: object) -> pl.Series:
+    """Return a column as numbers, null where a cell is none; a column that cannot hold any is an error."""
+    if column.dtype.is_nested() or column.dtype.is_temporal() or column.dtype in (pl.Binary, pl.Object):
+        raise SoritesError(f"{called}: wanted numbers, got {column.dtype}")
+    return column.cast(pl.Float64, strict=False)
+
+
 def refuse_types(frame: pl.DataFrame, wanted: Mapping[str, pl.DataType | type[pl.DataType]], called: object) -> None:
     """Raise an error that names the first column of another type than wanted; columns that are absent do not count."""
     for name, kind in wanted.items():

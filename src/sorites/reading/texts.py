@@ -57,9 +57,14 @@ def _parsed(path: Path, parse: Callable[[str], Any], kind: str, wanted: str) -> 
 def json_value(content: str | bytes) -> Any:
     """Return the value that JSON text stands for; anything that is wrong with it is a ``ValueError``."""
     try:
-        return json.loads(content)
+        found = json.loads(content)
+        if "\\u" in (content if isinstance(content, str) else str(content)):
+            json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+    except UnicodeEncodeError:
+        raise ValueError("a text in it ends in half a character (a lone surrogate)") from None
+    return found
 
 
 def json_object(content: str | bytes) -> dict[str, Any]:

@@ -60,7 +60,7 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
 
 
 def _check(rows: pl.DataFrame, called: str) -> None:
-    empty = [name for name in _NEEDED if rows[name].null_count()]
+    empty = [name for name in _NEEDED if rows[name].null_count() or (name != "path" and (rows[name] == "").any())]
     if empty:
         raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
     if rows["image_id"].is_duplicated().any():

@@ -99,6 +99,8 @@ def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
     if not all(isinstance(word, str) for word in (*(row[name] for name in COLUMNS if name != "locations"), *listed)):
         raise SoritesError(f"{where}: wanted a word in each of {', '.join(COLUMNS)}")
     checked: dict[str, Any] = {"file": row["file_name"].lstrip("/"), "category": row["category"].strip().lower(), "where": where}
+    if not checked["file"]:
+        raise SoritesError(f"{where}: wanted the path of a picture as file_name, got {row['file_name']!r}")
     checked["label"] = row.get("label")
     locations = listed if isinstance(row["locations"], list) else row["locations"].split(",")
     for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", locations)):

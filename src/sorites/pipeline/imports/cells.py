@@ -14,6 +14,7 @@ import polars as pl
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.pipeline.imports.names import ALIASES, Naming
+from sorites.reading.frames import as_numbers
 from sorites.reading.frames import sheet as read_file
 from sorites.reading.texts import json_object, json_value
 from sorites.table import SCHEMA
@@ -44,7 +45,7 @@ def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]
     """Read a CSV (comma or, in ``.tsv``, tab) or parquet file; the columns that the table does not know are left out."""
     frame = read_frame(path)
     called = naming.of(frame.columns, path.name, aliases)
-    chosen = frame.select(pl.col(mine).alias(name) for name, mine in called.items()) if called else pl.DataFrame()
+    chosen = pl.DataFrame([frame[mine].alias(name) for name, mine in called.items()])
     numbered = pl.DataFrame({ROW: range(1, frame.height + 1)}, schema={ROW: pl.Int64}).hstack(chosen)
     return Sheet(path.name, numbered.with_columns(_constant(name, value) for name, value in naming.constants.items()), called)
 
@@ -55,8 +56,12 @@ def read_frame(path: Path) -> pl.DataFrame:
     if not frame.height:
         raise SoritesError(f"{path} holds no rows")
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    stripped = frame.with_columns(pl.col(name).str.strip_chars() for name in texts)
-    return stripped.with_columns(pl.when(pl.col(name) != "").then(name).alias(name) for name in texts)
+    return frame.with_columns([_stripped(frame[name]) for name in texts])  # by name: pl.col takes * and ^x$ for patterns
+
+
+def _stripped(column: pl.Series) -> pl.Series:
+    bare = column.str.strip_chars()
+    return bare.set(bare == "", None)
 
 
 def _constant(name: str, value: Any) -> pl.Expr:
@@ -94,23 +99,27 @@ def parsed(sheet: Sheet, name: str, parse: Callable[[Any], Any]) -> pl.Series:
     values = sheet.frame[name].to_list()
     found: dict[Any, Any] = {}
     for index, value in enumerate(values):
-        key = tuple(value) if isinstance(value, list) else value
+        key = _key(value)
         if value is None or key in found:
             continue
         try:
             found[key] = parse(value)
-        except (SoritesError, ValueError, TypeError) as error:
-            raise sheet.wrong(index, name, error) from None
-    told = [None if v is None else found[tuple(v) if isinstance(v, list) else v] for v in values]
+        except (SoritesError, ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise sheet.wrong(index, name, str(error)[:300]) from None
+    told = [None if v is None else found[_key(v)] for v in values]
     try:
         return pl.Series(name, told, SCHEMA[name], strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError):
         raise SoritesError(f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {SCHEMA[name]}") from None
 
 
+def _key(value: Any) -> Any:
+    return repr(value) if isinstance(value, list | dict) else (type(value), value)
+
+
 def _numbers(sheet: Sheet, name: str, kind: pl.DataType) -> pl.Series:
     column = sheet.frame[name]
-    numbers = column.cast(pl.Float64, strict=False)
+    numbers = as_numbers(column, f"{sheet.file}, column {sheet.called.get(name, name)}")
     bad = (numbers.is_null() & column.is_not_null()) | numbers.is_nan().fill_null(False)
     whole = kind.is_integer()
     if whole:
