@@ -94,13 +94,13 @@ def test_each_mistake_has_a_line(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_suites(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"cannot read the suite .*none\.toml: No such file"):
+    with pytest.raises(SoritesError, match=r"cannot read .*none\.toml: No such file.*Wanted a suite"):
         load(tmp_path / "none.toml")
     (tmp_path / "d.toml").mkdir()
-    with pytest.raises(SoritesError, match=r"cannot read the suite .*\.toml: Is a directory"):
+    with pytest.raises(SoritesError, match=r"cannot read .*\.toml: Is a directory"):
         load(tmp_path / "d.toml")
     (tmp_path / "b.toml").write_bytes(b"about = '\xff'")
-    with pytest.raises(SoritesError, match="not valid TOML"):
+    with pytest.raises(SoritesError, match="it is not UTF-8"):
         load(tmp_path / "b.toml")
     with pytest.raises(SoritesError, match="no suite named 'dmeo'. Did you mean demo.*ends in .toml"):
         load("dmeo")

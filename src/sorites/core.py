@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import Any, Literal
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
+from sorites.reading.places import reason
+from sorites.reading.values import called_with, grouped_once, refuse_types
 from sorites.registry import Registry
 from sorites.types import (
     CLEAN,
@@ -31,6 +29,7 @@ from sorites.types import (
     Model,
     Outputs,
     Picture,
+    PlainScorer,
     Referee,
     Sample,
     Scorer,
@@ -100,7 +99,7 @@ def add_scorer(make: Callable[..., Any]) -> Callable[..., Any]:
 
 def add_metric(ask: Metric) -> Metric:
     """``@add_metric`` over ``name(table, by=(...))``."""
-    return METRICS.add(ask.__name__, ask)
+    return METRICS.add(ask.__name__, grouped_once(ask))
 
 
 def add_measure(
@@ -137,13 +136,19 @@ def shift(name: str, **options: Any) -> Shift:
     known = inspect.signature(found.configure).parameters
     for key in options.keys() - known.keys():
         raise UnknownName("option", key, known, f"The shift {name} has {', '.join(known)}.")
+    refuse_types(found.configure, options, f"the shift {name}")
     return replace(found.configure(**options), options=options)
 
 
 def source(spec: str, labels: Labels | None = None) -> Source:
     """``"stamps"``, ``"folder:PATH"``; labels default to ImageNet's thousand."""
     name, argument = split_spec(spec)
-    return Source(name, list(SOURCES.get(name)(argument, labels or imagenet())))
+    read = SOURCES.get(name)
+    try:
+        return Source(name, list(read(argument, labels or imagenet())))
+    except OSError as error:  # a folder that may not be read, a name too long, a link that leads in a circle
+        where = f"{error.filename}: " if error.filename else ""
+        raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error
 
 
 def model(spec: str) -> Model:
@@ -168,45 +173,17 @@ def referee(spec: str) -> Referee:
     return made
 
 
-class _Plain(Scorer):
-    """A scorer from a function of outputs, or from any object with some of a scorer's members."""
-
-    def __init__(self, call: Callable[[Outputs], Any], members: Any = None) -> None:
-        self.call, self.members = call, members
-        self.needs = frozenset(getattr(members, "needs", {"training"} if hasattr(members, "fit") else ()))  # type: ignore[misc]
-
-    def fit(self, batches: Batches, head: Head | None = None) -> Self:
-        if hasattr(self.members, "fit"):
-            self.members.fit(batches, head)
-            self.fitted = getattr(self.members, "fitted", {})
-        return self
-
-    def enough(self, count: int) -> None:
-        if hasattr(self.members, "enough"):
-            self.members.enough(count)
-
-    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32]:
-        rows: NDArray[np.float32] = self.members.look(model, pictures, framed)
-        return rows
-
-    @property
-    def looks(self) -> bool:
-        return hasattr(self.members, "look")
-
-    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
-        return np.asarray(self.call(outputs))
-
-
 def scorer(spec: str, **params: Any) -> Scorer:
     """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then call it on outputs."""
     name, params = scorer_params(spec, params)
-    make = SCORERS.get(name)
+    make, called = SCORERS.get(name), scorer_name(name, params)
+    refuse_types(make, params, f"scorer {name}")
     if not isinstance(make, type):
-        ready: Scorer = _Plain(functools.partial(make, **params))
+        ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:
         found = make(**params)
-        ready = found if isinstance(found, Scorer) else _Plain(found, found)
-    ready.name = scorer_name(name, params)
+        ready = found if isinstance(found, Scorer) else PlainScorer(found, found)
+    ready.name = called
     return ready
 
 
@@ -244,14 +221,5 @@ def scorer_name(spec: str, params: Mapping[str, Any] | None = None) -> str:
 
 def scorer_params(spec: str, params: Mapping[str, Any]) -> tuple[str, dict[str, Any]]:
     """``"knn(k=10)"`` is the name ``knn`` and its parameters, with further ones beside them."""
-    name, bracket, _ = spec.partition("(")
-    if not bracket:
-        return spec, dict(params)
-    try:
-        call = ast.parse(spec, mode="eval").body
-        if not isinstance(call, ast.Call) or call.args:
-            raise ValueError
-        written = {str(word.arg): ast.literal_eval(word.value) for word in call.keywords}
-    except (SyntaxError, ValueError) as error:
-        raise SoritesError(f"scorer {spec!r}: wanted a name, or a name with parameters such as {name}(k=10)") from error
+    name, written = called_with(spec, "scorer")
     return name, {**written, **params}

@@ -5,6 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+LONGEST = 200
+"""The most characters of an unknown name that a message repeats."""
+
 
 def as_utf8(text: str) -> str:
     """Return text that any file can hold: what a file name has that is not UTF-8 becomes escapes (``\\udce9``), else the same."""
@@ -24,9 +27,10 @@ class UnknownName(SoritesError):
     """An unknown name; the message suggests the nearest known names."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], see: str = "") -> None:
-        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5)
+        near = difflib.get_close_matches(name, list(known), n=3, cutoff=0.5) if len(name) < LONGEST else ()
         hint = f" Did you mean {' or '.join(near)}?" if near else ""
-        super().__init__(f"no {kind} named {name!r}.{hint}{' ' + see if see else ''}")
+        called = repr(name) if len(name) < LONGEST else f"{name[:LONGEST]!r}..."
+        super().__init__(f"no {kind} named {called}.{hint}{' ' + see if see else ''}")
 
 
 class BadPicture(SoritesError):

@@ -10,6 +10,8 @@ from importlib.resources import files
 from pathlib import Path
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.reading.places import is_file
+from sorites.reading.texts import lines, whole
 
 
 def _plain(name: str) -> str:
@@ -41,8 +43,9 @@ class Labels:
         plain = _plain(name)
         if plain in self._index:
             return self._index[plain]
-        if name.strip().isdecimal() and int(name) < len(self):
-            return int(name)
+        position = whole(name)
+        if position is not None and position < len(self):
+            return position
         twins = [known for known in self._index if known.startswith(f"{plain} (")]
         raise UnknownName("class", name, twins or self._index)
 
@@ -91,8 +94,8 @@ def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
 @functools.cache
 def imagenet() -> Labels:
     """Return the thousand classes of ILSVRC-2012 by WordNet id in the usual order, with WordNet's names."""
-    lines = files("sorites").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
-    ids, lemmas = zip(*(line.split("\t") for line in lines), strict=True)
+    rows = files("sorites").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
+    ids, lemmas = zip(*(row.split("\t") for row in rows), strict=True)
     synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
     names = [all_names.split(", ")[0] for all_names in lemmas]
     for i, id_ in enumerate(ids):
@@ -139,13 +142,10 @@ def labels(spec: str | Iterable[str]) -> Labels:
     if spec in BUILT_IN:
         return imagenet() if spec == "imagenet" else coco()
     if isinstance(spec, str):
-        path = Path(spec)
-        if not path.is_file():
-            raise SoritesError(f'labels: wanted "imagenet", "coco" or a text file with one class name per line, got {spec!r}')
-        try:
-            spec = path.read_text(encoding="utf-8-sig").splitlines()
-        except (OSError, UnicodeDecodeError) as error:
-            raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name per line: {error}") from error
+        if not is_file(spec):
+            wanted = 'wanted "imagenet", "coco" or a text file with one class name per line'
+            raise SoritesError(f"labels: {wanted}, got {spec[:200]!r}")
+        spec = lines(Path(spec), "labels as UTF-8 text with one class name per line")
     ids = tuple(line.strip() for line in spec if line.strip())
     if len(set(map(_plain, ids))) != len(ids) or not ids:
         raise SoritesError("labels: wanted one or more different class names, one per line")

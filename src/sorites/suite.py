@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import tomllib
+import itertools
+import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,6 +15,7 @@ from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError,
 from sorites import core
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Dial, Fit, Frame, SourceEntry, Strict, Validation
+from sorites.reading.texts import toml_file, toml_table
 from sorites.types.specs import model_entry
 
 LpipsMeasure = Literal["lpips", "lpips_linear"]
@@ -35,6 +37,13 @@ class Distance(Strict):
     sem_edges: tuple[float, ...] = ()
     cov_edges: tuple[float, ...] = ()
     """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
+
+    @field_validator("sem_edges", "cov_edges")
+    @classmethod
+    def _rising(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(low < high for low, high in itertools.pairwise((-math.inf, *edges, math.inf))):
+            raise ValueError("wanted finite numbers that rise")
+        return edges
 
 
 class Suite(Strict):
@@ -206,22 +215,12 @@ def load(spec: str | Path | Suite) -> Suite:
         return spec
     text = str(spec)
     if text in builtin_suites():
-        return _read(files("sorites").joinpath("suites", f"{text}.toml").read_bytes(), text)
+        held = toml_table(files("sorites").joinpath("suites", f"{text}.toml").read_text(encoding="utf-8"))
+        return parse({"name": text, **held}, text)
     path = Path(text)
     if path.suffix != ".toml":
         raise UnknownName("suite", text, builtin_suites(), 'See "sorites list suites", or give a path that ends in .toml.')
-    try:
-        return _read(path.read_bytes(), str(path), path.stem)
-    except OSError as error:
-        raise SoritesError(f"cannot read the suite {path}: {error.strerror}") from error
-
-
-def _read(raw: bytes, where: str, name: str | None = None) -> Suite:
-    try:
-        data = tomllib.loads(raw.decode("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise SoritesError(f"{where}: not valid TOML: {error}") from error
-    return parse({"name": name or where, **data}, where)
+    return parse({"name": path.stem, **toml_file(path, "a suite in TOML")}, str(path))
 
 
 def parse(data: dict[str, Any], where: str) -> Suite:

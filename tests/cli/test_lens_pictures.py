@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.sources._decode import LIMIT
+from sorites.sources._pixels import MOST
 
 runner = CliRunner()
 
@@ -37,8 +37,8 @@ def test_a_picture_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: P
     (tmp_path / "vast.ppm").write_bytes(b"P6 20000 20000 255\n")
     done = runner.invoke(app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")])
     assert done.exit_code == 1
-    assert "vast.ppm: 20000 x 20000 pixels are more than the 178,956,970 allowed" in done.stderr
-    assert f"{LIMIT:,}" == "178,956,970"
+    assert "vast.ppm: 20000 x 20000 pixels are more than the 100,000,000 allowed" in done.stderr
+    assert f"{MOST:,}" == "100,000,000"
     assert "wrote 0 of 1 pictures" in done.stdout
 
 

@@ -15,7 +15,7 @@ runner = CliRunner()
 def test_stops_that_are_no_numbers_are_named(tmp_path: Path) -> None:
     done = runner.invoke(app, ["lens", "tolerance", "CookeTriplet", "--of", "tilt", "--stops", "1,many", "--out", str(tmp_path)])
     assert isinstance(done.exception, SoritesError)
-    assert "--stops wants numbers such as 1,5,10, got '1,many'" in str(done.exception)
+    assert "--stops wants numbers with commas between them, such as 1,5,10, got '1,many'" in str(done.exception)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:

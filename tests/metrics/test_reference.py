@@ -119,7 +119,7 @@ def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) 
     path = written(tmp_path, "shift,error\nheavy_fog,.6\nheavy_snow,.6\n")
     with pytest.raises(SoritesError, match="wanted a row heavy_fog at severity 0, or one row clean for all shifts"):
         relative_corruption_error(rows, reference=path)
-    with pytest.raises(SoritesError, match="cannot read the reference none.csv"):
+    with pytest.raises(SoritesError, match="cannot read none.csv: there is no such file. Wanted the reference as a CSV file"):
         corruption_error(rows, reference="none.csv")
 
 

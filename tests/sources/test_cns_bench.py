@@ -78,7 +78,7 @@ def test_annotations_may_lie_apart_from_the_pictures(root: Path, tmp_path_factor
     assert all(abs(int(s.load().mean()) - 100 * (s.setting.severity or 0)) <= 2 for s in found)
     with pytest.raises(SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"):
         core.source(f"cns_bench:{file}?annotations={file}")
-    with pytest.raises(SoritesError, match="none.json: wanted JSON with a list of images"):
+    with pytest.raises(SoritesError, match="none.json: No such file or directory. Wanted JSON with a list of images"):
         core.source(f"cns_bench:{root}?annotations={root / 'none.json'}")
 
 
@@ -159,3 +159,40 @@ def test_each_dial_starts_from_its_own_pictures(root: Path, tiny: object) -> Non
     curves = sorites.metrics.accuracy(sorites.metrics.with_clean(table.with_columns(correct=True)), by=("shift", "severity"))
     starts = {shift: n for shift, severity, _, n, *_ in curves.rows() if severity == 0}
     assert starts == {"clean": 5, "heavy_snow": 3, "painting_style": 2}
+
+
+def annotated(root: Path, **changed: object) -> str:
+    image = {"image": "snow/022_eagle/seed_0001_scale_0000.png", "seed": 1, "scale": 0, "shift": "snow", "class": 22} | changed
+    (root / "annotations_cns.json").write_text(json.dumps({"images": [image]}))
+    return f"cns_bench:{root}"
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"class": -1}, "image 0: wanted a class from 0 to 999, got -1"),
+        ({"class": 1000}, "wanted a class from 0 to 999, got 1000"),
+        ({"class": True}, "image 0: wanted image, seed, scale, shift, class; got"),
+        ({"seed": -1}, "wanted a seed from 0 up, got -1"),
+        ({"seed": 10**400}, "image 0: wanted image, seed, scale, shift, class; got"),
+        ({"scale": float("nan")}, "image 0: wanted image, seed, scale, shift, class; got"),
+        ({"scale": float("inf")}, "image 0: wanted image, seed, scale, shift, class; got"),
+        ({"shift": "clean"}, "wanted the name of a shift, got 'clean'"),
+        ({"shift": ""}, "wanted the name of a shift, got ''"),
+        ({"image": "../../etc/passwd"}, "wanted image as a path below the pictures' folder, got '../../etc/passwd'"),
+        ({"image": "/etc/passwd"}, "wanted image as a path below"),
+    ],
+)
+def test_an_annotation_that_means_nothing_is_named(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        core.source(annotated(tmp_path, **changed))
+
+
+def test_a_shift_folder_called_clean_takes_no_other_pictures_row(tmp_path: Path) -> None:
+    for shift in ("clean", "snow"):
+        folder = tmp_path / shift / "022_eagle"
+        folder.mkdir(parents=True)
+        for scale in (0, 1000):
+            Pillow.new("RGB", (8, 8)).save(folder / f"seed_0001_scale_{scale:04d}.png")
+    with pytest.raises(SoritesError, match=r"clean: wanted the name of a shift, got 'clean'"):
+        core.source(f"cns_bench:{tmp_path}")

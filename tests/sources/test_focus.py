@@ -211,13 +211,13 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="wanted FOCUS's folder with annotations.db"):
         core.source(f"focus:{tmp_path}")
     database(tmp_path, [], "labels")
-    with pytest.raises(SoritesError, match="annotations.db: cannot be read: no such table: annotations"):
+    with pytest.raises(SoritesError, match="annotations.db: wanted a table annotations, got nothing of that name"):
         core.source(f"focus:{tmp_path}")
     (tmp_path / "a.csv").write_text("file_name,category\nx,cat\n")
     with pytest.raises(SoritesError, match="a.csv: wanted the columns.*time, weather, locations missing"):
         core.source(f"focus:{tmp_path / 'a.csv'}")
     (tmp_path / "b.db").write_bytes(b"not a database at all, but long enough to be looked at as one" * 20)
-    with pytest.raises(SoritesError, match="b.db: cannot be read: file is not a database"):
+    with pytest.raises(SoritesError, match="b.db: file is not a database"):
         core.source(f"focus:{tmp_path / 'b.db'}")
 
 
@@ -238,3 +238,26 @@ def test_bad_options_are_named(root: Path, options: str, match: str) -> None:
 
 def test_words_are_the_papers() -> None:
     assert {kind: len(words) for kind, words in WORDS.items()} == {"time": 3, "weather": 7, "location": 9}
+
+
+def test_a_view_without_end_is_refused_at_once(tmp_path: Path) -> None:
+    held = sqlite3.connect(tmp_path / "annotations.db")
+    held.execute(
+        "CREATE VIEW annotations AS WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) "
+        "SELECT i AS file_name, i AS category, i AS time, i AS weather, i AS locations FROM n"
+    )
+    held.commit()
+    held.close()
+    with pytest.raises(SoritesError, match=r"annotations\.db: wanted a table annotations, got a view of that name"):
+        core.source(f"focus:{tmp_path}")
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"category": 7}, {"time": True}, {"locations": [1]}, {"locations": [None]}, {"file_name": ""}, {"weather": [["a"]]}],
+)
+def test_cells_of_another_type_are_named(tmp_path: Path, changed: dict[str, object]) -> None:
+    row = {"file_name": "/1.png", "category": "cat", "time": "night", "weather": "none", "locations": "grass"} | changed
+    pl.DataFrame([row]).write_parquet(tmp_path / "a.parquet")
+    with pytest.raises(SoritesError, match=r"a\.parquet, row 1 .*: wanted"):
+        core.source(f"focus:{tmp_path / 'a.parquet'}")

@@ -98,7 +98,11 @@ def test_a_list_has_nine_marks() -> None:
         (("day", "none", "[0, 1]"), "", r"row 1 .*: wanted locations as a list of 9 zeros and ones, got '\[0, 1\]'"),
         (("day", "none", ROWS[0][4]), "?images=/nowhere", "wanted images=DIR, the folder of ImageNet's validation pictures"),
         (("day", "none", ROWS[0][4]), "?images={}/val/n02690373", "row 1 .*: .* has no such picture in a class folder"),
-        (("day", "none", ROWS[0][4]), "?truth=/nowhere", "cannot read /nowhere as lines of file name and class"),
+        (
+            ("day", "none", ROWS[0][4]),
+            "?truth=/nowhere",
+            "cannot read /nowhere: No such file or directory. Wanted lines of file name and class",
+        ),
     ],
 )
 def test_bad_input_is_named(tmp_path: Path, spoil: tuple[str, str, str], query: str, match: str) -> None:

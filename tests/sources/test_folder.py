@@ -140,3 +140,27 @@ def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
     assert good.load().shape == (2, 3, 3)
     with pytest.raises(BadPicture, match=r"b\.png"):
         bad.load()
+
+
+def test_links_in_a_circle_are_passed_over_and_those_that_multiply_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    put(tmp_path, "n02123045/a.png")
+    (tmp_path / "loop").symlink_to("loop")
+    (tmp_path / "n02123045" / "up").symlink_to("..")
+    assert [sample.id for sample in core.source(f"folder:{tmp_path}")] == ["n02123045/a.png"]
+    for i in range(9):
+        (tmp_path / f"n0212304{i}").mkdir(exist_ok=True)
+        for j in range(9):
+            (tmp_path / f"n0212304{i}" / f"to{j}").symlink_to(f"../n0212304{j}")
+    monkeypatch.setattr("sorites.sources.folder.LINKS", 500)
+    with pytest.raises(SoritesError, match="more than 500 folders are reached through links"):
+        core.source(f"folder:{tmp_path}")
+
+
+def test_folders_may_be_nested_more_deeply_than_calls(tmp_path: Path) -> None:
+    deep = tmp_path / "n02123045"
+    deep.mkdir()
+    for _ in range(1200):
+        deep = deep / "d"
+        deep.mkdir()
+    put(deep, "a.png")
+    assert len(core.source(f"folder:{tmp_path}")) == 1

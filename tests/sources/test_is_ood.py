@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
+from sorites import core
 from sorites.core import Model, Source
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
@@ -119,7 +120,9 @@ def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
 
 def test_a_missing_list_is_named(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
-    with pytest.raises(SoritesError, match="cannot read the list .*test_imagenet.txt"):
+    with pytest.raises(
+        SoritesError, match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of pictures"
+    ):
         is_ood(str(root), imagenet())
 
 
@@ -146,3 +149,18 @@ def test_imagenet_21k_is_framed_224_and_224_as_the_released_code_does() -> None:
     picture = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
     resized = Pillow.fromarray(picture).resize((298, 224), Pillow.Resampling.BILINEAR).crop((37, 0, 261, 224))
     np.testing.assert_array_equal(load("is_ood").frames["imagenet21k"](picture), np.asarray(resized))
+
+
+@pytest.mark.parametrize("line", ["../secret.png", "val/../../x.png", "/etc/passwd", "C:\\x.png"])
+def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
+    (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
+    (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
+    with pytest.raises(SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"):
+        core.source(f"is_ood:{tmp_path},present")
+
+
+def test_absurd_options_are_named(tmp_path: Path) -> None:
+    (tmp_path / "imglist").mkdir()
+    for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
+        with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
+            core.source(f"is_ood:{tmp_path},{word}")

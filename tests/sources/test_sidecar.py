@@ -34,7 +34,7 @@ record = st.fixed_dictionaries(
         "attrs": st.lists(attr, max_size=2),
         "family": text,
         "shift": text,
-        "severity": st.one_of(st.none(), st.floats(allow_nan=False)),
+        "severity": st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False)),
         "level": st.one_of(st.none(), st.integers(0, 9)),
         "params": st.dictionaries(text, scalar, max_size=3).map(json.dumps),
         "framed": st.booleans(),
@@ -115,8 +115,12 @@ def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
     [
         ({"label": "n00000001"}, "no class named 'n00000001'"),
         ({"accept": ["nobody"]}, "labels it was built with"),
-        ({"params": "{"}, "params are not JSON"),
+        ({"params": "{"}, "wanted params as a JSON object: Expecting property name"),
         ({"params": "[1]"}, "as a JSON object"),
+        ({"params": "[" * 5000}, "nested too deeply"),
+        ({"params": '{"n": ' + "9" * 5000 + "}"}, "digits"),
+        ({"severity": float("nan")}, "wanted a severity that is a number, got nan"),
+        ({"severity": float("inf")}, "wanted a severity that is a number, got inf"),
         ({"image_id": None}, "image_id has gaps"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import subprocess
 import tarfile
 from pathlib import Path
@@ -91,10 +92,74 @@ def test_damaged_tars_are_named(tmp_path: Path) -> None:
         list(tars.members(tmp_path / "none.tar"))
 
 
-def test_a_tar_without_its_last_blocks_is_whole(tmp_path: Path) -> None:
-    path = make(tmp_path / "a.tar", ("a.jpg", b"1" * 512))
+def test_a_tar_cut_between_members_is_not_whole_and_says_how_to_mend_it(tmp_path: Path) -> None:
+    path = make(tmp_path / "a.tar", ("a.jpg", b"1" * 512), ("b.jpg", b"2" * 512))
     path.write_bytes(path.read_bytes()[:1024])
+    with pytest.raises(SoritesError, match=r"it ends at byte 1,024 without the mark.*truncate -s \+1024 .*a\.tar"):
+        list(tars.members(path))
+    subprocess.run(["truncate", "-s", "+1024", path], check=True)
     assert [member.read() for member in tars.members(path)] == [b"1" * 512]
+
+
+def with_size(path: Path, field: bytes, name: str = "a.jpg") -> Path:
+    """Write a size into the header of a member and make its checksum right again."""
+    data = bytearray(path.read_bytes())
+    start = data.index(name.encode())
+    data[start + 124 : start + 136] = field.ljust(12, b"\0")
+    data[start + 148 : start + 156] = b" " * 8
+    data[start + 148 : start + 156] = b"%06o\0 " % sum(data[start : start + 512])
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize(
+    "field",
+    [
+        b"\xff" * 12,  # -1
+        b"\xff" * 10 + b"\xfc\x00",  # -1024: the next header is this one again
+        b"\xff" * 10 + b"\xfe\x00",
+        b"\xff" + b"\0" * 11,
+        b"\x80" + b"\xff" * 11,
+        b"77777777777",
+    ],
+)
+@pytest.mark.parametrize("member", ["a.jpg", "b.jpg"])
+def test_a_size_below_zero_or_beyond_the_file_does_not_hang(tmp_path: Path, field: bytes, member: str) -> None:
+    path = with_size(make(tmp_path / "a.tar", ("a.jpg", b"1" * 600), ("b.jpg", b"2" * 600)), field, member)
+    with pytest.raises(SoritesError, match=r"a\.tar is not a whole tar"):
+        list(itertools.islice(tars.members(path), 3))
+
+
+def test_a_chain_of_long_names_does_not_end_in_a_traceback(tmp_path: Path) -> None:
+    header = tarfile.TarInfo("././@LongLink")
+    header.type = tarfile.GNUTYPE_LONGNAME
+    (tmp_path / "a.tar").write_bytes(header.tobuf(tarfile.GNU_FORMAT) * 5000 + b"\0" * 1024)
+    with pytest.raises(SoritesError, match=r"a\.tar is not a whole tar"):
+        list(tars.members(tmp_path / "a.tar"))
+
+
+def test_a_member_with_holes_is_named_and_not_passed_over(tmp_path: Path) -> None:
+    with (tmp_path / "a.jpg").open("wb") as file:
+        file.truncate(1 << 20)
+        file.seek(1 << 19)
+        file.write(b"x")
+    subprocess.run(["tar", "--sparse", "-cf", "a.tar", "a.jpg"], cwd=tmp_path, check=True)
+    with pytest.raises(SoritesError, match=r"a\.jpg is stored with holes.*pack it again"):
+        list(tars.members(tmp_path / "a.tar"))
+
+
+def test_names_are_literal_where_they_exist(tmp_path: Path) -> None:
+    for folder in ("set1", "set[1]"):
+        (tmp_path / folder).mkdir()
+        for name in ("a-1.tar", "a-[1].tar", "{1..2}.tar"):
+            make(tmp_path / folder / name, (f"{folder}.jpg", b"x"))
+    here = tmp_path / "set[1]"
+    assert tars.find(str(here)) == sorted(here.iterdir())
+    for name in ("a-1.tar", "a-[1].tar", "{1..2}.tar"):
+        assert tars.find(str(here / name)) == [here / name]
+    assert tars.find(f"{here}/a-*.tar") == [here / "a-1.tar", here / "a-[1].tar"]
+    assert tars.find(f"{here}/a-{{1,[1]}}.tar") == [here / "a-1.tar", here / "a-[1].tar"]
+    assert tars.find(f"{tmp_path}/set?/a-1.tar") == [tmp_path / "set1" / "a-1.tar"]
 
 
 def test_a_tar_that_changes_later_is_a_bad_picture(tmp_path: Path) -> None:

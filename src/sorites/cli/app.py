@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
@@ -23,12 +24,28 @@ from sorites.cli.run import run
 from sorites.cli.score import score
 from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
+from sorites.errors import SoritesError
+from sorites.reading.places import reason
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
 MEASURE, LENSES = "Measure and score", "Lenses"
 
+
+class Guarded(TyperGroup):
+    """The verbs. What the system refuses, such as a name too long or a folder that may not be read, is an error in words."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except OSError as error:
+            if error.filename is None or isinstance(error, BrokenPipeError):
+                raise
+            raise SoritesError(f"{str(error.filename)[:200]}: {reason(error)}") from error
+
+
 app = typer.Typer(
     name="sorites",
+    cls=Guarded,
     help="How far can the world shift before a vision model fails, and does the model know?",
     no_args_is_help=True,
     add_completion=False,
@@ -73,7 +90,6 @@ def main() -> None:
     Ctrl-C into an exit code and takes a closed pipe in silence.
     """
     from sorites.engines.interrupts import CODE, announced
-    from sorites.errors import SoritesError
 
     try:
         with announced(), steady():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.cli.options import Seed
+from sorites.cli.options import MaxPixels, Seed
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
@@ -141,6 +141,7 @@ def distance(
         Path | None,
         typer.Option("--out", metavar="FILE", help=f"The table of a source's distances; the default is {FILE}."),
     ] = None,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure how far pictures stand from familiar pictures.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.cli.options import RunFolder, Workers
+from sorites.cli.options import MaxPixels, RunFolder, Workers
 from sorites.cli.output import say
 from sorites.errors import SoritesError
 
@@ -69,6 +69,7 @@ def filter_(
     ] = False,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
     workers: Workers = None,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Set aside the images of a run that no longer show their class.
 

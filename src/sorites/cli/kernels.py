@@ -81,10 +81,11 @@ def match(
     """
     from sorites.cli.printing import format_frame
     from sorites.files import write_bytes
+    from sorites.reading.texts import numbers
     from sorites.shifts._kernel_table import camera, match_table, packed
     from sorites.shifts._kernels import LEVELS, WAVES
 
-    lens = camera(f_number, pixel, [float(text) for text in wavelengths.split(",")] if wavelengths else None)
+    lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
     say(format_frame(frame, format), nl=False, exact=format != "table")

@@ -91,8 +91,9 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
     from sorites.errors import SoritesError
     from sorites.lenses.store import SUFFIX
     from sorites.lenses.store import existing_names as lenses_in
+    from sorites.reading.places import resolved
 
-    others = set(lenses_in(out)) - set(chosen) if out.resolve() != store.resolve() else ()
+    others = set(lenses_in(out)) - set(chosen) if resolved(out) != resolved(store) else ()
     if others:
         raise SoritesError(f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR")
     try:

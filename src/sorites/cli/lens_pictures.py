@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import LensFolder, LensName
+from sorites.cli.options import LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
 
 
@@ -15,7 +15,7 @@ def photo(
     lens: LensName,
     pictures: Annotated[
         list[Path],
-        typer.Argument(metavar="PICTURE", help="Photographs of up to 178 megapixels each: JPEG, PNG, WebP, TIFF ..."),
+        typer.Argument(metavar="PICTURE", help="Photographs of up to 100 megapixels each: JPEG, PNG, WebP, TIFF ..."),
     ],
     out: Annotated[
         Path, typer.Option("--out", metavar="DIR", help="The folder that the PNG files go to, under the pictures' names.")
@@ -24,6 +24,7 @@ def photo(
     corner: Annotated[
         float, typer.Option("--corner", metavar="X", help="Where the pictures' corners lie; 1 is the edge of the lens's field.")
     ] = 1.0,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Take whole photographs through a lens.
 

@@ -35,15 +35,12 @@ def tolerance(
     file for the suite tolerances, and prints one row per size.
     """
     from sorites.cli.printing import format_frame
-    from sorites.errors import SoritesError
     from sorites.lenses.tolerances import table, traced
     from sorites.lenses.trace import read_glasses
     from sorites.progress import bars
+    from sorites.reading.texts import numbers
 
-    try:
-        steps = [float(one) for one in stops.split(",")]
-    except ValueError:
-        raise SoritesError(f"--stops wants numbers such as 1,5,10, got {stops!r}") from None
+    steps = list(numbers(stops, "--stops"))
     with bars() as bar:
         more = {"element": element, "refocus": refocus, "glasses": read_glasses(glass or ())}
         tolerances, path = traced(lens, of, steps, field, out, bar, **more)

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from sorites.errors import SoritesError
+from sorites.reading.texts import toml_table
 
 if TYPE_CHECKING:
     from sorites.suite import Suite
+
+
+def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
+    """Allow pictures of so many pixels until the verb is done, in the processes that it starts as well."""
+    if most is not None:
+        from sorites.sources._pixels import pixels_allowed
+
+        context.with_resource(pixels_allowed(most))
+    return most
+
 
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help='A run folder, made by "sorites run".')]
 Partial = Annotated[
@@ -51,7 +61,7 @@ LabelFile = Annotated[
     typer.Option("--labels", metavar="FILE", help="A file of class names, one per line; the default is ImageNet's thousand."),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", help="Take only the first N samples of a fixed shuffled order.")
+    int | None, typer.Option("--limit", metavar="N", min=1, help="Take only the first N samples of a fixed shuffled order.")
 ]
 SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
@@ -72,6 +82,17 @@ SuiteOptions = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
+]
+MaxPixels = Annotated[
+    int | None,
+    typer.Option(
+        "--max-pixels",
+        metavar="N",
+        min=1,
+        max=10**15,
+        help="Refuse pictures of more pixels than this; the default is 100 million.",
+        callback=_allow_pixels,
+    ),
 ]
 Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print the table.")]
 LensFolder = Annotated[
@@ -132,7 +153,7 @@ def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[s
         if not equals:
             raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")
         try:
-            found[key] = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            found[key] = toml_table(f"value = {value}")["value"]
+        except ValueError:
             found[key] = value
     return found

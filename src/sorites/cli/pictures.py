@@ -39,6 +39,7 @@ def show(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder.")
     ] = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Draw one picture along one dial, or at some settings of a grid.
 
@@ -76,6 +77,7 @@ def build(
         int | None, typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG.")
     ] = None,
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Write a suite's shifted pictures as a dataset folder.
 
@@ -114,6 +116,7 @@ def context(
         int | None,
         typer.Option("--size", metavar="PX", help="The side of the pictures; the default is 256, and 640 with --things."),
     ] = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Place cut-outs in common and uncommon times, weathers and places.
 

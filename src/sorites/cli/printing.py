@@ -15,6 +15,7 @@ import polars as pl
 from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
 from sorites.errors import SoritesError
+from sorites.pipeline.fitted import read_record
 from sorites.table import read
 
 WIDE = 10_000
@@ -73,6 +74,10 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
         echo(
             f"{errors} rows are errors; they stay in the table and are left out of every mean. The first, {first[0]}: {first[1]}"
         )
+    for model, fits in read_record(folder).items():
+        if fits.get("left_out"):
+            why = "they cannot be read, or are of classes that it does not know"
+            echo(f"{fits['left_out']} training pictures were left out for {model}: {why}")
     what = f"wrote {rows} rows to" if worked else f"nothing left to do; {rows} rows in"
     echo(f"{what} {folder / 'predictions'}" + (f", {probes} of them probes" if probes else ""))
     metric = "map" if outputs == ["boxes"] else "accuracy"

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import Partial
+from sorites.cli.options import MaxPixels, Partial
 from sorites.cli.output import say
 
 
@@ -19,6 +19,7 @@ def report(
         str | None,
         typer.Option("--tables", metavar="paper", help="Print the OpticsBench paper's tables of detectors instead of a page."),
     ] = None,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Write one self-contained page about one or more runs.
 

@@ -56,6 +56,7 @@ def run(
     ] = None,
     engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
     workers: options.Workers = None,
+    max_pixels: options.MaxPixels = None,
 ) -> None:
     """Evaluate a suite's models under its shifts.
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import RunFolder
+from sorites.cli.options import MaxPixels, RunFolder
 from sorites.cli.output import say
 
 
@@ -27,6 +27,7 @@ def sheet(
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The sheet to write: .png, .jpg or .webp.")] = Path(
         "sheet.png"
     ),
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Draw one picture at every setting, as each model judges it.
 

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import RunFolder
+from sorites.cli.options import MaxPixels, RunFolder
 from sorites.cli.output import say
 
 
@@ -30,6 +30,7 @@ def similarity(
             help="The measure that --lpips-below goes by. The default is the one that the run's suite names.",
         ),
     ] = None,
+    max_pixels: MaxPixels = None,
 ) -> None:
     """Measure how near every shifted image is to its own clean picture.
 

@@ -165,6 +165,8 @@ def build_context(
     folder, space = Path(out), labels or imagenet()
     if not SIDES[0] <= size <= SIDES[1]:
         raise SoritesError(f"wanted pictures of {SIDES[0]} to {SIDES[1]} px, got {size}")
+    if limit is not None and limit < 1:
+        raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
     made_of |= {"size": size} if size != SIZE else {}
     with claimed(folder, made_of):

@@ -19,6 +19,7 @@ from sorites.files import write_bytes
 from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import TiledPicture, transfer
 from sorites.progress import Bar
+from sorites.reading.places import is_file, resolved
 from sorites.sources._decode import decode
 
 VERSION = 1
@@ -58,11 +59,11 @@ def photograph(
 def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
     """Yield where each picture is written, or why it cannot be: no file may stand for two pictures, or replace one that was not
     written here."""
-    given = {path.resolve() for path in pictures}
+    given = {resolved(path) for path in pictures}
     taken: dict[Path, Path] = {}
     for path in pictures:
         target = out / f"{path.stem}.png"
-        if target.resolve() in given:
+        if resolved(target) in given:
             yield path, f"{path}: it would overwrite {target}; choose another --out DIR"
         elif os.path.lexists(target) and _read_note(target) is None:
             yield path, f"{path}: {target} exists and was not written by sorites lens photo; choose another --out DIR"
@@ -97,7 +98,7 @@ def _note(entry: Entry, raw: bytes, corner: float) -> str:
 
 def _read_note(target: Path) -> str | None:
     """Return the record of a file, or None if the file is missing or was not written here."""
-    if not target.is_file():
+    if not is_file(target):
         return None
     try:
         with PngImagePlugin.PngImageFile(target) as file:

@@ -17,6 +17,7 @@ from sorites.files import write_bytes
 from sorites.lenses.store import SUFFIX, existing_names, load
 from sorites.lenses.trace import Glasses, name_of, trace_file
 from sorites.progress import Bar
+from sorites.reading.places import is_dir, is_file
 
 if TYPE_CHECKING:
     import polars as pl
@@ -61,9 +62,9 @@ def _prescriptions(path: str) -> list[str]:
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     where = Path(path)
-    if path in OBJECTIVES or where.is_file():
+    if path in OBJECTIVES or is_file(where):
         return [path]
-    if where.is_dir():
+    if is_dir(where):
         found = sorted(str(one) for one in where.rglob("*") if one.suffix.lower() == ".zmx" and one.is_file())
         if not found:
             raise SoritesError(f"no .zmx files in {path}; give .zmx files or folders that have some")
@@ -83,9 +84,11 @@ def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
     """Write the refusals of this batch to a CSV file, and keep those that earlier batches wrote for other lenses."""
     import polars as pl
 
+    from sorites.reading.frames import csv
+
     refused = table.filter(~pl.col("accepted"))
     if sheet.is_file():
-        earlier = pl.read_csv(sheet, schema=table.schema)
+        earlier = csv(sheet, infer_schema=True, schema=table.schema)
         refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
     write_bytes(refused.write_csv().encode(), sheet)
 

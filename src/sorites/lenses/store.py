@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.files import write_bytes
+from sorites.lenses.facts import lens_arrays, lens_facts
 from sorites.optics.tracing.positions import PERCENT
+from sorites.reading.places import entries, is_dir, is_file
+from sorites.reading.tensors import tensors
 from sorites.rng import digest
 
 if TYPE_CHECKING:
@@ -51,7 +54,9 @@ def builtin() -> Path:
 
 def existing_names(folder: Path) -> list[str]:
     """Return the names of the lenses in a folder, which may be none; production errors of a lens do not count as lenses."""
-    found = (path.name.removesuffix(SUFFIX) for path in folder.glob(f"*{SUFFIX}"))
+    if not is_dir(folder):
+        return []
+    found = (entry.name.removesuffix(SUFFIX) for entry in entries(folder) if entry.name.endswith(SUFFIX))
     return sorted(name for name in found if not name.endswith(ERRORS))
 
 
@@ -65,23 +70,14 @@ def names(folder: Path) -> list[str]:
 
 def load(folder: Path, name: str) -> Entry:
     """Load one lens of a folder; every kernel sums to 1."""
-    from safetensors import SafetensorError, safe_open
-
     path = folder / f"{name}{SUFFIX}"
-    if not path.is_file():
+    if not is_file(path):
         if name in (refused := reasons(folder)):
             raise SoritesError(f"the lens {name} was refused: {refused[name]}")
         given = "" if folder == builtin() else f" --lenses {folder}"
         raise UnknownName("lens", name, names(folder), f'See "sorites lens list{given}".')
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            arrays = {key: np.asarray(file.get_tensor(key), np.float32) for key in file.keys()}  # noqa: SIM118
-            about = json.loads((file.metadata() or {})["about"])
-    except (SafetensorError, KeyError, OSError, ValueError) as error:
-        raise SoritesError(f"cannot read the lens {path}: {error}") from error
-    missing = [key for key in ARRAYS if key not in arrays] + [key for key in ABOUT if key not in about]
-    if missing:
-        raise SoritesError(f"{path} is not a traced lens: it has no {missing[0]}")
+    held, header = tensors(path)
+    arrays, about = lens_arrays(held, path), lens_facts(header, path)
     kernels = arrays["kernels"]
     arrays["kernels"] = kernels / kernels.sum((-2, -1), keepdims=True, dtype=np.float64).astype(np.float32)
     return Entry(name, arrays, about)
@@ -124,13 +120,17 @@ def ranked(folder: Path) -> pl.DataFrame:
 
 def reasons(folder: Path) -> dict[str, str]:
     """Return the reason of each refused prescription of a folder, by name."""
-    import polars as pl
+    from sorites.reading.frames import csv
 
     sheet = folder / "refused.csv"
-    if not sheet.is_file():
+    if not is_file(sheet):
         return {}
-    table = pl.read_csv(sheet, infer_schema=False)
-    return dict(zip(table["lens"], table["reason"], strict=True))
+    table = csv(sheet)
+    if lost := [name for name in ("lens", "reason") if name not in table.columns]:
+        raise SoritesError(
+            f"{sheet}: wanted the columns lens and reason; {lost[0]} missing. Delete the file to go on without it."
+        )
+    return {lens: reason or "" for lens, reason in table.select("lens", "reason").rows() if lens}
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:

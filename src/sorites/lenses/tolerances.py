@@ -19,7 +19,10 @@ from numpy.typing import NDArray
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.files import write_bytes
+from sorites.lenses.facts import tolerance_arrays, tolerance_facts
 from sorites.progress import Bar
+from sorites.reading.places import entries, is_dir, is_file
+from sorites.reading.tensors import tensors
 from sorites.rng import digest
 
 if TYPE_CHECKING:
@@ -30,8 +33,6 @@ if TYPE_CHECKING:
 SUFFIX = ".safetensors"
 VERSION = 2
 """Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a picture."""
-REQUIRED = ("lens", "element", "kind", "unit", "stops", "field", "azimuths")
-"""The keys that every ``about`` must have; azimuths are the traced ones, in degrees from x, and the element moves toward 90."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,12 +91,13 @@ def around(about: Mapping[str, Any]) -> tuple[int, ...]:
 
 def find(where: Path, kind: str) -> Path:
     """Return the file of a kind in a folder; ``where`` may also be the file itself."""
-    if where.is_file():
+    if is_file(where):
         came = about(where)["kind"]
         if came != kind:
             raise SoritesError(f"{where} holds {came}, wanted {kind}; give a folder with both, or only --shift {came}")
         return where
-    found = sorted(where.glob(f"*.{kind}{SUFFIX}"))
+    ending = f".{kind}{SUFFIX}"
+    found = [Path(entry.path) for entry in entries(where) if entry.name.endswith(ending)] if is_dir(where) else []
     if not found:
         raise SoritesError(f'no {kind} in {where}. Trace it with "sorites lens tolerance LENS --of {kind} --out {where}".')
     if len(found) > 1:
@@ -123,18 +125,8 @@ def load(path: Path) -> Tolerance:
 
 def _opened(path: Path, names: Sequence[str]) -> tuple[dict[str, NDArray[np.float32]], dict[str, Any]]:
     """Read the named arrays of a file and what it says about itself."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(str(path), framework="numpy") as file:
-            arrays = {name: np.asarray(file.get_tensor(name), np.float32) for name in names}
-            info = json.loads((file.metadata() or {})["about"])
-            missing = [name for name in REQUIRED if name not in info]
-    except (SafetensorError, KeyError, OSError, ValueError) as error:
-        raise SoritesError(f"cannot read the tolerance {path}: {error}") from error
-    if missing:
-        raise SoritesError(f"cannot read the tolerance {path}: its description has no {missing[0]}")
-    return arrays, info
+    held, header = tensors(path, names)
+    return tolerance_arrays(held, path), tolerance_facts(header, path)
 
 
 def version(path: Path) -> str:
@@ -159,10 +151,10 @@ def traced(
     name: str, kind: str, steps: Sequence[float], field: float, folder: Path, bar: Bar | None = None, **more: Any
 ) -> tuple[Tolerance, Path]:
     """Trace a tolerance as ``trace`` does and save it in the folder; a file from the same lens and settings is loaded instead."""
-    text = Path(name).read_bytes().hex() if Path(name).is_file() else name
+    text = Path(name).read_bytes().hex() if is_file(name) else name
     cause = digest(text, kind, list(steps), field, sorted(more.items(), key=str), VERSION).hex()
     path = folder / f"{Path(name).stem if text != name else name}.{kind}{SUFFIX}"
-    if path.is_file():
+    if is_file(path):
         with suppress(SoritesError):
             if about(path).get("cause") == cause:
                 return load(path), path
@@ -226,7 +218,7 @@ def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
 
     if name in OBJECTIVES:
         return objective(name)
-    if not Path(name).is_file():
+    if not is_file(name):
         raise UnknownName("lens", name, OBJECTIVES, "Give a .zmx file or one of optiland's objectives.")
     return build(read(Path(name)), {key: Glass("", *value) for key, value in glasses.items()})
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from sorites.errors import SoritesError
 from sorites.lenses.store import SUFFIX, Entry, load, save
+from sorites.reading.places import is_file
 from sorites.rng import digest
 
 if TYPE_CHECKING:
@@ -152,7 +153,7 @@ def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
 def _traced(folder: Path, name: str, cause: str) -> str | None:
     """Return the digest of the lens that the folder has from exactly this prescription, or None if it must be traced; a file that
     cannot be read must."""
-    if not (folder / f"{name}{SUFFIX}").is_file():
+    if not is_file(folder / f"{name}{SUFFIX}"):
         return None
     try:
         about = load(folder, name).about

@@ -67,6 +67,10 @@ class Training:
     penalty: float | None = None
     seed: int = 0
 
+    def __post_init__(self) -> None:
+        if not 0 <= self.margin <= 2:
+            raise SoritesError(f"--margin wants a number from 0 to 2, a cosine distance; got {self.margin}")
+
 
 def decompose(
     texts: NDArray[np.floating],

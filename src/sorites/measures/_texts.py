@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from sorites.errors import SoritesError
 from sorites.labels import imagenet
+from sorites.reading.texts import lines
+from sorites.reading.texts import text as read_text
 
 Styles = Sequence[Sequence[str]]
 """Groups of templates, one group per style."""
@@ -72,10 +74,7 @@ def read_styles(path: str | Path) -> list[list[str]]:
     The label's place is ``{}`` or has a name (``{c}``, ``{object}``). OpenAI's ``imagenet_templates`` may also stand as the lines
     of its Python list.
     """
-    try:
-        text = Path(path).read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"cannot read templates from {path}: {error}") from error
+    text = read_text(Path(path), "templates, one per line").replace("\r\n", "\n")
     groups = [[_template(line) for line in part.splitlines() if not _ends_list(line)] for part in text.split("\n\n")]
     groups = [group for group in groups if group]
     styles = groups if len(groups) > 1 else [[line] for group in groups for line in group]
@@ -100,11 +99,8 @@ def read_names(path: str | Path) -> tuple[str, ...]:
     and a name that stands twice is taken once: WordNet has a crane that flies and one that lifts. An id alone is one of
     ImageNet's thousand classes.
     """
-    try:
-        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"labels: wanted {path} as UTF-8 text with one class name per line: {error}") from error
-    names = [_name(line.strip(), f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    every = lines(Path(path), "labels as UTF-8 text with one class name per line")
+    names = [_name(line.strip(), f"{path}, line {i}") for i, line in enumerate(every, 1) if line.strip()]
     return tuple({name.lower(): name for name in reversed(names)}.values())[::-1]
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import polars as pl
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.reading.frames import as_numbers, csv
+from sorites.reading.places import path_of
 
 ModelFacts = str | Path | pl.DataFrame | Mapping[str, Mapping[str, object]]
 """A CSV file with a column ``model`` and one column per fact, the same as a frame, or a mapping from model to its facts."""
@@ -25,7 +27,7 @@ def read_model_facts(facts: ModelFacts, *wanted: str) -> pl.DataFrame:
     if frame["model"].is_duplicated().any():
         twice = frame.filter(pl.col("model").is_duplicated())["model"][0]
         raise SoritesError(f"facts: the model {twice!r} stands twice")
-    numbers = frame.select("model", *(pl.col(name).cast(pl.Float64, strict=False) for name in wanted))
+    numbers = frame.select("model", *(as_numbers(frame[name], f"facts, column {name}") for name in wanted))
     for name in wanted:
         lost = frame.filter(frame[name].is_not_null() & numbers[name].is_null())
         if lost.height:
@@ -38,7 +40,4 @@ def _read(facts: ModelFacts) -> pl.DataFrame:
         return facts
     if isinstance(facts, Mapping):
         return pl.DataFrame([{"model": model, **values} for model, values in facts.items()])
-    try:
-        return pl.read_csv(facts)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"facts: wanted a CSV file with the column model, got {facts}: {error}") from error
+    return csv(path_of(facts), "facts as a CSV file with the column model", infer_schema=True)

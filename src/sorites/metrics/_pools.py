@@ -111,7 +111,11 @@ def groups(table: Table, by: Sequence[str], framework: str, against: str = "same
     slim = rows.select(*keys, "sample", score=pl.when(HAS_SCORE).then("score"), side=side).filter(
         pl.col("side").is_not_null() | pl.col("score").is_null()
     )
-    matched = _matched(keys, framework, against)
+    matched, schema = _matched(keys, framework, against), rows.collect_schema()
+    if lists := [key for key in matched if schema[key].is_nested()]:
+        raise SoritesError(
+            f"cannot group by {lists[0]!r}: it holds lists, by which the two pools cannot be matched. Leave it out."
+        )
     return keys, (group for part in by_model_and_scorer(slim) for group in _groups_of(part, keys, matched))
 
 

@@ -10,12 +10,13 @@ Errors are shares between 0 and 1. Without severity and level, an error is the m
 from __future__ import annotations
 
 from collections.abc import Iterable
-from pathlib import Path
 
 import polars as pl
 
 from sorites.core import CLEAN, SHIFTS
 from sorites.errors import SoritesError
+from sorites.reading.frames import csv
+from sorites.reading.places import path_of
 
 PLACES = ("severity", "level")
 
@@ -81,10 +82,7 @@ def _listed(values: list[float | None]) -> str:
 
 def _read(path: str) -> tuple[pl.DataFrame, str | None]:
     """Return the curve and the column that places its rows: severity, level or none."""
-    try:
-        frame = pl.read_csv(Path(path).expanduser(), infer_schema=False, glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read the reference {path}: {str(error).splitlines()[0]}. Wanted a CSV file") from error
+    frame = csv(path_of(path), "the reference as a CSV file")
     values = [name for name in ("error", "accuracy") if name in frame.columns]
     if "shift" not in frame.columns or len(values) != 1:
         wanted = "shift, severity (or level, or neither) and error (or accuracy)"

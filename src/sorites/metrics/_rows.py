@@ -46,7 +46,8 @@ def select_rows(
     A column that the table lacks, or that the metric lists in ``refuse``, is an error.
     """
     lazy = table.lazy()
-    columns = lazy.collect_schema().names()
+    schema = lazy.collect_schema()
+    columns = schema.names()
     keys = [by] if isinstance(by, str) else list(dict.fromkeys(by))
     for key in keys:
         if key not in columns:

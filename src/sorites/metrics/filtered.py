@@ -11,6 +11,8 @@ from sorites.core import add_metric
 from sorites.errors import SoritesError
 from sorites.metrics._rows import answer_frame, with_clean
 from sorites.metrics.accuracy import accuracy
+from sorites.reading.frames import sheet
+from sorites.reading.places import path_of
 from sorites.table import Table
 
 Verdicts = str | Path | pl.DataFrame
@@ -40,14 +42,11 @@ def filtered_accuracy(
 
 
 def _read(verdicts: Verdicts) -> pl.DataFrame:
-    try:
-        if isinstance(verdicts, pl.DataFrame):
-            frame = verdicts
-        else:
-            frame = pl.read_parquet(verdicts) if str(verdicts).endswith(".parquet") else pl.read_csv(verdicts)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"verdicts: cannot read {verdicts}: {error}") from error
+    if isinstance(verdicts, pl.DataFrame):
+        frame = verdicts
+    else:
+        frame = sheet(path_of(verdicts), "verdicts as a CSV or parquet file", infer_schema=True)
     wrong = [name for name, kind in frame.schema.items() if name != "image_id" and kind != pl.Boolean]
-    if "image_id" not in frame.columns or wrong:
+    if "image_id" not in frame.columns or frame.schema["image_id"] != pl.String or wrong:
         raise SoritesError(f"verdicts: wanted image_id and columns of true and false, got {', '.join(frame.columns)}")
     return frame

@@ -16,7 +16,6 @@ package, probabilities are turned back into logits (up to a constant per row) by
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ from sorites.models._checked import Forward, checked, rows
 from sorites.models._export import trial_pictures
 from sorites.models._graph_file import opened, version_of
 from sorites.models._preprocess import Input
+from sorites.reading.places import is_file
+from sorites.reading.texts import json_file, json_value
 
 KEYS = (*Input.model_fields, "labels", "layout")
 
@@ -39,7 +40,7 @@ KEYS = (*Input.model_fields, "labels", "layout")
 @add_model
 def onnx(argument: str | None) -> Model:
     """Run an ONNX classifier (onnx:PATH); mean, std and labels come from its metadata or from PATH.json."""
-    if argument is None or not Path(argument).is_file():
+    if argument is None or not is_file(argument):
         raise SoritesError(f"model onnx: wanted a file, got {argument or 'nothing'}. Type: onnx:PATH")
     path, name = Path(argument), f"onnx:{argument}"
     session = opened(path)
@@ -60,12 +61,9 @@ def _config(path: Path, session: Any) -> dict[str, Any]:
     metadata = session.get_modelmeta().custom_metadata_map
     config = {key: _plain(metadata[key]) for key in KEYS if key in metadata}
     beside = Path(f"{path}.json")
-    if not beside.is_file():
+    if not is_file(beside):
         return config
-    try:
-        from_file = json.loads(beside.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise SoritesError(f"{beside} is not JSON: {error}") from error
+    from_file = json_file(beside)
     if not isinstance(from_file, dict):
         kind = type(from_file).__name__
         raise SoritesError(f"{beside}: wanted an object with some of the keys {', '.join(KEYS)}, got {kind}")
@@ -75,7 +73,7 @@ def _config(path: Path, session: Any) -> dict[str, Any]:
 def _plain(text: str) -> Any:
     """Return a value of the metadata, which is text: as JSON if it reads as JSON, else as it is."""
     try:
-        return json.loads(text)
+        return json_value(text)
     except ValueError:
         return text
 

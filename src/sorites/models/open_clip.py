@@ -11,7 +11,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,6 +21,8 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.labels import TWINS
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
+from sorites.reading.places import path_of
+from sorites.reading.texts import lines
 from sorites.rng import digest
 from sorites.torch_tools import one_thread
 from sorites.vision_text.open_clip import Encoders, load
@@ -68,12 +69,8 @@ def _templates(options: dict[str, str]) -> tuple[str, ...]:
     """Return the sentences with a place for a name: those of the file, one per line, or the default."""
     if "templates" not in options:
         return TEMPLATES
-    path = Path(options["templates"]).expanduser()
-    try:
-        lines = [line.strip() for line in path.read_text(encoding="utf-8-sig").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"model open_clip: cannot read the templates {path}: {error}") from error
-    found = tuple(line for line in lines if line)
+    path = path_of(options["templates"])
+    found = tuple(filter(None, (line.strip() for line in lines(path, "templates, one per line"))))
     wrong = [line for line in found if line.count("{}") != 1]
     if wrong or not found:
         came = repr(wrong[0]) if wrong else "an empty file"

@@ -7,7 +7,6 @@ zip that holds only tensors; without a file the published weights are fetched, b
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
@@ -15,6 +14,7 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.labels import imagenet
 from sorites.models._preprocess import Input
 from sorites.models._torch import linear_head, torch_model, with_features
+from sorites.reading.places import is_file
 from sorites.torch_tools import beside_torchvision, one_thread
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def _from_file(library: Any, name: str, path: str) -> Any:
 
 
 def _weights(library: Any, path: str) -> dict[str, Any]:
-    if not Path(path).is_file():
+    if not is_file(path):
         raise SoritesError(f"there is no weights file {path}. Wanted a .safetensors file or a torch zip of tensors.")
     try:
         return dict(library.models.load_state_dict(path, weights_only=True))

@@ -12,6 +12,7 @@ from pathlib import Path
 import polars as pl
 
 from sorites.errors import SoritesError
+from sorites.reading.frames import as_numbers, refuse_types, sheet
 
 NAMES = {"sample_id": "sample", "severity": "scale"}
 """Columns of the table, and what a file may call them instead."""
@@ -30,10 +31,7 @@ DIGITS = 6
 def read_annotations(file: str | Path) -> pl.DataFrame:
     """Read judgements from a CSV or parquet file: ``image_id``, or sample, shift and severity; ``outside`` is null if partial."""
     path = Path(file)
-    try:
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path, infer_schema=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"{path}: cannot be read: {error}") from error
+    frame = sheet(path)
     frame = frame.rename({short: name for name, short in NAMES.items() if short in frame.columns and name not in frame.columns})
     keys = ["image_id"] if "image_id" in frame.columns else list(PLACE)
     if any(key not in frame.columns for key in keys) or not {"label", "outside"} & set(frame.columns):
@@ -44,6 +42,7 @@ def read_annotations(file: str | Path) -> pl.DataFrame:
     told, words = ("label", WORDS) if "label" in frame.columns else ("outside", TRUTH)
     outside = [_meaning(path, row, told, value, words) for row, value in enumerate(frame[told], 1)]
     judged = frame.select(keys).with_columns(pl.Series("outside", outside, pl.Boolean))
+    refuse_types(judged, dict.fromkeys((key for key in keys if key != "severity"), pl.String), path)
     return judged.with_columns(_severity(judged, path)) if "severity" in keys else judged
 
 
@@ -58,7 +57,7 @@ def _meaning(path: Path, row: int, column: str, value: object, words: dict[str, 
 
 
 def _severity(judged: pl.DataFrame, path: Path) -> pl.Series:
-    found = judged["severity"].cast(pl.Float64, strict=False)
+    found = as_numbers(judged["severity"], f"{path}, column scale")
     if wrong := [i for i, value in enumerate(found, 1) if value is None]:
         raise SoritesError(f"{path}, row {wrong[0]}: wanted a number as scale, got {judged['severity'][wrong[0] - 1]!r}")
     return found

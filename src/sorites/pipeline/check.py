@@ -20,6 +20,7 @@ from sorites.pipeline.fit import note_overlap
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.shards import missing
+from sorites.reading.places import is_dir, is_file
 from sorites.suite import builtin_suites, load
 
 AGAIN = ": type the run's command again"
@@ -31,7 +32,7 @@ def check(what: str, repair: bool = False) -> str:
     ``repair`` sets damaged files of a run folder aside, so that the run's command makes them again.
     """
     folder = Path(what)
-    is_run = (folder / "run.json").exists() or (folder.is_dir() and what not in builtin_suites() and folder.suffix != ".toml")
+    is_run = is_file(folder / "run.json") or (is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml")
     if repair and not is_run:
         raise SoritesError(f"--repair wants a run folder, got {what}")
     return repair_run(folder) if repair else check_run(folder) if is_run else check_suite(what)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from sorites.measures._decompose import Decomposition, Training, decompose
 from sorites.measures._texts import STYLES, Styles, triplets
 from sorites.measures._zero_shot import accuracies
 from sorites.progress import Bar, Tick
+from sorites.reading.tensors import tensors
 from sorites.referees._features import features
 from sorites.rng import digest, fair_order
 
@@ -99,14 +100,14 @@ def _packed(decomposition: Decomposition, referee: Referee, how: Recipe) -> byte
 
 def load(path: str | Path, referee: Referee) -> Decomposition:
     """Read a decomposition; one that was learnt in another referee's space is refused."""
-    from safetensors import SafetensorError, safe_open
-
     try:
-        with safe_open(path, "numpy") as file:
-            metadata: Mapping[str, str] = file.metadata() or {}
-            decomposition = Decomposition(file.get_tensor("matrix"))
-    except (OSError, SafetensorError) as error:
-        raise SoritesError(f'cannot read the decomposition {path}: {error}. Make one with "sorites decompose train".') from error
+        arrays, metadata = tensors(Path(path), ["matrix"])
+    except SoritesError as error:
+        raise SoritesError(f'{error}. Make a decomposition with "sorites decompose train".') from error
+    matrix = arrays["matrix"]
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1] or not np.isfinite(matrix).all():
+        raise SoritesError(f"{path}: wanted a square matrix of numbers, got shape {matrix.shape} of {matrix.dtype}")
+    decomposition = Decomposition(matrix)
     if metadata.get("version") != referee.version:
         learnt_on = metadata.get("referee", "another referee")
         raise SoritesError(f"{path} was learnt on {learnt_on}, not on {referee.name} as it is now")

@@ -33,6 +33,8 @@ from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.shards import read_facts, read_record
 from sorites.progress import Bar, Tick
+from sorites.reading.places import is_file
+from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
 from sorites.suite import Distance
@@ -98,11 +100,12 @@ def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[
 
 def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
     """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
+    edges = [numbers(text, name) if text else () for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))]
     try:
-        edges = [tuple(float(part) for part in text.split(",") if part) for text in (sem_edges, cov_edges)]
-    except ValueError as error:
-        raise SoritesError(f"edges are numbers with commas between, such as 0.1,0.2: {error}") from error
-    return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+        return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise SoritesError(f"distance, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
 
 
 @dataclass(frozen=True, eq=False)
@@ -130,7 +133,7 @@ def distance(
 
     Distances need no classes: unless ``labels`` name some, pictures of any class are taken.
     """
-    if (Path(what) / "run.json").exists():
+    if is_file(Path(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
         return distance_of_run(plan_of(what), Path(what), how, bar)
@@ -176,12 +179,9 @@ def distance_of_file(
     file: str | Path, how: Distance, labels: str | None = None, out: str | Path = "distance.parquet", bar: Bar | None = None
 ) -> Distances:
     """Measure the texts of a file, one per line, and write their rows to ``out``."""
-    try:
-        lines = Path(file).read_text(encoding="utf-8-sig").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"--texts: wanted {file} as UTF-8 text with one text per line: {error}") from error
+    sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
-    found = distance_of_texts([line.strip() for line in lines if line.strip()], how, space, bar)
+    found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
     write(found.rows, Path(out))
     return replace(found, record={**found.record, "path": str(out)})
 

@@ -27,6 +27,7 @@ from sorites.pipeline.running import Task, running_in
 from sorites.pipeline.scoring import look_inside
 from sorites.pipeline.search import every, searched
 from sorites.pipeline.tensors import About, Arrays, read_tensors
+from sorites.reading.places import resolved
 
 SLICE = 128
 """Training pictures per file."""
@@ -86,7 +87,7 @@ def samples_of(plan: Plan, kind: str) -> Sequence[Sample]:
 def _place(spec: str) -> tuple[str, Path | None]:
     """A source by its name and where it reads from, however that is spelled."""
     name, argument = split_spec(spec)
-    return name, Path(argument).resolve() if argument else None
+    return name, resolved(Path(argument)) if argument else None
 
 
 def units(plan: Plan, kind: str = NAME) -> list[Unit]:

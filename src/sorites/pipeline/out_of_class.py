@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sorites.core import Picture
 from sorites.errors import SoritesError, UnknownName
 from sorites.measures._neighbours import directions
+from sorites.reading.frames import sheet
 from sorites.table import Table
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
@@ -84,10 +85,7 @@ def _soft(features: Array) -> Array:
 def read_scores(file: str | Path) -> pl.DataFrame:
     """Read similarities from a CSV or parquet file: ``image_id``, the four votes, and ``outside`` where it is labelled."""
     path = Path(file)
-    try:
-        frame = pl.read_parquet(path) if path.suffix == ".parquet" else pl.read_csv(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"{path}: cannot be read: {error}") from error
+    frame = sheet(path, infer_schema=True)
     _check(frame, str(path))
     return frame
 

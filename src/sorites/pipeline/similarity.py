@@ -119,6 +119,8 @@ def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
         raise SoritesError(f"lpips_measure: wanted one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}")
     if below is None and measure is not None:
         raise SoritesError(f"lpips_measure ({measure}) says what lpips_below goes by: give lpips_below too, such as 0.8")
+    if below is not None and not 0 < below < float("inf"):
+        raise SoritesError(f"lpips_below: wanted a number above 0, got {below}")
     return None if below is None else (measure or default, below)
 
 

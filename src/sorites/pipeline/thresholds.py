@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +12,8 @@ import polars as pl
 
 from sorites.errors import SoritesError
 from sorites.pipeline.out_of_class import PUBLISHED, VOTES, calibrate
+from sorites.reading.places import is_file
+from sorites.reading.texts import json_file, toml_file
 
 WORDS = ("published", "calibrated")
 
@@ -45,16 +45,12 @@ def read_thresholds(spec: str | Path) -> Thresholds:
     if spec == "published":
         return Thresholds("published", PUBLISHED)
     path = Path(spec)
-    if not path.is_file():
+    if not is_file(path):
         raise SoritesError(f"--thresholds: wanted {' or '.join(WORDS)}, or a file with one number per vote; got {str(spec)!r}")
-    try:
-        text = path.read_text(encoding="utf-8-sig")
-        data: Any = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except (OSError, ValueError) as error:
-        raise SoritesError(
-            f"--thresholds: {path} cannot be read as {'JSON' if path.suffix == '.json' else 'TOML'}: {error}"
-        ) from error
+    wanted = "--thresholds as a file with one number per vote"
+    data: Any = json_file(path, wanted) if path.suffix == ".json" else toml_file(path, wanted)
     held = data.get("thresholds", data) if isinstance(data, dict) else {}
+    held = held if isinstance(held, dict) else {}
     wrong = [vote for vote in VOTES if not _is_number(held.get(vote))]
     if wrong:
         raise SoritesError(f"--thresholds: wanted a number for each of {', '.join(VOTES)} in {path}; {wrong[0]} has none")
@@ -62,4 +58,4 @@ def read_thresholds(spec: str | Path) -> Thresholds:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e300 and math.isfinite(value)

@@ -61,7 +61,8 @@ def air(height: int, width: int, rng: np.random.Generator, banks: float, drift: 
     from PIL import Image as pil
 
     small = plasma(plasma_noise(max(8, max(height, width) // 4), rng), 1.7)
-    box = (0, 0, max(1, width / (4 * drift)), max(1, height / 4))
+    side = len(small)  # a power of two, which may lie just below a quarter of an odd side
+    box = (0, 0, min(side, max(1, width / (4 * drift))), min(side, max(1, height / 4)))
     wide = np.asarray(pil.fromarray(small).resize((width, height), pil.Resampling.BICUBIC, box=box))
     density: Field = 1 + np.float32(2 * banks) * (wide - wide.mean())
     return np.maximum(density, np.float32(0.1))

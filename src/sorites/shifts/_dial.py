@@ -13,6 +13,9 @@ from sorites.errors import SoritesError
 
 D = TypeVar("D")
 
+HIGHEST = 1e18
+"""The largest severity of any dial: above it single precision overflows."""
+
 LEVELS = (1, 2, 3, 4, 5)
 """The stops of a dial that is counted in published levels; used by shifts with several parameters."""
 
@@ -56,9 +59,8 @@ def add_dial(
 def check(name: str, severities: Sequence[float], limit: float, unit: str) -> None:
     """Raise an error at a severity that is below 0, above ``limit``, or not a number."""
     for severity in severities:
-        if not 0 <= severity <= limit * (1 + 1e-9) or severity == np.inf:
-            top = "up" if limit == np.inf else f"to {limit:g}"
-            raise SoritesError(f"{name}: wanted a severity from 0 {top} ({unit}), got {float(severity)!r}")
+        if not 0 <= severity <= min(limit, HIGHEST) * (1 + 1e-9):
+            raise SoritesError(f"{name}: wanted a severity from 0 to {min(limit, HIGHEST):g} ({unit}), got {float(severity)!r}")
 
 
 def nothing(image: Image, rng: np.random.Generator) -> None:

@@ -20,6 +20,8 @@ from sorites.shifts.blur import defocus_disk, disk
 
 Array = NDArray[np.float64]
 COLOURS = ("red", "green", "blue")
+LARGEST = 1000.0
+"""The largest f-number, pixel pitch or wavelength (um) of a camera."""
 
 
 def references(path: str | None = None) -> dict[tuple[int, int], Array]:
@@ -84,8 +86,16 @@ def camera(f_number: float | None, pixel_um: float | None, wavelengths_um: Seque
     """Return the default camera with the given numbers replaced; its residual wavefront stays."""
     if wavelengths_um is not None and len(wavelengths_um) != 3:
         raise SoritesError(f"wavelengths: wanted three, red, green and blue in micrometres, got {len(wavelengths_um)}")
-    lines = RGB.wavelengths_um if wavelengths_um is None else tuple(wavelengths_um)
-    return replace(RGB, f_number=f_number or RGB.f_number, pixel_um=pixel_um or RGB.pixel_um, wavelengths_um=lines)
+    given = {
+        "f_number": f_number,
+        "pixel_um": pixel_um,
+        "wavelengths_um": None if wavelengths_um is None else tuple(wavelengths_um),
+    }
+    for name, value in given.items():
+        for one in value if isinstance(value, tuple) else () if value is None else (value,):
+            if not 0 < one < LARGEST:
+                raise SoritesError(f"{name.removesuffix('_um')}: wanted a number above 0 and below {LARGEST:g}, got {one!r}")
+    return replace(RGB, **{name: value for name, value in given.items() if value is not None})  # type: ignore[arg-type]
 
 
 def packed(kernels: Mapping[tuple[int, int], Array]) -> bytes:

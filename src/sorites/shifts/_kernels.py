@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from sorites.errors import MissingExtra, SoritesError
 from sorites.optics.aberrated import LINES_UM, RESIDUAL, Imager
+from sorites.reading.places import is_file
 from sorites.rng import digest
 
 Array = NDArray[np.float64]
@@ -138,7 +139,7 @@ def default() -> Stack:
 def load(path: str | Path) -> Stack:
     """Read a kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a NumPy ``.npy``."""
     path = Path(path)
-    if not path.is_file():
+    if not is_file(path):
         raise SoritesError(f"kernels: there is no file {path}; wanted a torch or .npy file of shape {SHAPE}")
     try:
         stack = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)

@@ -19,6 +19,9 @@ BINS = 4096
 EXACT = 64.0
 """Poisson rates up to this one are inverted exactly, higher ones by the Cornish-Fisher expansion."""
 
+FAINTEST = 1e-9
+"""The least photon noise that is computed; what is fainter is invisible in single precision, and its photons overflow."""
+
 
 def _normal(image: Image, rng: np.random.Generator) -> Image:
     return rng.standard_normal(image.shape, dtype=np.float32)
@@ -72,7 +75,7 @@ def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
 
     Each value keeps its quantile along the dial (c = 60, 25, 12, 5, 3 as published).
     """
-    return np.take(poisson_table(severity**-2), cells, mode="clip")
+    return np.take(poisson_table(max(severity, FAINTEST) ** -2), cells, mode="clip")
 
 
 @functools.lru_cache(maxsize=16)

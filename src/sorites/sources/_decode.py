@@ -2,11 +2,13 @@
 
 Numbers are read as sRGB, as the loaders that models are trained with do: ICC profiles are not applied, and CMYK becomes
 RGB by (255 - ink)(255 - black) / 255. 16 bits become 8 by dropping the low byte. Only the first frame of an animation is read.
+What Pillow decoded is brought to RGB in strips, so that a large picture is in memory twice and not six times.
 """
 
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO
@@ -28,18 +30,23 @@ from PIL import (
 
 from sorites.core import Picture
 from sorites.errors import BadPicture
+from sorites.reading.places import is_dir, is_file, printable, reason
+from sorites.sources._pixels import refuse_large
 
 GROUND = 128
 """The grey (of 255, sRGB) that shows through transparent pixels."""
 
-LIMIT = 178_956_970
-"""The most pixels a picture may have; a file that claims more is refused before it is decoded."""
+STRIP = 1 << 20
+"""The pixels that are brought to RGB at a time."""
+
+Turn = Callable[[Image.Image], NDArray[np.uint8]]
+"""From a loaded image to the array that is wanted of it."""
 
 SUFFIXES = (".jpg", ".jpeg", ".jpe", ".png", ".webp", ".bmp", ".tif", ".tiff", ".gif", ".ppm", ".pgm", ".pbm", ".pnm")
 """The endings of file names that promise a picture; the first bytes of a file decide what it is."""
 
 # The factories are called by signature and not through Image.open: that would reach every parser Pillow has, and would
-# answer a picture of half of LIMIT with a warning, which threads cannot silence one by one.
+# answer a picture of 90 million pixels with a warning, which threads cannot silence one by one.
 _FACTORIES: tuple[tuple[bytes, Callable[[IO[bytes], str], ImageFile.ImageFile]], ...] = (
     (b"\xff\xd8\xff", JpegImagePlugin.jpeg_factory),
     (b"\x89PNG\r\n\x1a\n", PngImagePlugin.PngImageFile),
@@ -67,15 +74,16 @@ def decode(source: str | Path | bytes, name: str = "") -> Picture:
 
     ``name`` is what messages call a picture that is given as bytes.
     """
-    image = _read(source, name)
-    if image.has_transparency_data:
-        return on_ground(np.array(image.convert("RGBA")))
-    return np.array(image.convert("RGB"))
+    return _read(source, name, lambda image: on_ground(_array(image, "RGBA")) if image.has_transparency_data else _array(image))
 
 
 def decode_rgba(source: str | Path | bytes, name: str = "") -> NDArray[np.uint8]:
     """Return H x W x 4: the picture and its alpha, which is 255 where the file has none."""
-    return np.array(_read(source, name).convert("RGBA"))
+    return _read(source, name, lambda image: _array(image, "RGBA"))
+
+
+def _array(image: Image.Image, mode: str = "RGB") -> NDArray[np.uint8]:
+    return np.array(image if image.mode == mode else image.convert(mode))
 
 
 def size(path: str | Path) -> tuple[int, int]:
@@ -102,27 +110,41 @@ def on_ground(rgba: NDArray[np.uint8]) -> Picture:
     return ((mixed + 127) // 255).astype(np.uint8)
 
 
-def _read(source: str | Path | bytes, name: str) -> Image.Image:
-    """Load a picture, upright and in a mode that ``convert`` turns into RGB or RGBA correctly."""
-    called = name or ("bytes" if isinstance(source, bytes) else str(source))
+def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8]:
+    """Load a picture, upright and in a mode that ``convert`` turns into RGB or RGBA correctly, and turn it into an array."""
+    called = name or ("bytes" if isinstance(source, bytes) else printable(str(source)))
     try:
         with _stream(source) as stream:
             opened = _open(stream)
             opened.load()
-            return _eight_bits(_upright(opened), opened)
+            return _in_strips(_upright(opened), opened, turn)
     except BadPicture as error:
         raise BadPicture(f"{called}: {error}") from None
     except Exception as error:  # a damaged file makes Pillow raise nearly anything
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else error
-        raise BadPicture(f"{called}: cannot be read as a picture: {reason or type(error).__name__}") from error
+        raise BadPicture(f"{called}: cannot be read as a picture: {reason(error)}") from error
+
+
+def _in_strips(image: Image.Image, opened: ImageFile.ImageFile, turn: Turn) -> NDArray[np.uint8]:
+    """Turn a picture strip by strip: every pixel stands for itself, so that the result is that of the whole."""
+    width, height = image.size
+    rows = max(1, STRIP // width)
+    if rows >= height:
+        return turn(_eight_bits(image, opened))
+    parts = (turn(_eight_bits(image.crop((0, top, width, min(top + rows, height))), opened)) for top in range(0, height, rows))
+    first = next(parts)
+    whole = np.empty((height, *first.shape[1:]), np.uint8)
+    whole[:rows] = first
+    for number, part in enumerate(parts, start=1):
+        whole[number * rows : number * rows + len(part)] = part
+    return whole
 
 
 def _stream(source: str | Path | bytes) -> IO[bytes]:
     if isinstance(source, bytes):
         return io.BytesIO(source)
     path = Path(source)
-    if path.exists() and not path.is_file():
-        raise BadPicture(f"wanted a picture, got a {'folder' if path.is_dir() else 'special file'}")
+    if is_dir(path) or (os.path.exists(path) and not is_file(path)):
+        raise BadPicture(f"wanted a picture, got a {'folder' if is_dir(path) else 'special file'}")
     return path.open("rb")
 
 
@@ -135,8 +157,7 @@ def _open(stream: IO[bytes]) -> ImageFile.ImageFile:
         raise BadPicture("not a picture: wanted JPEG, PNG, WebP, BMP, TIFF, GIF or PPM")
     stream.seek(0)
     image = factory(stream, "")
-    if image.width * image.height > LIMIT:
-        raise BadPicture(f"{image.width} x {image.height} pixels are more than the {LIMIT:,} allowed")
+    refuse_large(image)
     return image
 
 

@@ -15,6 +15,8 @@ from typing import Any
 
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.reading.places import is_dir, is_file, path_of
+from sorites.reading.texts import lines, whole
 from sorites.sources._uncommon import NONE, WORDS
 
 COLUMNS = ("image", "time", "weather", "locations")
@@ -38,22 +40,22 @@ def with_categories(
     Pictures of a class that belongs to none of the ten categories are left out with a warning, since what is uncommon for them is
     not known.
     """
-    root = Path(options.get("images", file.parent)).expanduser()
+    root = path_of(options.get("images", file.parent))
     classes, of = _classes(root, options.get("truth"), labels), {label: c for c, some in accept.items() for label in some}
     made, outside = [], 0
     for i, row in enumerate(rows, start=1):
         where = f"{file}, row {i} ({row['image']})"
-        if any(row[name] is None for name in COLUMNS):
-            raise SoritesError(f"{where}: wanted a value in each of {', '.join(COLUMNS)}")
+        if any(row[name] is None for name in COLUMNS) or not isinstance(row["image"], str):
+            raise SoritesError(f"{where}: wanted a value in each of {', '.join(COLUMNS)}, and image as text")
         name = PurePosixPath(row["image"]).name
         if name not in classes:
             raise SoritesError(f"{where}: {root} has no such picture in a class folder; name the folder with ?images=DIR")
-        place, label = classes[name]
+        found, label = classes[name]
         if label not in of:
             outside += 1
             continue
         locations = ",".join(words_of_list(str(row["locations"]), where))
-        told = {"file_name": place, "category": of[label], "locations": locations, "label": label, "where": where}
+        told = {"file_name": found, "category": of[label], "locations": locations, "label": label, "where": where}
         made.append({**row, **told})
     if not made:
         raise SoritesError(f"{file}: none of its {len(rows)} pictures is of a class of {', '.join(accept)}")
@@ -64,31 +66,28 @@ def with_categories(
 
 def _classes(root: Path, truth: str | None, labels: Labels) -> dict[str, tuple[str, int | None]]:
     """Map the name of each picture to its path below the root and its label, None where that is not among the labels."""
-    place = {id_: i for i, id_ in enumerate(labels.ids)}
+    position = {id_: i for i, id_ in enumerate(labels.ids)}
     if truth is not None:
         return _told(truth, root, labels)
-    if not root.is_dir():
+    if not is_dir(root):
         raise SoritesError(f"focus: wanted images=DIR, the folder of ImageNet's validation pictures, got {root}")
     found: dict[str, tuple[str, int | None]] = {}
     for picture in sorted(root.rglob("*")):
-        if re.fullmatch(r"n\d{8}", picture.parent.name) and picture.is_file():
-            found[picture.name] = (picture.relative_to(root).as_posix(), place.get(picture.parent.name))
+        if re.fullmatch(r"n\d{8}", picture.parent.name) and is_file(picture):
+            found[picture.name] = (picture.relative_to(root).as_posix(), position.get(picture.parent.name))
     return found
 
 
 def _told(truth: str, root: Path, labels: Labels) -> dict[str, tuple[str, int | None]]:
-    try:
-        lines = Path(truth).expanduser().read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"focus: cannot read {truth} as lines of file name and class: {error}") from error
     found: dict[str, tuple[str, int | None]] = {}
-    for number, line in enumerate(lines, start=1):
+    for number, line in enumerate(lines(path_of(truth), "lines of file name and class"), start=1):
         if not line.strip():
             continue
         path, _, name = line.strip().rpartition(" ")
         if not path:
             raise SoritesError(f"{truth}, line {number}: wanted a file name and a class with a space between them, got {line!r}")
         relative = PurePosixPath(path.strip())
-        known = name in labels.ids or (name.isdecimal() and int(name) < len(labels))
+        position = whole(name)
+        known = name in labels.ids or (position is not None and position < len(labels))
         found[relative.name] = (relative.as_posix(), labels.find(name) if known else None)
     return found

@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.reading.places import exists, path_of
+
+MARKS = 100
+"""The most marks in a path that are looked at one by one."""
+
+
+def split_path(text: str, mark: str) -> tuple[str, str]:
+    """Split ``PATH<mark>words`` at its first mark, unless a longer path that has the mark in its name exists."""
+    parts = text.split(mark)
+    for count in range(len(parts), 1, -1) if len(parts) < MARKS else ():
+        if exists(path_of(mark.join(parts[:count]))):
+            return mark.join(parts[:count]), mark.join(parts[count:])
+    return parts[0], mark.join(parts[1:])
 
 
 def split_options(source: str, text: str | None, allowed: Mapping[str, Collection[str]]) -> tuple[str, dict[str, str]]:
     """Return the path and the options given; ``allowed`` maps each option to the words it takes, empty if it takes any text."""
-    path, _, query = (text or "").partition("?")
+    path, query = split_path(text or "", "?")
     if not path:
         raise SoritesError(f"the {source} source needs a path. Type: --source {source}:PATH")
     found: dict[str, str] = {}

@@ -7,10 +7,9 @@ the classes in another order.
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from pathlib import Path
 from typing import Any
 
 import polars as pl
@@ -18,6 +17,9 @@ import polars as pl
 from sorites.core import CLEAN, Attr, Box, Picture, Sample, Setting
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
+from sorites.reading.frames import parquet
+from sorites.reading.places import is_inside, leads_inside
+from sorites.reading.texts import json_object
 from sorites.sources._decode import decode
 from sorites.sources._true_boxes import Tally, broken, true_box
 from sorites.table import SCHEMA as TABLE
@@ -58,10 +60,7 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     """Return the samples of a built dataset, in the order of its sidecar."""
     root = Path(folder)
     path = root / NAME
-    try:
-        found = pl.read_parquet(path)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f'cannot read {path}: {error}. Build the dataset again with "sorites build".') from error
+    found = parquet(path, 'a dataset; build it again with "sorites build"')
     kinds = found.schema
     wanted = {**SCHEMA, BOXES: _BOXES} if BOXES in kinds else SCHEMA
     wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]
@@ -98,21 +97,18 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
 
 
 def _check(rows: pl.DataFrame, called: str) -> None:
-    empty = [name for name in _NEEDED if rows[name].null_count()]
+    empty = [name for name in _NEEDED if rows[name].null_count() or (name != "path" and (rows[name] == "").any())]
     if empty:
         raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
     if rows["image_id"].is_duplicated().any():
         raise SoritesError(f"{called}: wanted each image_id once; one stands there twice")
-    outside = next((text for text in rows["path"] if not inside(text)), None)
+    odd = ~rows["severity"].is_finite().fill_null(True)
+    if odd.any():
+        row = rows.row(odd.arg_max() or 0, named=True)
+        raise SoritesError(f"{called}, {row['path']}: wanted a severity that is a number, got {row['severity']}")
+    outside = next((text for text in rows["path"] if not leads_inside(text)), None)
     if outside is not None:
         raise SoritesError(f"{called}: wanted paths inside the folder, got {outside!r}")
-
-
-def inside(text: str) -> bool:
-    """Return whether a path stays inside the folder that it is relative to."""
-    posix, windows = PurePosixPath(text), PureWindowsPath(text)
-    parts = {*posix.parts, *windows.parts}
-    return bool(text) and not posix.is_absolute() and not windows.anchor and ".." not in parts and "\0" not in text
 
 
 def _sample(root: Path, row: dict[str, Any], labels: Labels) -> Sample:
@@ -140,17 +136,14 @@ def _find(name: str, labels: Labels, where: str) -> int:
 
 def _params(text: str | None, where: str) -> dict[str, Any]:
     try:
-        params = json.loads(text or "{}")
+        return json_object(text or "{}")
     except ValueError as error:
-        raise SoritesError(f"{where}: params are not JSON: {error}") from None
-    if not isinstance(params, dict):
-        raise SoritesError(f"{where}: wanted params as a JSON object, got {text}")
-    return params
+        raise SoritesError(f"{where}: wanted params as a JSON object: {error}") from None
 
 
 def load(root: Path, relative: str) -> Picture:
     """Decode a picture of the folder; a link that leads out of the folder is not followed."""
     path = root / relative
-    if not path.resolve().is_relative_to(root.resolve()):
+    if not is_inside(path, root):
         raise BadPicture(f"{path} is a link that leads out of the dataset folder, and is not followed")
     return decode(path)

@@ -12,11 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from sorites.errors import BadPicture, SoritesError
+from sorites.reading.places import entries, is_dir, is_file, path_of, reason
+from sorites.reading.texts import whole
 
 MOST = 100_000
 """The most tars that one pattern may name."""
 
 _BRACES = re.compile(r"\{(\d+)\.\.(\d+)\}|\{([^{}]*,[^{}]*)\}")
+_REPACK = "Unpack it and pack it again: tar --create --file NEW.tar FOLDER"
 _PACKED = {b"\x1f\x8b": "gunzip", b"\xfd7zXZ": "unxz", b"BZh": "bunzip2", b"\x28\xb5\x2f\xfd": "unzstd"}
 
 
@@ -35,20 +38,24 @@ class Member:
             with self.tar.open("rb") as file:
                 file.seek(self.offset)
                 data = file.read(self.size)
-        except OSError as error:
-            raise BadPicture(f"{self.tar}/{self.name}: {error.strerror}") from error
+        except (OSError, ValueError, OverflowError, MemoryError) as error:
+            raise BadPicture(f"{self.tar}/{self.name}: {reason(error)}") from error
         if len(data) != self.size:
             raise BadPicture(f"{self.tar}/{self.name}: the tar has changed since it was indexed")
         return data
 
 
 def find(spec: str) -> list[Path]:
-    """Return the tars that a path names: a tar, a folder of tars, or a pattern like ``a-{000..012}.tar`` or ``a-*.tar``."""
-    path = Path(spec).expanduser()
-    if path.is_file():
+    """Return the tars that a path names: a tar, a folder of tars, or a pattern like ``a-{000..012}.tar`` or ``a-*.tar``.
+
+    A name that exists is taken literally, whatever is in it, and in a pattern so are the folders as far as they exist.
+    """
+    path = path_of(spec)
+    if is_file(path):
         return [path]
-    if path.is_dir():
-        found = sorted(path.glob("*.tar")) or sorted(path.glob("*.tar.*"))
+    if is_dir(path):
+        names = [Path(entry.path) for entry in entries(path)]
+        found = [name for name in names if name.suffix == ".tar"] or [name for name in names if ".tar." in name.name]
     else:
         found = [tar for name in expand(str(path)) for tar in _glob(name)]
     if not found:
@@ -76,20 +83,26 @@ def expand(pattern: str) -> list[str]:
 def _choices(match: re.Match[str]) -> list[str]:
     first, last, listed = match.groups()
     if listed is not None:
-        return listed.split(",")
-    low, high = int(first), int(last)
-    if abs(high - low) > MOST:
-        raise SoritesError(f"{match[0]} names more than {MOST:,} tars")
+        return list(listed.split(","))
+    low, high = whole(first), whole(last)
+    if low is None or high is None or abs(high - low) > MOST:
+        raise SoritesError(f"{match[0][:60]} names more than {MOST:,} tars")
     step = 1 if high >= low else -1
     return [str(i).zfill(len(first)) for i in range(low, high + step, step)]
 
 
 def _glob(name: str) -> list[Path]:
-    if glob.has_magic(name):
-        return sorted(Path(found) for found in glob.glob(name, recursive=True))
-    if not Path(name).is_file():
+    """Return the files that a pattern names; a name without a pattern, or with a file of just that name, is that file."""
+    if is_file(name):
+        return [Path(name)]
+    if not glob.has_magic(name):
         raise SoritesError(f"there is no tar at {name}")
-    return [Path(name)]
+    literal = next((folder for folder in Path(name).parents if is_dir(folder)), Path())
+    pattern = Path(name).relative_to(literal)
+    try:
+        return sorted(literal / found for found in glob.glob(str(pattern), root_dir=literal, recursive=True))
+    except (ValueError, OSError, re.error, RecursionError) as error:
+        raise SoritesError(f"{name}: not a pattern of file names: {reason(error)}") from error
 
 
 def members(path: Path) -> Iterator[Member]:
@@ -101,18 +114,33 @@ def members(path: Path) -> Iterator[Member]:
         if unpacker:
             raise SoritesError(f"{path} is compressed and cannot be read by position. Type: {unpacker} {path}")
         yield from _members(path)
-    except (tarfile.TarError, OSError, ValueError) as error:
-        raise SoritesError(f"{path} is not a whole tar: {error}") from error
+    except SoritesError:
+        raise
+    except Exception as error:  # a damaged header makes tarfile raise nearly anything
+        raise SoritesError(f"{path} is not a whole tar: {reason(error)}") from error
 
 
 def _members(path: Path) -> Iterator[Member]:
+    length = path.stat().st_size
     with tarfile.open(path, "r:") as tar:
+        at = -1
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]
-            if member.isreg() and not member.issparse():
+            if not at < tar.offset <= length + tarfile.BLOCKSIZE or member.size < 0:  # a size below 0 would lead back without end
+                raise tarfile.ReadError(f"its member {member.name!r} claims {member.size:,} bytes")
+            at = tar.offset
+            if member.issparse():
+                raise SoritesError(f"{path}: {member.name} is stored with holes and cannot be read by position. {_REPACK}")
+            if member.isreg():
                 yield Member(path, member.name, member.offset_data, member.size)
-        # tarfile takes a damaged header for the end of the tar
+        # tarfile takes a damaged header, and the end of the file, for the end of the tar, which is a block of zeros
         assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)
-        if tar.fileobj.read(tarfile.BLOCKSIZE).strip(b"\0"):
+        block = tar.fileobj.read(tarfile.BLOCKSIZE)
+        if not block:
+            raise SoritesError(
+                f"{path} is not a whole tar: it ends at byte {length:,} without the mark that ends one, so it may be cut short. "
+                f"If nothing is missing, add the mark: truncate -s +1024 {path}"
+            )
+        if block.strip(b"\0"):
             raise tarfile.ReadError(f"damaged at byte {tar.offset:,}")

@@ -23,7 +23,7 @@ CategorySetting = tuple[str, str, str]
 
 def read_uncommon(text: str, name: str) -> frozenset[CategorySetting]:
     """Read a table of uncommon settings: one line per category, one column per kind of attribute, commas between words."""
-    head, *lines = [line.split("\t") for line in text.splitlines() if line.strip()]
+    head, *lines = [line.split("\t") for line in text.splitlines() if line.strip()] or [[""]]
     if head[0] != "category" or not set(head[1:]) <= set(WORDS):
         raise SoritesError(
             f"{name}: wanted the columns category, {', '.join(WORDS)} with tabs between them; got {', '.join(head)}"

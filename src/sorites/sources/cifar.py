@@ -21,6 +21,7 @@ from sorites.core import Attr, Picture, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.files import cache, note_damage, waiting, write_bytes
 from sorites.labels import Labels
+from sorites.reading.places import is_file, path_of
 from sorites.sources import _npm as npm
 from sorites.sources._decode import decode
 
@@ -73,12 +74,12 @@ def _words(path: str | None) -> tuple[str, str | None, Path | None]:
         elif word in ("familiar", "strange"):
             group = word
         elif word.endswith(".tgz"):
-            archive = Path(word).expanduser()
+            archive = path_of(word)
         else:
             raise SoritesError(
                 f"cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got {word!r}"
             )
-    if archive is not None and not archive.is_file():
+    if archive is not None and not is_file(archive):
         raise SoritesError(f"cifar: there is no file {archive}")
     return split, group, archive
 

@@ -13,17 +13,19 @@ Dünkel et al., "CNS-Bench: Benchmarking Image Classifier Robustness Under Conti
 from __future__ import annotations
 
 import functools
-import json
 import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from sorites.core import Sample, Setting, add_source
+from sorites.core import CLEAN, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels, imagenet
+from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, printable, subfolders
+from sorites.reading.texts import json_file, whole
 from sorites.sources._decode import SUFFIXES
 from sorites.sources._options import split_options
 from sorites.sources._sidecar import load
@@ -61,7 +63,7 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     wherever that file lies; their paths in it are below PATH.
     """
     where, options = split_options("cns_bench", path, {"trajectories": RULES, "annotations": ()})
-    root, found = _found(Path(where).expanduser(), options.get("annotations"))
+    root, found = _found(path_of(where), options.get("annotations"))
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
     place = {id_: i for i, id_ in enumerate(labels.ids)}
     steps = sorted({picture.scale for picture in kept} - {0.0})
@@ -77,14 +79,14 @@ def classes() -> dict[int, str]:
 
 def _found(path: Path, apart: str | None) -> tuple[Path, list[CnsPicture]]:
     """Return the root of the pictures and which of them count; ``apart`` is an annotation file that lies elsewhere."""
-    if path.is_file():
+    if is_file(path):
         if apart is not None:
             raise SoritesError(f"cns_bench: with annotations=FILE, wanted the folder of the pictures, got the file {path}")
         return path.parent, list(_annotated(path))
-    if not path.is_dir():
+    if not is_dir(path):
         raise SoritesError(f"wanted the folder of CNS-Bench or its annotation file, got {path}, which does not exist")
-    annotations = path / ANNOTATIONS if apart is None else Path(apart).expanduser()
-    read = apart is not None or annotations.is_file()
+    annotations = path / ANNOTATIONS if apart is None else path_of(apart)
+    read = apart is not None or is_file(annotations)
     pictures = list(_annotated(annotations) if read else _walked(path))
     if not pictures:
         raise SoritesError(f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {annotations if read else path}")
@@ -92,34 +94,52 @@ def _found(path: Path, apart: str | None) -> tuple[Path, list[CnsPicture]]:
 
 
 def _annotated(file: Path) -> Iterator[CnsPicture]:
-    try:
-        images = json.loads(file.read_text(encoding="utf-8"))["images"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise SoritesError(f"{file}: wanted JSON with a list of images, got {error!r}") from error
+    data = json_file(file, "JSON with a list of images")
+    images = data.get("images") if isinstance(data, dict) else None
+    if not isinstance(images, list):
+        raise SoritesError(f"{file}: wanted JSON with a list of images, got {type(data if images is None else images).__name__}")
     for row, image in enumerate(images):
-        if not isinstance(image, dict) or any(not isinstance(image.get(k), kind) for k, kind in _FIELDS.items()):
-            raise SoritesError(f"{file}, image {row}: wanted {', '.join(_FIELDS)}; got {image!r}")
-        yield CnsPicture(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"]))
+        where = f"{file}, image {row}"
+        if not isinstance(image, dict) or any(not _is(image.get(key), kind) for key, kind in _FIELDS.items()):
+            raise SoritesError(f"{where}: wanted {', '.join(_FIELDS)}; got {repr(image)[:200]}")
+        if not leads_inside(image["image"]):
+            raise SoritesError(f"{where}: wanted image as a path below the pictures' folder, got {image['image']!r}")
+        yield _checked(CnsPicture(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"])), where)
+
+
+def _is(value: Any, kinds: tuple[type, ...]) -> bool:
+    """Return whether a value of an annotation is of the kind wanted: a number of a size that a table can hold, or text."""
+    if isinstance(value, bool) or not isinstance(value, kinds):
+        return False
+    return not isinstance(value, int | float) or -(2**31) < value < 2**31
+
+
+def _checked(picture: CnsPicture, where: object) -> CnsPicture:
+    """Return the same picture if it can be a step of a trajectory."""
+    if not 0 <= picture.number < len(imagenet()):
+        raise SoritesError(f"{where}: wanted a class from 0 to {len(imagenet()) - 1}, got {picture.number}")
+    if picture.seed < 0:
+        raise SoritesError(f"{where}: wanted a seed from 0 up, got {picture.seed}")
+    if picture.shift in ("", CLEAN):
+        raise SoritesError(f"{where}: wanted the name of a shift, got {picture.shift!r}, as pictures at scale 0 are called")
+    return picture
 
 
 def _walked(root: Path) -> Iterator[CnsPicture]:
-    for shift in _folders(root):
-        for folder in _folders(shift):
+    for shift in subfolders(root):
+        for folder in subfolders(shift):
             number = _number(folder.name, folder)
-            for file in sorted(folder.iterdir()):
+            for file in entries(folder):
                 if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
-                    yield _named(file, root, shift.name, number)
-
-
-def _folders(where: Path) -> list[Path]:
-    return sorted(entry for entry in where.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+                    yield _named(Path(file.path), root, printable(shift.name), number)
 
 
 def _number(name: str, folder: Path | PurePosixPath) -> int:
     """Return the class of a folder, by the number its name starts with or by its name among the hundred."""
     numbered = _NUMBERED.match(name + "_")
-    if numbered and int(numbered[1]) < len(imagenet()):
-        return int(numbered[1])
+    first = whole(numbered[1]) if numbered else None
+    if first is not None and first < len(imagenet()):
+        return first
     of = {name: number for number, name in classes().items()}
     plain = name.replace("_", " ").lower()
     if plain not in of:
@@ -129,12 +149,12 @@ def _number(name: str, folder: Path | PurePosixPath) -> int:
 
 def _named(file: Path, root: Path, shift: str, number: int) -> CnsPicture:
     seed, scale = _seed_and_scale(file)
-    return CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale)
+    return _checked(CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent)
 
 
 def _seed_and_scale(file: Path | PurePosixPath) -> tuple[int, float]:
     found = _NAME.fullmatch(file.stem)
-    if not found:
+    if not found or len(found[1]) > 9 or len(found[2]) > 9:
         raise SoritesError(f"{file}: wanted a name like seed_0034_scale_1000.jpg")
     return int(found[1]), int(found[2]) / 1000
 
@@ -145,7 +165,7 @@ def named_picture(path: str) -> CnsPicture:
     if len(file.parts) < 3:
         raise SoritesError(f"{path}: wanted a path that ends in shift/class/seed_0034_scale_1000.jpg")
     seed, scale = _seed_and_scale(file)
-    return CnsPicture(path, file.parts[-3], _number(file.parts[-2], file.parent), seed, scale)
+    return _checked(CnsPicture(path, file.parts[-3], _number(file.parts[-2], file.parent), seed, scale), path)
 
 
 def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:

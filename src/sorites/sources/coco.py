@@ -16,6 +16,7 @@ from typing import Any
 from sorites.core import Box, Picture, Sample, add_source
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
+from sorites.reading.places import leads_inside
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._json import read_json
 from sorites.sources._options import split_options
@@ -131,7 +132,7 @@ def _sample(
     name = row["file_name"].replace("\\", "/").removeprefix("./")
     width, height = row.get("width"), row.get("height")
     size = (width, height) if isinstance(width, int) and isinstance(height, int) and width > 0 and height > 0 else None
-    if not sidecar.inside(name):
+    if not leads_inside(name):
         return broken(name.strip("/") or "/", f"{name}: wanted the name of a picture inside {root}")
     truth: list[Box] = []
     try:

@@ -12,19 +12,20 @@ Kattakinda & Feizi, "FOCUS: Familiar Objects in Common and Uncommon Settings", I
 from __future__ import annotations
 
 import functools
-import sqlite3
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import polars as pl
 
 from sorites.core import Attr, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.reading.databases import table
+from sorites.reading.frames import sheet
+from sorites.reading.places import is_dir, is_file, path_of
+from sorites.reading.texts import text as read_text
 from sorites.sources._focus_imagenet import COLUMNS as IMAGENET_COLUMNS
 from sorites.sources._focus_imagenet import with_categories
 from sorites.sources._options import split_options
@@ -54,7 +55,7 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
     folder of their class folders.
     """
     where, options = split_options("focus", path, OPTIONS)
-    file = _file(Path(where).expanduser())
+    file = _file(path_of(where))
     accept = accepted(labels, options.get("classes"))
     root, annotations = file.parent, read_annotations(file)
     if annotations and "image" in annotations[0]:
@@ -70,19 +71,15 @@ def focus(path: str | None, labels: Labels) -> list[Sample]:
 
 
 def _file(path: Path) -> Path:
-    found = path / DATABASE if path.is_dir() else path
-    if not found.is_file():
+    found = path / DATABASE if is_dir(path) else path
+    if not is_file(found):
         raise SoritesError(f"wanted FOCUS's folder with {DATABASE}, or a .db, .csv or .parquet table; got {path}")
     return found
 
 
 def read_annotations(file: Path) -> list[dict[str, Any]]:
     """Return the rows of an annotation table as they stand; the file is opened read-only."""
-    readers: dict[str, Callable[[Path], pl.DataFrame]] = {".csv": _csv, ".parquet": pl.read_parquet}
-    try:
-        frame = readers.get(file.suffix.lower(), _sqlite)(file)
-    except (sqlite3.Error, pl.exceptions.PolarsError, OSError) as error:
-        raise SoritesError(f"{file}: cannot be read: {error}. Wanted a table {TABLE}({', '.join(COLUMNS)})") from error
+    frame = _sqlite(file) if file.suffix.lower() not in (".csv", ".parquet") else sheet(file, f"the columns {', '.join(COLUMNS)}")
     if "file_name" not in frame.columns and set(IMAGENET_COLUMNS) <= set(frame.columns):
         return frame.select(IMAGENET_COLUMNS).to_dicts()
     lost = [name for name in COLUMNS if name not in frame.columns]
@@ -91,25 +88,22 @@ def read_annotations(file: Path) -> list[dict[str, Any]]:
     return frame.select(COLUMNS).to_dicts()
 
 
-def _csv(file: Path) -> pl.DataFrame:
-    return pl.read_csv(file, infer_schema=False)
-
-
 def _sqlite(file: Path) -> pl.DataFrame:
-    with closing(sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro", uri=True)) as database:
-        cursor = database.execute(f"SELECT * FROM {TABLE} ORDER BY file_name")
-        names = [column[0] for column in cursor.description]
-        return pl.DataFrame(cursor.fetchall(), schema=dict.fromkeys(names, pl.String), orient="row")
+    names, rows = table(file, TABLE, "file_name")
+    return pl.DataFrame(rows, schema=dict.fromkeys(names, pl.String), orient="row")
 
 
 def _row(row: dict[str, Any], where: str) -> dict[str, Any]:
     """Return the checked words of a row: its category, and a sorted set of words for each kind of attribute."""
-    if any(row[name] is None for name in COLUMNS):
+    listed = row["locations"] if isinstance(row["locations"], list) else [row["locations"]]
+    if not all(isinstance(word, str) for word in (*(row[name] for name in COLUMNS if name != "locations"), *listed)):
         raise SoritesError(f"{where}: wanted a word in each of {', '.join(COLUMNS)}")
     checked: dict[str, Any] = {"file": row["file_name"].lstrip("/"), "category": row["category"].strip().lower(), "where": where}
+    if not checked["file"]:
+        raise SoritesError(f"{where}: wanted the path of a picture as file_name, got {row['file_name']!r}")
     checked["label"] = row.get("label")
-    listed = row["locations"] if isinstance(row["locations"], list) else str(row["locations"]).split(",")
-    for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", listed)):
+    locations = listed if isinstance(row["locations"], list) else row["locations"].split(",")
+    for kind, words in (("time", [row["time"]]), ("weather", [row["weather"]]), ("location", locations)):
         checked[kind] = tuple(sorted({_word(kind, word, where) for word in words}))
     return checked
 
@@ -140,10 +134,7 @@ def _text(file: str | None, default: str) -> str:
     """Return the text of a table: the user's file, or the default beside this module."""
     if file is None:
         return files("sorites.sources").joinpath(default).read_text(encoding="utf-8")
-    try:
-        return Path(file).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"focus: cannot read {file} as a table of text: {error}") from error
+    return read_text(path_of(file), "a table of text, with tabs between its columns")
 
 
 def _uncommon(rows: Sequence[dict[str, Any]], options: Mapping[str, str]) -> frozenset[CategorySetting]:

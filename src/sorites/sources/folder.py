@@ -12,11 +12,15 @@ from pathlib import Path, PurePosixPath
 from sorites.core import Sample, add_source
 from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels
+from sorites.reading.places import entries, is_dir, is_file, path_of, resolved, subfolders
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import SUFFIXES, decode
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
+
+LINKS = 10_000
+"""The most folders that are reached through links: a few that name one another would lead on for ever."""
 
 
 @add_source
@@ -29,10 +33,10 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
     paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
     root = _root(path)
-    if (root / sidecar.NAME).is_file():
+    if is_file(root / sidecar.NAME):
         return sidecar.read(root, labels)
     outside: list[Path] = []
-    found = sorted((_id(root, file), file) for file in _pictures(root, root.resolve(), outside))
+    found = sorted((_id(root, file), file) for file in _pictures(root, resolved(root), outside))
     note = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
     if not found:
         raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
@@ -45,33 +49,36 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
 def _root(path: str | None) -> Path:
     if path is None:
         raise SoritesError("the folder source needs a path. Type: --source folder:PATH")
-    root = Path(path).expanduser()
-    if not root.is_dir():
-        raise SoritesError(f"wanted a folder of pictures, got {root}, which {'is a file' if root.exists() else 'does not exist'}")
+    root = path_of(path)
+    if not is_dir(root):
+        raise SoritesError(f"wanted a folder of pictures, got {root}, which {'is a file' if is_file(root) else 'does not exist'}")
     return root
 
 
-def _pictures(where: Path, root: Path, outside: list[Path], above: tuple[str, ...] = ()) -> Iterator[Path]:
-    """Yield every picture below, through links that stay inside ``root``; ``above`` keeps links from going round in a circle.
+def _pictures(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
+    """Yield every picture below, through links that stay inside ``root`` and lead to none of the folders above them.
 
     Links that lead out of ``root`` are added to ``outside``.
     """
-    here = os.path.realpath(where)
-    if here in above:
-        return
-    try:
-        entries = list(os.scandir(where))
-    except OSError as error:
-        raise SoritesError(f"cannot read the folder {where}: {error.strerror}") from error
-    for entry in entries:
-        if entry.name.startswith("."):
+    linked = 0
+    left: list[tuple[Path, tuple[str, ...]]] = [(top, ())]
+    while left:
+        where, above = left.pop()
+        here = os.path.realpath(where)
+        if here in above:
             continue
-        if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
-            outside.append(Path(entry))
-        elif entry.is_dir():
-            yield from _pictures(Path(entry), root, outside, (*above, here))
-        elif entry.name.lower().endswith(SUFFIXES):
-            yield Path(entry)
+        for entry in entries(where):
+            if entry.name.startswith("."):
+                continue
+            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
+                outside.append(Path(entry))
+            elif is_dir(entry.path):
+                linked += entry.is_symlink()
+                if linked > LINKS:
+                    raise SoritesError(f"{top}: more than {LINKS:,} folders are reached through links, the last {entry.path}")
+                left.append((Path(entry), (*above, here)))
+            elif entry.name.lower().endswith(SUFFIXES):
+                yield Path(entry)
 
 
 def _id(root: Path, file: Path) -> str:
@@ -106,7 +113,7 @@ def _is_label(name: str, labels: Labels) -> bool:
 
 
 def _advice(where: Path, labels: Labels) -> str:
-    deeper = where.is_dir() and any(_is_label(entry.name, labels) for entry in where.iterdir() if entry.is_dir())
+    deeper = is_dir(where) and any(_is_label(folder.name, labels) for folder in subfolders(where))
     if deeper:
         return f"Its class folders lie one deeper. Type: --source folder:{where}"
     return (

@@ -12,7 +12,6 @@ Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -21,6 +20,7 @@ from sorites import es_grid
 from sorites.core import Attr, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.reading.places import entries, is_dir, is_file, path_of, printable, subfolders
 from sorites.sources._decode import SUFFIXES, decode
 
 NAMED = 6
@@ -68,15 +68,15 @@ def imagenet_es(path: str | None, labels: Labels) -> list[Sample]:
 def _parts(path: str | None) -> list[tuple[Part, Path]]:
     if path is None:
         raise SoritesError("the imagenet_es source needs the dataset's folder. Type: --source imagenet_es:PATH")
-    root = Path(path).expanduser()
-    if not root.is_dir():
+    root = path_of(path)
+    if not is_dir(root):
         raise SoritesError(
-            f"wanted the folder of ImageNet-ES, got {root}, which {'is a file' if root.exists() else 'does not exist'}"
+            f"wanted the folder of ImageNet-ES, got {root}, which {'is a file' if is_file(root) else 'does not exist'}"
         )
     for part in PARTS:
         if root.name == part.folder:
             return [(part, root)]
-    if (root / "ImageNet-ES").is_dir():
+    if is_dir(root / "ImageNet-ES"):
         root = root / "ImageNet-ES"
     return [(part, root / part.folder) for part in PARTS if part.captured]
 
@@ -85,8 +85,8 @@ def missing(part: Part, root: Path) -> list[str]:
     """Return the folders of the published layout that ``root`` lacks, each as a path that starts with the name of ``root``."""
     wanted = [part.references]
     if part.captured:
-        wanted += [place for _, place in _places(part)]
-    return [f"{root.name}/{place}" for place in wanted if not (root / place).is_dir()]
+        wanted += [folder for _, folder in _places(part)]
+    return [f"{root.name}/{folder}" for folder in wanted if not is_dir(root / folder)]
 
 
 def _places(part: Part) -> Iterator[tuple[es_grid.Params, str]]:
@@ -108,9 +108,9 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
         return Sample(id_, functools.partial(decode, file), label_of[id_.split("/")[0]], attrs=attrs, split=part.split)
 
     yield from (sample(id_, file) for id_, file in references.items())
-    for params, place in _places(part) if part.captured else ():
-        shots = _pictures(root / place)
-        lost = [f"{place}/{id_}" for id_ in references if id_ not in shots]
+    for params, folder in _places(part) if part.captured else ():
+        shots = _pictures(root / folder)
+        lost = [f"{folder}/{id_}" for id_ in references if id_ not in shots]
         if lost:
             raise SoritesError(
                 f"{root} lacks {_listed(lost)}: each of the {len(references)} references must be there at every setting"
@@ -121,10 +121,9 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
 
 def _pictures(folder: Path) -> dict[str, Path]:
     """Map WordNet id / file name to the file, in order."""
-    classes = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir() and not entry.name.startswith("."))
-    files = (entry for path in classes for entry in sorted(os.scandir(path), key=lambda entry: entry.name))
+    files = (entry for path in subfolders(folder) for entry in entries(path))
     kept = (Path(entry.path) for entry in files if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith("."))
-    return {f"{file.parent.name}/{file.name}": file for file in kept}
+    return {printable(f"{file.parent.name}/{file.name}"): file for file in kept}
 
 
 def _listed(names: list[str]) -> str:

@@ -14,7 +14,6 @@ captured under the shifts ``imagenet21k`` and ``syn_is``, so that one of a known
 
 from __future__ import annotations
 
-import csv
 import functools
 import os
 import re
@@ -26,14 +25,19 @@ from pathlib import Path
 from sorites.core import Attr, Sample, Setting, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.reading.frames import csv
+from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, subfolders
+from sorites.reading.texts import lines, whole
 from sorites.rng import fair_order
 from sorites.sources._decode import decode
+from sorites.sources._options import split_path
 
 LEVELS = 8
 CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")
 SETS = {"imagenet21k": ("imagenet21k/train", "imagenet21k/val"), "syn_is": ("SynIS",)}
 """The folders of the lists, per shift; the first part of each is also the folder of its pictures."""
 FAMILIAR = "imagenet1k/test_imagenet.txt"
+SOLUTION = ("ImageId", "PredictionString")
 
 
 @dataclass(frozen=True)
@@ -55,47 +59,49 @@ def is_ood(path: str | None, labels: Labels) -> list[Sample]:
     ImageNet-21K-P has 11.6 million in all; there is one list per cell of levels.
     """
     request = _parse(path)
-    lists = request.root / "imglist"
-    found = [*_familiar(request, lists, labels)]
+    listed = request.root / "imglist"
+    found = [*_familiar(request, listed, labels)]
     for name in request.sets:
-        cells = sorted((place, cell) for place in SETS[name] for cell in _cells(lists / place))
-        for place, cell in cells:
-            pictures = request.root / place.split("/")[0]
+        cells = sorted((part, cell) for part in SETS[name] for cell in _cells(listed / part))
+        for part, cell in cells:
+            pictures = request.root / part.split("/")[0]
             found += [_graded(name, pictures, line, cell, labels) for line in _lines(cell, request.each)]
     return _present([(sample, Path(sample.id)) for sample in found], request)
 
 
 def _parse(path: str | None) -> Request:
-    root, *words = (path or "").split(",")
+    root, rest = split_path(path or "", ",")
+    words = rest.split(",") if rest else []
     if not root:
         raise SoritesError("the is_ood source needs the folder with imglist and the pictures. Type: --source is_ood:ROOT")
-    where = Path(root).expanduser()
-    where = where / "data" if (where / "data" / "imglist").is_dir() else where
-    if not (where / "imglist").is_dir():
+    where = path_of(root)
+    where = where / "data" if is_dir(where / "data" / "imglist") else where
+    if not is_dir(where / "imglist"):
         raise SoritesError(f"wanted {where / 'imglist'} with the published lists of IS-OOD; there is no such folder")
     each, sets = None, tuple(word for word in words if word in SETS)
     for word in words:
-        if match := re.fullmatch(r"each=([1-9]\d*)", word):
-            each = int(match[1])
+        if word.startswith("each=") and (number := whole(word.removeprefix("each="))):
+            each = number
         elif word not in (*SETS, "present"):
-            raise SoritesError(f"is_ood: wanted {', '.join(SETS)}, each=N or present after the folder, got {word!r}")
-    chosen = sets or tuple(name for name, places in SETS.items() if any((where / "imglist" / place).is_dir() for place in places))
+            raise SoritesError(f"is_ood: wanted {', '.join(SETS)}, each=N or present after the folder, got {word[:80]!r}")
+    chosen = sets or tuple(name for name, places in SETS.items() if any(is_dir(where / "imglist" / part) for part in places))
     return Request(where, chosen, each, "present" in words)
 
 
 def _cells(folder: Path) -> list[Path]:
-    if not folder.is_dir():
+    if not is_dir(folder):
         return []
-    return sorted(file for file in folder.iterdir() if CELL.fullmatch(file.name))
+    return [Path(entry.path) for entry in entries(folder) if CELL.fullmatch(entry.name)]
 
 
 def _lines(file: Path, each: int | None) -> list[str]:
     """Return the paths of a list without the leading ``./``, or ``each`` of them in a fair order."""
-    try:
-        lines = [line.strip().removeprefix("./") for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise SoritesError(f"cannot read the list {file}: {error}") from error
-    paths = [line for line in lines if line]
+    paths = []
+    for number, text in enumerate(lines(file, "a list of pictures, one path per line"), start=1):
+        if line := text.strip().removeprefix("./"):
+            if not leads_inside(line):
+                raise SoritesError(f"{file}, line {number}: wanted a path below the folder of the pictures, got {line!r}")
+            paths.append(line)
     return paths if each is None else fair_order(paths, lambda line: [line])[:each]
 
 
@@ -124,10 +130,10 @@ def _place(names: list[str], labels: Labels) -> int | None:
     return labels.ids.index(names[0]) if names and names[0] in labels.ids else None
 
 
-def _familiar(request: Request, lists: Path, labels: Labels) -> Iterator[Sample]:
+def _familiar(request: Request, listed: Path, labels: Labels) -> Iterator[Sample]:
     pictures = request.root / "imagenet1k"
     solution, folders = _solution(pictures), _class_folders(pictures / "val")
-    for line in _lines(lists / FAMILIAR, request.each):
+    for line in _lines(listed / FAMILIAR, request.each):
         name = Path(line).stem
         where = folders.get(Path(line).name)
         path = pictures / line if where is None else pictures / "val" / where / Path(line).name
@@ -138,17 +144,19 @@ def _familiar(request: Request, lists: Path, labels: Labels) -> Iterator[Sample]
 def _solution(pictures: Path) -> dict[str, str]:
     """Map each picture to its WordNet id, from the table that comes with ImageNet's validation set."""
     path = pictures / "LOC_val_solution.csv"
-    if not path.is_file():
+    if not is_file(path):
         return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        return {row["ImageId"]: row["PredictionString"].split()[0] for row in csv.DictReader(file)}
+    frame = csv(path, f"a table with the columns {' and '.join(SOLUTION)}")
+    if lost := [name for name in SOLUTION if name not in frame.columns]:
+        raise SoritesError(f"{path}: wanted the columns {' and '.join(SOLUTION)}; {lost[0]} missing")
+    return {image: words.split()[0] for image, words in frame.select(SOLUTION).iter_rows() if image and words and words.split()}
 
 
 def _class_folders(val: Path) -> dict[str, str]:
     """Map each picture to the class folder it lies in."""
-    if not val.is_dir():
+    if not is_dir(val):
         return {}
-    wnids = [entry.name for entry in os.scandir(val) if entry.is_dir() and re.fullmatch(r"n\d{8}", entry.name)]
+    wnids = [folder.name for folder in subfolders(val) if re.fullmatch(r"n\d{8}", folder.name)]
     return {name: wnid for wnid in wnids for name in os.listdir(val / wnid)}
 
 
@@ -172,8 +180,8 @@ def _missing(paths: list[Path], root: Path, wanted: int) -> str:
     by_set: dict[str, list[Path]] = {}
     for path in paths:
         by_set.setdefault(path.relative_to(root).parts[0], []).append(path)
-    lines = [f"is_ood: {len(paths)} of {wanted} listed pictures are missing:"]
+    said = [f"is_ood: {len(paths)} of {wanted} listed pictures are missing:"]
     for name, some in sorted(by_set.items()):
-        whole = "" if (root / name).is_dir() else f"; there is no folder {root / name}"
-        lines.append(f"  {name}: {len(some)}{whole}, first {', '.join(p.relative_to(root).as_posix() for p in some[:3])}")
-    return "\n".join(lines)
+        absent = "" if is_dir(root / name) else f"; there is no folder {root / name}"
+        said.append(f"  {name}: {len(some)}{absent}, first {', '.join(p.relative_to(root).as_posix() for p in some[:3])}")
+    return "\n".join(said)

@@ -17,7 +17,7 @@ from typing import Any
 from sorites.core import Box, Sample, add_source
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
-from sorites.sources import _sidecar as sidecar
+from sorites.reading.places import leads_inside
 from sorites.sources._json import read_json
 from sorites.sources._options import split_options
 from sorites.sources._true_boxes import Tally, broken, true_box
@@ -147,7 +147,7 @@ def _called(row: Row) -> str:
 
 def _sample(root: Path, sample: Row, frame: Row | None, things: Mapping[str, list[tuple[Row, int]]], tally: Tally) -> Sample:
     token = str(sample["token"])
-    if frame is None or not isinstance(frame["filename"], str) or not sidecar.inside(frame["filename"]):
+    if frame is None or not isinstance(frame["filename"], str) or not leads_inside(frame["filename"]):
         return broken(re.sub(r"\W", "_", token), f"sample {token}: its camera picture is not in sample_data.json")
     name, width, height = frame["filename"], frame.get("width"), frame.get("height")
     size = (width, height) if isinstance(width, int) and isinstance(height, int) else None

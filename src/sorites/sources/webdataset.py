@@ -10,6 +10,8 @@ from pathlib import Path
 from sorites.core import Picture, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
+from sorites.reading.places import printable
+from sorites.reading.texts import json_value
 from sorites.sources import _tars as tars
 from sorites.sources._decode import decode
 
@@ -40,7 +42,7 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
             picture = next((files[kind] for kind in PICTURES if kind in files), None)
             if picture is not None:
                 any_picture = True
-                id_ = f"{tar.name}/{key}"
+                id_ = f"{printable(tar.name)}/{key}"
                 yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
     if not any_picture:
         raise SoritesError(f"there are no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
@@ -59,15 +61,11 @@ def _samples(tar: Path) -> Iterator[tuple[str, dict[str, tars.Member]]]:
         stem, _, extension = name.partition(".")
         if not stem or extension.lower() not in (*PICTURES, *LABELS):
             continue
-        files = grouped.setdefault(_printable(folder + slash + stem), {})
+        files = grouped.setdefault(printable(folder + slash + stem), {})
         if extension.lower() in files:
             raise SoritesError(f"{tar}: wanted each file once; {member.name} is there twice")
         files[extension.lower()] = member
     yield from grouped.items()
-
-
-def _printable(key: str) -> str:
-    return key.encode("utf-8", "backslashreplace").decode()
 
 
 def _label(files: dict[str, tars.Member], id_: str, labels: Labels) -> int | None:
@@ -86,10 +84,10 @@ def _name(kind: str, file: tars.Member, id_: str) -> str | None:
     if file.size > _LONGEST:
         raise SoritesError(f"{id_}.{kind}: wanted a class name or position, got {file.size:,} bytes")
     try:
-        text = file.read().decode().strip()
+        text = file.read().decode("utf-8-sig").strip()
         if kind != "json":
             return text
-        record = json.loads(text)
+        record = json_value(text)
     except ValueError as error:
         raise SoritesError(f"{id_}.{kind}: not {'JSON' if kind == 'json' else 'text'}: {error}") from None
     name = next((record[key] for key in JSON_KEYS if record.get(key) is not None), None) if isinstance(record, dict) else None

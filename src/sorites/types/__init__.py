@@ -3,7 +3,7 @@
 Types only: nothing here is registered, read from disk or computed. Everything else may import them; they import errors alone.
 """
 
-from sorites.types.judges import Batches, Examples, Features, Measure, Metric, Referee, Scorer
+from sorites.types.judges import Batches, Examples, Features, Measure, Metric, PlainScorer, Referee, Scorer
 from sorites.types.model import Head, Model, Outputs
 from sorites.types.pictures import CLEAN, Attr, Box, Image, Picture, Sample, Setting, Source, read_only, to_image, to_picture
 from sorites.types.shift import Apply, Shift, ShiftResult, Stop, Sweep
@@ -24,6 +24,7 @@ __all__ = [
     "Model",
     "Outputs",
     "Picture",
+    "PlainScorer",
     "Referee",
     "Sample",
     "Scorer",

@@ -64,6 +64,35 @@ class Scorer:
         return type(self).look is not Scorer.look
 
 
+class PlainScorer(Scorer):
+    """A scorer from a function of outputs, or from any object with some of a scorer's members."""
+
+    def __init__(self, call: Callable[[Outputs], Any], members: Any = None) -> None:
+        self.call, self.members = call, members
+        self.needs = frozenset(getattr(members, "needs", {"training"} if hasattr(members, "fit") else ()))  # type: ignore[misc]
+
+    def fit(self, batches: Batches, head: Head | None = None) -> Self:
+        if hasattr(self.members, "fit"):
+            self.members.fit(batches, head)
+            self.fitted = getattr(self.members, "fitted", {})
+        return self
+
+    def enough(self, count: int) -> None:
+        if hasattr(self.members, "enough"):
+            self.members.enough(count)
+
+    def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> NDArray[np.float32]:
+        rows: NDArray[np.float32] = self.members.look(model, pictures, framed)
+        return rows
+
+    @property
+    def looks(self) -> bool:
+        return hasattr(self.members, "look")
+
+    def __call__(self, outputs: Outputs) -> NDArray[np.float32]:
+        return np.asarray(self.call(outputs))
+
+
 @dataclass(frozen=True, eq=False)
 class Measure:
     """A measure of how far a picture moved: two 8-bit pictures of one size, the clean reference first, to one number.

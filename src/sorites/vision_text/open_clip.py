@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import json
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,6 +19,8 @@ import numpy as np
 
 from sorites.core import Features, Picture
 from sorites.errors import SoritesError
+from sorites.reading.places import path_of
+from sorites.reading.texts import json_file
 from sorites.torch_tools import beside_torchvision
 
 BATCH = 32
@@ -114,10 +115,7 @@ def _configured(library: Any, architecture: str) -> str:
     """Return the architecture's name; a config file is first registered with the library under its own name."""
     if not architecture.endswith(".json"):
         return architecture
-    path = Path(architecture).expanduser()
-    try:
-        json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise SoritesError(f"cannot read the open_clip config {path}: {error}") from error
+    path = path_of(architecture)
+    json_file(path, "an open_clip config")
     library.add_model_config(path)
     return path.stem

@@ -181,7 +181,7 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ("sample,label,pred,model,level\na,1,1,m,1.5\n", "p.csv, row 1, column level: wanted a whole number, got '1.5'"),
         ("sample,label,pred,model,right\na,1,1,m,0\n", r"p.csv, row 1, column right: says false, but pred is 1 and .* \[1\]"),
         ("sample,label,pred,model,right\na,1,1,m,maybe\n", "row 1, column right: wanted true or false, got 'maybe'"),
-        ("sample,label,pred,model,params\na,1,1,m,[1]\n", r"row 1, column params: wanted a JSON object, got \[1\]"),
+        ("sample,label,pred,model,params\na,1,1,m,[1]\n", r"row 1, column params: wanted an object {...}, got list"),
         ("sample,label,pred,model\na,1,1,m\n,1,1,m\n", "p.csv, row 2, column sample: wanted an id, got nothing"),
         (
             "sample,label,pred,model\na,1,,m\n",
@@ -212,7 +212,7 @@ def test_bad_input_is_one_line_and_nothing_is_written(tmp_path: Path, text: str,
         ("[columns]\npred = 3\n", 'wanted \\[columns\\] as pred = "the file\'s column", got 3'),
         ("higher = 'up'\n", "higher is one of stranger, familiar, got 'up'"),
         ("column = 1\n", "no key of .*map.toml named 'column'. Did you mean columns"),
-        ("pred", "--columns: cannot read .*map.toml"),
+        ("pred", "map.toml: not valid TOML: .*Wanted --columns as a TOML file"),
         ("[columns]\nmodel = 'm'\n[constants]\nmodel = 'x'\n", "model stands in \\[columns\\] and in \\[constants\\]"),
     ],
 )

@@ -14,6 +14,9 @@ import polars as pl
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.pipeline.imports.names import ALIASES, Naming
+from sorites.reading.frames import as_numbers
+from sorites.reading.frames import sheet as read_file
+from sorites.reading.texts import json_object, json_value
 from sorites.table import SCHEMA
 
 ROW = "(row)"
@@ -42,25 +45,23 @@ def read_sheet(path: Path, naming: Naming, aliases: Mapping[str, tuple[str, ...]
     """Read a CSV (comma or, in ``.tsv``, tab) or parquet file; the columns that the table does not know are left out."""
     frame = read_frame(path)
     called = naming.of(frame.columns, path.name, aliases)
-    chosen = frame.select(pl.col(mine).alias(name) for name, mine in called.items()) if called else pl.DataFrame()
+    chosen = pl.DataFrame([frame[mine].alias(name) for name, mine in called.items()])
     numbered = pl.DataFrame({ROW: range(1, frame.height + 1)}, schema={ROW: pl.Int64}).hstack(chosen)
     return Sheet(path.name, numbered.with_columns(_constant(name, value) for name, value in naming.constants.items()), called)
 
 
 def read_frame(path: Path) -> pl.DataFrame:
     """Return the file as it stands; cells of text files are text, without spaces around them, and empty ones are null."""
-    try:
-        if path.suffix.lower() == ".parquet":
-            frame = pl.read_parquet(path, glob=False)
-        else:
-            frame = pl.read_csv(path, infer_schema=False, separator="\t" if path.suffix.lower() == ".tsv" else ",", glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read {path}: {str(error).splitlines()[0]}. Wanted a CSV or parquet file") from error
+    frame = read_file(path, separator="\t" if path.suffix.lower() == ".tsv" else ",")
     if not frame.height:
         raise SoritesError(f"{path} holds no rows")
     texts = [name for name, kind in frame.schema.items() if kind == pl.String]
-    stripped = frame.with_columns(pl.col(name).str.strip_chars() for name in texts)
-    return stripped.with_columns(pl.when(pl.col(name) != "").then(name).alias(name) for name in texts)
+    return frame.with_columns([_stripped(frame[name]) for name in texts])  # by name: pl.col takes * and ^x$ for patterns
+
+
+def _stripped(column: pl.Series) -> pl.Series:
+    bare = column.str.strip_chars()
+    return bare.set(bare == "", None)
 
 
 def _constant(name: str, value: Any) -> pl.Expr:
@@ -86,7 +87,7 @@ def _column(sheet: Sheet, name: str, labels: Labels) -> pl.Series:
     if name == "params":
         return parsed(sheet, name, lambda value: json.dumps(_object(value), sort_keys=True))
     if name in NESTED and column.dtype == pl.String:
-        return parsed(sheet, name, json.loads)
+        return parsed(sheet, name, json_value)
     try:
         return column.cast(kind)
     except pl.exceptions.PolarsError:
@@ -98,23 +99,27 @@ def parsed(sheet: Sheet, name: str, parse: Callable[[Any], Any]) -> pl.Series:
     values = sheet.frame[name].to_list()
     found: dict[Any, Any] = {}
     for index, value in enumerate(values):
-        key = tuple(value) if isinstance(value, list) else value
+        key = _key(value)
         if value is None or key in found:
             continue
         try:
             found[key] = parse(value)
-        except (SoritesError, ValueError, TypeError) as error:
-            raise sheet.wrong(index, name, error) from None
-    told = [None if v is None else found[tuple(v) if isinstance(v, list) else v] for v in values]
+        except (SoritesError, ValueError, TypeError, AttributeError, OverflowError) as error:
+            raise sheet.wrong(index, name, str(error)[:300]) from None
+    told = [None if v is None else found[_key(v)] for v in values]
     try:
         return pl.Series(name, told, SCHEMA[name], strict=False)
     except (pl.exceptions.PolarsError, TypeError, ValueError):
         raise SoritesError(f"{sheet.file}, column {sheet.called.get(name, name)}: wanted {SCHEMA[name]}") from None
 
 
+def _key(value: Any) -> Any:
+    return repr(value) if isinstance(value, list | dict) else (type(value), value)
+
+
 def _numbers(sheet: Sheet, name: str, kind: pl.DataType) -> pl.Series:
     column = sheet.frame[name]
-    numbers = column.cast(pl.Float64, strict=False)
+    numbers = as_numbers(column, f"{sheet.file}, column {sheet.called.get(name, name)}")
     bad = (numbers.is_null() & column.is_not_null()) | numbers.is_nan().fill_null(False)
     whole = kind.is_integer()
     if whole:
@@ -138,15 +143,12 @@ def _label(value: Any, labels: Labels) -> int:
 def _several(value: Any) -> list[Any]:
     """Return a list of classes: one as JSON, or with semicolons between its parts."""
     if isinstance(value, str):
-        return list(json.loads(value)) if value.startswith("[") else [part for part in value.split(";") if part.strip()]
+        return list(json_value(value)) if value.startswith("[") else [part for part in value.split(";") if part.strip()]
     return list(value)
 
 
 def _object(value: Any) -> dict[str, Any]:
-    found = json.loads(value)
-    if not isinstance(found, dict):
-        raise SoritesError(f"wanted a JSON object, got {value}")
-    return found
+    return json_object(value)
 
 
 def _boolean(value: Any) -> bool:

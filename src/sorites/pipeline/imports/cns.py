@@ -17,6 +17,7 @@ import polars as pl
 from sorites.errors import SoritesError
 from sorites.pipeline.imports.cells import ROW, Sheet, read_frame
 from sorites.pipeline.imports.names import Naming
+from sorites.reading.frames import as_numbers
 from sorites.sources.cns_bench import CnsPicture, named_picture
 
 NAME = "cns_bench"
@@ -71,7 +72,7 @@ def _picture(sheet: Sheet, index: int, path: str, shift: str) -> CnsPicture:
 
 def _refuse_other_class(sheet: Sheet, pictures: list[CnsPicture]) -> None:
     """The class in the row must be the class of the picture's folder."""
-    given = sheet.frame["gt_class"].cast(pl.Float64, strict=False).to_list()
+    given = as_numbers(sheet.frame["gt_class"], f"{sheet.file}, column gt_class").to_list()
     for index, (number, picture) in enumerate(zip(given, pictures, strict=True)):
         if number != picture.number:
             masked = "Files made with --class_mask number only the classes of one folder and cannot be read"

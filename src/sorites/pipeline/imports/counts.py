@@ -20,6 +20,7 @@ from sorites.errors import SoritesError
 from sorites.pipeline.imports.cells import ROW, Sheet, read_sheet
 from sorites.pipeline.imports.names import ALIASES, Naming
 from sorites.pipeline.imports.rows import SOURCE, number
+from sorites.reading.texts import json_object
 from sorites.rng import digest
 from sorites.table import COUNTED
 
@@ -33,6 +34,9 @@ NAMES: Mapping[str, tuple[str, ...]] = {
 }
 """The columns of a file of counts and their other names; ``light``, ``param`` and ``shot`` are ImageNet-ES's own."""
 
+MOST = 50_000_000
+"""The most pictures that one file may count: each becomes a row of the table."""
+
 _LIGHTS = {**{light: light for light in es_grid.LIGHTS}, **{folder: light for light, folder in es_grid.LIGHTS.items()}}
 _NUMBERED = re.compile(r"(?:param_|option_|p)?(\d+)")
 _KEPT = ("model", "source", "split", "shift", "severity", "level")
@@ -45,7 +49,13 @@ def read_counts(path: Path, naming: Naming) -> Sheet:
     if lost:
         hint = " Name the model with --model NAME." if "model" in lost else ""
         raise SoritesError(f"{sheet.file}: counts need the columns model, n and correct; {', '.join(lost)} missing.{hint}")
-    parts = [_rows(sheet, index, row) for index, row in enumerate(sheet.frame.to_dicts())]
+    rows = sheet.frame.to_dicts()
+    total = 0
+    for index, row in enumerate(rows):
+        total += _count(sheet, index, "n", row["n"])
+        if total > MOST:
+            raise sheet.wrong(index, "n", f"wanted counts of at most {MOST:,} pictures in a file, got {total:,} up to here")
+    parts = [_rows(sheet, index, row) for index, row in enumerate(rows)]
     return Sheet(sheet.file, pl.concat(parts, how="vertical_relaxed"), sheet.called)
 
 
@@ -78,7 +88,7 @@ def _count(sheet: Sheet, index: int, name: str, value: Any) -> int:
 def _params(sheet: Sheet, index: int, row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the params of a row: as they are written, or those of a setting of ImageNet-ES by light and number."""
     try:
-        params = dict(json.loads(row.get("params") or "{}"))
+        params = json_object(row.get("params") or "{}")
     except (ValueError, TypeError):
         raise sheet.wrong(index, "params", f"wanted a JSON object, got {row['params']!r}") from None
     entries = {key.removeprefix("params."): value for key, value in row.items() if key.startswith("params.")}

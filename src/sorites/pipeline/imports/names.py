@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from sorites.errors import SoritesError, UnknownName
+from sorites.reading.texts import toml_file
 from sorites.table import SCHEMA
 
 FIELDS = tuple(name for name in SCHEMA if name != "run_id")
@@ -82,10 +82,7 @@ def read_naming(path: str | Path | None) -> Naming:
     """Read the TOML file of ``--columns``: a table ``[columns]``, a table ``[constants]`` and ``higher``, all optional."""
     if path is None:
         return Naming()
-    try:
-        data = tomllib.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SoritesError(f"--columns: cannot read {path}: {error}") from error
+    data = toml_file(Path(path), "--columns as a TOML file")
     keys = ("columns", "constants", "higher")
     for key in data:
         if key not in keys:

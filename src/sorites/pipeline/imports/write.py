@@ -26,6 +26,7 @@ from sorites.pipeline.imports.images import Images
 from sorites.pipeline.imports.names import Naming, read_naming
 from sorites.pipeline.imports.rows import SHARED, SOURCE, table_rows
 from sorites.pipeline.shards import slug
+from sorites.reading.places import exists, is_dir, is_file, resolved
 from sorites.rng import digest
 from sorites.suite import parse
 from sorites.table import write
@@ -91,12 +92,12 @@ def found_files(given: Sequence[str | Path]) -> list[Path]:
     """Return the files named, and those below the folders named, ordered by name and content so that their order says nothing."""
     found: dict[Path, None] = {}
     for item in map(Path, given):
-        if item.is_dir():
+        if is_dir(item):
             below = sorted(path for path in item.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
             if not below:
                 raise SoritesError(f"there are no files {', '.join(SUFFIXES)} in {item}")
             found |= dict.fromkeys(below)
-        elif item.is_file():
+        elif is_file(item):
             found[item] = None
         else:
             raise SoritesError(f"wanted a file of predictions, got {item}, which does not exist")
@@ -124,8 +125,8 @@ def _causes(paths: Sequence[Path], kind: str, naming: Naming, names: Labels) -> 
 
 def _is_there(folder: Path, run_id: str, causes: Info, shards: Any) -> bool:
     """Return whether the folder holds this import complete; one that holds anything else is refused."""
-    if not (folder / "run.json").exists():
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if not is_file(folder / "run.json"):
+        if exists(folder) and (not is_dir(folder) or any(folder.iterdir())):
             raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
         return False
     before = read_info(folder)
@@ -146,7 +147,7 @@ def _difference(there: Info, here: Info) -> str:
 
 
 def _info(run_id: str, causes: Info, images: Images, names: Labels, folder: Path, reference: str | None) -> Info:
-    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", folder.resolve().name).strip("-") or "import"
+    name = re.sub(r"[^A-Za-z0-9_.-]+", "-", resolved(folder).name).strip("-") or "import"
     suite = parse(
         {
             "name": name,

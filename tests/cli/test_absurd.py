@@ -1,0 +1,85 @@
+"""Numbers that no option can mean: zero is a number and not "not given"; NaN, negative and endless ones are refused by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from PIL import Image
+from tests.cli.conftest import Command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("kernels match --f-number 0", "f_number: wanted a number above 0"),
+        ("kernels match --f-number nan", "f_number: wanted a number above 0"),
+        ("kernels match --pixel 0", "pixel: wanted a number above 0"),
+        ("kernels match --pixel -1", "pixel: wanted a number above 0"),
+        ("kernels match --wavelengths 0.6,0,0.4", "wavelengths: wanted a number above 0"),
+        ("kernels match --wavelengths 0.6,x,0.4", "--wavelengths wants numbers"),
+        ("kernels match --wavelengths 0.6,nan,0.4", "--wavelengths wants numbers"),
+        ("run s.toml --limit 0", "--limit"),
+        ("run s.toml --limit -1", "--limit"),
+        ("build s.toml --out made --limit -1", "--limit"),
+        ("context --out made --source folder:x --limit -2", "--limit"),
+        ("run s.toml --refine nan", "refine"),
+        ("run s.toml --shift contrast --severity nan", "a severity is a number above 0"),
+        ("run s.toml --shift contrast --severity 0", "a severity is a number above 0"),
+        ("run s.toml --seed 99999999999999999999", "seed"),
+        ("run s.toml --scorer knn(k=1e9)", "scorer knn: wanted a whole number as k"),
+        ("run s.toml --scorer knn(k=nan)", "wanted a name, or a name with parameters"),
+        ("run s.toml --scorer knn(" + "(" * 5000, "wanted a name, or a name with parameters"),
+        ("run s.toml --shift coma --option kernels=5.5", "the shift coma: wanted text as kernels, got '5.5'"),
+        ("run s.toml --shift coma --option padding=" + "[" * 5000, "wanted padding zeros or reflect"),
+        ("similarity run --lpips-below nan", "lpips_below: wanted a number above 0"),
+        ("similarity run --lpips-below 0", "lpips_below: wanted a number above 0"),
+        ("decompose train --referee python:means:nothing --margin nan", ""),
+        ("lens photo TessarLens a.png --out made --corner nan", "--corner wants a number above 0"),
+        ("run " + "x" * 300 + ".toml", "File name too long"),
+        ("report " + "x" * 300, "x"),
+        ("run s.toml --labels " + "x" * 300, "labels: wanted"),
+        ("run s.toml --source folder:" + "x" * 300, "which does not exist"),
+        ("run s.toml --source folder:~nobody_at_all/x", "home directory"),
+        ("show contrast a.png --out /dev/full/x.png", "/dev/full"),
+    ],
+)
+def test_it_is_refused_in_words(command: Command, home: Path, words: str, said: str) -> None:
+    Image.new("RGB", (30, 30)).save(home / "a.png")
+    command("run", "s.toml", "--out", "run")
+    code, _, err = command(*words.split(" "))
+    assert code == 2
+    assert said in err
+    assert "Traceback" not in err
+
+
+def test_grouping_twice_by_one_column_is_grouping_once(command: Command, run: Path) -> None:
+    once = command("metrics", run, "filtered_accuracy", "--by", "model", "--format", "csv")
+    assert once[0] == 0
+    assert command("metrics", run, "filtered_accuracy", "--by", "model,model", "--format", "csv") == once
+    assert command("metrics", run, "rank", "--by", "model,model")[0] in (0, 2)
+
+
+@pytest.mark.parametrize(
+    ("metric", "column"), [("attribute_accuracy", "attrs"), ("calibration_error", "conf"), ("rank_agreement", "model")]
+)
+def test_a_column_that_the_metric_makes_is_no_column_to_group_by(command: Command, run: Path, metric: str, column: str) -> None:
+    code, _, err = command("metrics", run, metric, "--by", column)
+    assert code == 2
+    assert f"{metric} cannot be grouped by {column}: it makes one of these itself" in err
+
+
+def test_training_pictures_that_are_left_out_are_counted(command: Command, home: Path, photos: Path) -> None:
+    (home / "pair.py").write_text(
+        "import means\ndef both(pictures):\n    found = means.logits(pictures)\n    return found, found[:, :9]\n"
+    )
+    fit = home / "fit"
+    for i, picture in enumerate(sorted(photos.rglob("*.png"))):
+        place = fit / picture.relative_to(photos)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_bytes(b"not a picture" if i < 3 else picture.read_bytes())
+    code, out, err = command(
+        "run", "s.toml", "--out", "fitted", "--scorer", "knn(k=3)", "--fit", f"folder:{fit}", "--model", "python:pair:both"
+    )
+    assert code == 0, err
+    assert "3 training pictures were left out for python:pair:both: they cannot be read" in out

@@ -1,0 +1,37 @@
+"""``--max-pixels``: a picture above the limit is an error row that says what to type, and the run's id does not know of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import polars as pl
+import pytest
+from tests.cli.conftest import Command
+
+from sorites.sources._pixels import VARIABLE
+from sorites.table import read
+
+
+@pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])
+def test_a_picture_above_the_limit_is_an_error_row(command: Command, home: Path, engine: str) -> None:
+    code, _, _ = command("run", "s.toml", "--out", "all")
+    assert code == 0
+    code, out, _ = command("run", "s.toml", "--out", "few", "--max-pixels", 4000, "--engine", engine)
+    assert code == 0
+    assert "pixels are more than the 4,000 allowed. To read it: --max-pixels" in out
+    rows = read(home / "few").collect()
+    assert rows["error"].null_count() == 0
+    ids = [json.loads((home / name / "run.json").read_text())["run_id"] for name in ("all", "few")]
+    assert ids[0] == ids[1]
+    assert set(rows["image_id"]) == set(read(home / "all").select("image_id").collect()["image_id"])
+    assert read(home / "all").select(pl.col("error").count()).collect().item() == 0
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize("value", ["0", "-5", "nan", "1e9", "9" * 5000])
+def test_a_limit_that_is_none_is_refused(command: Command, value: str) -> None:
+    code, _, err = command("run", "s.toml", "--max-pixels", value)
+    assert code == 2
+    assert "--max-pixels" in err

@@ -1,0 +1,140 @@
+"""Every reader takes names literally: ``set[1]`` is never another folder, whatever characters a pattern would have in it."""
+
+from __future__ import annotations
+
+import io
+import json
+import shutil
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image as Pillow
+
+import sorites
+from sorites import core
+from sorites.core import SOURCES, Model, Source
+from sorites.datasets.build import build
+from sorites.labels import imagenet
+from sorites.suite import Suite, parse
+from sorites.table import SCHEMA
+
+NAMES = ("set[1]", "set*", "set?", "set[!a]", "{1,2}", "a%20b", "a#b", "~x")
+"""Names of folders; ``set1``, which the first four are as patterns, lies beside them with other contents."""
+
+WNID = "n02123045"
+
+
+def picture(path: Path, grey: int) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Pillow.new("RGB", (24, 24), (grey, grey, grey)).save(path)
+
+
+def folder(root: Path, grey: int) -> str:
+    picture(root / WNID / "a.png", grey)
+    return f"folder:{root}"
+
+
+def built(root: Path, grey: int) -> str:
+    pictures = root.parent / f"pictures{grey}"
+    build(Suite(name="s", source=folder(pictures, grey), shifts=({"name": "contrast", "levels": (1,)},)), root)
+    return f"folder:{root}"
+
+
+def context(root: Path, grey: int) -> str:
+    built(root, grey)
+    ids = pl.read_parquet(root / "sorites.parquet", glob=False)["image_id"]
+    boxes = [[{"x0": 0.0, "y0": 0.0, "x1": float(grey), "y1": 9.0, "label": 1, "conf": None}]] * len(ids)
+    pl.DataFrame({"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": SCHEMA["truth"]}).write_parquet(
+        root / "truth.parquet"
+    )
+    return f"context:{root}"
+
+
+def webdataset(root: Path, grey: int) -> str:
+    data = io.BytesIO()
+    Pillow.new("RGB", (24, 24), (grey, grey, grey)).save(data, "PNG")
+    root.mkdir()
+    with tarfile.open(root / "a.tar", "w") as tar:
+        for name, content in (("a.png", data.getvalue()), ("a.cls", b"1")):
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+    return f"webdataset:{root}"
+
+
+def cns_bench(root: Path, grey: int) -> str:
+    for scale in (0, 1000):
+        picture(root / f"snow/022_eagle/seed_0001_scale_{scale:04d}.png", grey)
+    return f"cns_bench:{root}"
+
+
+def annotated(root: Path, grey: int) -> str:
+    cns_bench(root, grey)
+    image = {"image": "snow/022_eagle/seed_0001_scale_0000.png", "seed": 1, "scale": 0, "shift": "snow", "class": 22}
+    (root / "annotations_cns.json").write_text(json.dumps({"images": [image]}))
+    return f"cns_bench:{root}"
+
+
+def focus(kind: str) -> Callable[[Path, int], str]:
+    def made(root: Path, grey: int) -> str:
+        picture(root / "1.png", grey)
+        row = {"file_name": "/1.png", "category": "cat", "time": "night", "weather": "none", "locations": "grass"}
+        frame = pl.DataFrame([row])
+        (frame.write_csv if kind == "csv" else frame.write_parquet)(root / f"a.{kind}")
+        return f"focus:{root / f'a.{kind}'}"
+
+    return made
+
+
+def is_ood(root: Path, grey: int) -> str:
+    picture(root / "imagenet1k/val/a.png", grey)
+    (root / "imglist/imagenet1k").mkdir(parents=True)
+    (root / "imglist/imagenet1k/test_imagenet.txt").write_text("\ufeff./val/a.png\n", encoding="utf-8")
+    return f"is_ood:{root}"
+
+
+READERS: dict[str, Callable[[Path, int], str]] = {
+    "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
+    "annotated": annotated,
+    "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood
+}  # fmt: skip
+
+
+def grey_of(source: Source) -> int:
+    truth = [int(box.xyxy[2]) for sample in source for box in sample.truth or ()]
+    return truth[0] if truth else int(np.median([sample.load().mean() for sample in source if sample.shift == "clean"]))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("reader", READERS)
+def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path: Path) -> None:
+    for other in ("set1", "seta", "1"):
+        READERS[reader](tmp_path / other, 200)
+        shutil.rmtree(tmp_path / "pictures200", ignore_errors=True)
+    spec = READERS[reader](tmp_path / name, 90)
+    assert grey_of(core.source(spec, imagenet())) == 90
+
+
+def test_every_source_that_takes_a_path_is_read_here() -> None:
+    assert {name.split()[0] for name in READERS} - {"built", "annotated"} == set(SOURCES.names()) - {
+        "cifar", "imagenet_es", "stamps", "stamps_ood"
+    }, "cifar takes one file and imagenet_es thousands: tests/sources has them"  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES[:4])
+def test_a_run_folder_is_the_one_of_that_name(name: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    suite = parse({"name": "s", "shifts": [{"name": "contrast", "levels": [1]}], "frame": {"resize": 40}}, "test")
+    rows = {}
+    for number, out in enumerate(("set1", "seta", name), start=1):
+        sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / out, limit=number)
+        sorites.pipeline.similarity.similarity(tmp_path / out, ["psnr"])
+        rows[out] = sorites.read(tmp_path / out).collect()
+    assert [frame["sample_id"].n_unique() for frame in rows.values()] == [1, 2, 3]
+    assert rows[name]["degrees"].drop_nulls().len() == 3
+    again = sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / name, limit=3)
+    assert again.collect().height == rows[name].height
+    sorites.report(tmp_path / name, tmp_path / "report.html")
