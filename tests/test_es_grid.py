@@ -27,3 +27,22 @@ def test_every_setting_is_there_once() -> None:
     whole = es_grid.grid("val", "test")
     assert len(whole) == 2 * (64 + 27 + 5)
     assert len({str(sorted(params.items())) for params in whole}) == len(whole)
+
+
+@pytest.mark.parametrize(
+    ("split", "isos", "shutters", "apertures"),
+    [
+        ("val", (200, 800, 3200, 12800), (0.4, 1 / 20, 1 / 160, 1 / 1250), (5.0, 8.0, 13.0, 20.0)),
+        ("test", (250, 2000, 16000), (1 / 4, 1 / 60, 1 / 1000), (5.0, 9.0, 16.0)),
+    ],
+)
+def test_tables_1_and_2_every_setting_by_its_printed_number(
+    split: str, isos: tuple[int, ...], shutters: tuple[float, ...], apertures: tuple[float, ...]
+) -> None:
+    """As printed, ISO changes with every number, the shutter with every 4th (3rd), the aperture with every 16th (9th)."""
+    step = len(isos)
+    held = es_grid.manual(split, "off")
+    assert len(held) == step**3
+    for number, params in enumerate(held):
+        wanted = (isos[number % step], shutters[number // step % step], apertures[number // step**2])
+        assert (params["iso"], params["shutter"], params["aperture"]) == wanted

@@ -304,3 +304,11 @@ def test_the_suite_of_imagenet_es_cuts_by_lpips_as_released_and_only_when_asked(
     suite = load("imagenet_es")
     assert (suite.lpips_measure, suite.lpips_below) == ("lpips_linear", None)
     assert parse({"name": "other"}, "other").lpips_measure == "lpips"
+
+
+def test_named_scorers_take_the_place_of_all_scorers_of_the_suite() -> None:
+    suite = load("imagenet_es")
+    assert suite.scorers_if_fitted == ("react", "vim", "ash_b")
+    changed = suite.override(scorers=("vim(dim=4)", "ash_b"))
+    assert (changed.scorers, changed.scorers_if_fitted) == (("vim(dim=4)", "ash_b"), ())
+    assert suite.override(limit=3).scorers_if_fitted == suite.scorers_if_fitted

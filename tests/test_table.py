@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from sorites import table
-from sorites.errors import SoritesError
+from sorites.errors import Damaged, SoritesError
 from sorites.table import SCHEMA
 
 
@@ -65,6 +65,33 @@ def test_a_folder_name_may_look_like_a_pattern(run: Path, tmp_path: Path) -> Non
 def test_unfinished_files_are_not_read(run: Path) -> None:
     (run / "predictions" / "three.parquet.123.tmp").write_bytes(b"half")
     assert table.read(run).collect().height == 4
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "it is empty"),
+        (b"PAR1", "it is not a parquet file"),
+        (b"an,honest,csv file", "it is not a parquet file"),
+        (b"PAR1" + b"x" * 50, "it is cut short"),
+        (pl.DataFrame({"a": [1]}), "it has no column run_id"),
+    ],
+)
+@pytest.mark.parametrize("room", ["predictions", "facts"])
+def test_a_damaged_or_foreign_file_is_named_with_what_to_type(run: Path, room: str, data: bytes | pl.DataFrame, why: str) -> None:
+    path = run / room / "zz.parquet"
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(data) if isinstance(data, bytes) else data.write_parquet(path)
+    why = why.replace("run_id", "image_id") if room == "facts" else why
+    with pytest.raises(Damaged, match=rf"zz\.parquet cannot be read: {why}\. Type: sorites check .* --repair"):
+        table.read(run)
+
+
+def test_facts_of_another_type_are_named(run: Path) -> None:
+    (run / "facts").mkdir(exist_ok=True)
+    pl.DataFrame({"image_id": ["a"], "level": ["high"]}).write_parquet(run / "facts" / "mine.parquet")
+    with pytest.raises(Damaged, match=r"mine\.parquet cannot be read: its column level is String, not Int32"):
+        table.read(run)
 
 
 def test_a_folder_without_predictions_says_what_to_type(tmp_path: Path) -> None:

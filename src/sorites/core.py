@@ -38,6 +38,9 @@ from sorites.types import (
     Source,
     Stop,
     Sweep,
+    named_spec,
+    read_only,
+    split_spec,
     to_image,
     to_picture,
 )
@@ -81,6 +84,8 @@ __all__ = [
     "add_source",
     "measure",
     "model",
+    "named_spec",
+    "read_only",
     "referee",
     "scorer",
     "shift",
@@ -163,12 +168,6 @@ def add_referee(make: Callable[[str | None], Referee]) -> Callable[[str | None],
     return REFEREES.add(make.__name__, make)
 
 
-def split_spec(spec: str) -> tuple[str, str | None]:
-    """``"onnx:a/b.onnx"`` is the name ``onnx`` and its argument ``a/b.onnx``."""
-    name, _, argument = spec.partition(":")
-    return name, argument or None
-
-
 def shift(name: str, **options: Any) -> Shift:
     """``shift("coma")``, or with its own options ``shift("coma", padding="reflect")``."""
     found = SHIFTS.get(name)
@@ -195,10 +194,11 @@ def source(spec: str, labels: Labels | None = None) -> Source:
 
 
 def model(spec: str) -> Model:
-    """``"lite0"``, ``"onnx:PATH"``; the model's name in the table is the spec as given."""
-    name, argument = split_spec(spec)
+    """``"lite0"``, ``"onnx:PATH"``, ``"v2=onnx:PATH"``; its name in the table is the one given, else the spec."""
+    named, plain = named_spec(spec)
+    name, argument = split_spec(plain)
     made = MODELS.get(name)(argument)
-    made.name = spec
+    made.name = named
     return made
 
 

@@ -9,8 +9,18 @@ LONGEST = 200
 """The most characters of an unknown name that a message repeats."""
 
 
+def as_utf8(text: str) -> str:
+    """Return text that any file can hold: what a file name has that is not UTF-8 becomes escapes (``\\udce9``), else the same."""
+    return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
+
+
 class SoritesError(Exception):
     """A failure caused by the input and not by the program; the command line shows it without a traceback."""
+
+
+def left_by_exit(error: SystemExit) -> str:
+    """Say of somebody's code that it would have ended the program."""
+    return f'it calls sys.exit({error.code!r}); put what only a script does under: if __name__ == "__main__"'
 
 
 class UnknownName(SoritesError):
@@ -32,3 +42,11 @@ class MissingExtra(SoritesError):
 
     def __init__(self, what: str, extra: str) -> None:
         super().__init__(f"{what} needs more than the core install. Type: pip install 'sorites[{extra}]'")
+
+
+class Damaged(SoritesError):
+    """A file that Sorites wrote and that is no longer what was written: cut short, empty, or of another kind."""
+
+    def __init__(self, path: object, why: object, remedy: str) -> None:
+        said = " ".join(str(why).split())
+        super().__init__(f"{path} cannot be read: {said.rstrip('.')}. {remedy}")

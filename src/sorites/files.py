@@ -6,14 +6,30 @@ Fetched pictures and exported models are kept between runs in ``SORITES_CACHE`` 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
+import json
 import os
+import re
+import time
+import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, TypeVar
 
 from sorites.errors import SoritesError
 
-TEMPORARY = ".tmp"
-"""The suffix of a file that is not whole yet."""
+Kept = TypeVar("Kept")
+
+_OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+\.tmp")
+_LOCKS = ("run.lock", ".sorites.lock")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
+
+
+PATIENCE = 60.0
+"""Seconds after a fetch that failed in which it is not tried again."""
+_failed_fetches: dict[Path, tuple[float, str]] = {}
 
 
 def cache(*parts: str) -> Path:
@@ -26,9 +42,40 @@ def cache(*parts: str) -> Path:
     return platformdirs.user_cache_path("sorites").joinpath(*parts)
 
 
+MOST_JSON = 100_000_000
+"""The most bytes that a JSON file of ours may have."""
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file of ours; an error says in words why it is none."""
+    try:
+        if path.exists() and not path.is_file():
+            raise SoritesError("it is not a file")
+        if path.stat().st_size > MOST_JSON:
+            raise SoritesError(f"it has more than {MOST_JSON:,} bytes")
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SoritesError(error.strerror or str(error)) from error
+    except RecursionError as error:
+        raise SoritesError("it is nested too deeply") from error
+    except ValueError as error:
+        raise SoritesError(f"it is not JSON: {error}") from error
+
+
+def temporary_name(path: Path) -> Path:
+    """Return where a file is written before it gets its name: a name of our own, short whatever the length of the file's."""
+    key = hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
+    return path.with_name(f"sorites-{key}-{os.getpid()}.tmp")
+
+
+def is_temporary(path: Path) -> bool:
+    """Return whether a file is one that was not whole yet when its process ended; files of the user's never are."""
+    return _OURS.fullmatch(path.name) is not None
+
+
 def write_bytes(data: bytes, path: Path) -> None:
     """Write a whole file or none: bytes go to a temporary name, reach the disk, then are renamed."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}{TEMPORARY}")
+    temporary = temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with temporary.open("wb") as file:
@@ -39,16 +86,28 @@ def write_bytes(data: bytes, path: Path) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
-        raise SoritesError(
-            f"cannot write {path}: {error.strerror or error}. What is finished is kept; "
-            "make room and type the same command again."
-        ) from error
+        raise SoritesError(f"cannot write {path}: {error.strerror or error}. {_remedy(error)}") from error
+
+
+def _remedy(error: OSError) -> str:
+    """Say what helps against a write that failed."""
+    if error.errno in _FULL:
+        return "What is finished is kept; make room and type the same command again."
+    if error.errno in _FORBIDDEN:
+        return "What is finished is kept; choose a place that you may write to, or change its permissions."
+    return "What is finished is kept; once that is mended, type the same command again."
 
 
 def sweep_temporaries(folder: Path) -> None:
-    """Delete the unfinished files that a killed process left anywhere in the folder."""
-    for left in folder.rglob(f"*{TEMPORARY}"):
-        left.unlink(missing_ok=True)
+    """Delete the unfinished files that a killed process of ours left in the folder.
+
+    Other files stay, whatever their names, and so does everything in a folder inside it that has a lock of its own.
+    """
+    for where, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not any(Path(where, name, lock).exists() for lock in _LOCKS)]
+        for left in (Path(where, name) for name in names):
+            if is_temporary(left):
+                left.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -82,12 +141,21 @@ def waiting(lock: Path, seconds: float = -1) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fetching(into: Path, seconds: float) -> Iterator[None]:
-    """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at most that long."""
+    """Let one process at a time fetch into a folder of the cache, made if new; the others wait, at most that long.
+
+    What could not be fetched is not tried again for a minute: many pictures may ask for it.
+    """
     import filelock
 
+    when, said = _failed_fetches.get(into, (-PATIENCE, ""))
+    if time.monotonic() - when < PATIENCE:
+        raise SoritesError(said)
     try:
         with waiting(into / ".lock", seconds):
             yield
+    except SoritesError as error:
+        _failed_fetches[into] = (time.monotonic(), str(error))
+        raise
     except filelock.Timeout:
         raise SoritesError(f"another process has been fetching into {into} for too long; end it and try again") from None
     except OSError as error:
@@ -100,3 +168,21 @@ def make_once(path: Path, make: Callable[[], bytes]) -> None:
         with waiting(path.with_name(f"{path.name}.lock")):
             if not path.exists():
                 write_bytes(make(), path)
+
+
+def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) -> Kept:
+    """Return what ``read`` gives for a file of the cache, made first if it is missing, and made anew if it cannot be read."""
+    make_once(path, make)
+    try:
+        return read(path)
+    except Exception as error:  # a damaged file makes readers raise nearly anything
+        note_damage(path, error)
+        path.unlink(missing_ok=True)
+    make_once(path, make)
+    return read(path)
+
+
+def note_damage(path: Path, error: Exception) -> None:
+    """Say that a file of the cache is damaged and will be made anew."""
+    why = (str(error).splitlines() or [type(error).__name__])[0]
+    warnings.warn(f"the cached {path} was damaged ({why}) and is made anew", stacklevel=3)

@@ -65,6 +65,13 @@ class OpenLabels(Labels):
             return self.aliases.setdefault(plain, len(self) + len(self.aliases))
 
 
+def class_name(labels: Labels | None, label: int | None) -> str:
+    """Return the name of a label for readers: its number where there are no names, and "nothing" for none."""
+    if label is None:
+        return "nothing"
+    return labels.names[label] if labels is not None and 0 <= label < len(labels) else f"class {label}"
+
+
 def open_labels(more: Iterable[str] = ()) -> OpenLabels:
     """Return a label space of ImageNet's thousand classes and ``more`` class names, which accepts any other class as well."""
     known = imagenet()

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 Tick = Callable[[int], None]
 Bar = Callable[[str, int], Tick]
@@ -20,10 +24,16 @@ def recording(bar: Bar, opened: list[str]) -> Bar:
     return open_
 
 
+def console() -> Console:
+    """Return a console on stderr that prints text as it is: nothing in a name is markup, an emoji or highlighted."""
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
 @contextmanager
 def bars() -> Iterator[Bar]:
     """Yield a function that opens progress bars; they are drawn until the context ends."""
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
@@ -33,7 +43,7 @@ def bars() -> Iterator[Bar]:
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with Progress(*columns, console=console()) as progress:
 
         def bar(what: str, steps: int) -> Tick:
             task = progress.add_task(what, total=steps)

@@ -14,7 +14,8 @@ from collections.abc import Iterable
 from importlib.metadata import entry_points
 from typing import Generic, TypeVar
 
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import SoritesError, UnknownName, left_by_exit
+from sorites.torch_tools import mend_torchvision
 
 T = TypeVar("T")
 GROUP = "sorites.plugins"
@@ -37,11 +38,14 @@ def _load_once(name: str) -> None:
         points = entry_points(group=GROUP)
         for room in _rooms if points else ():  # built-in rooms come first, so that no plug-in can take a built-in name
             _load_once(room)
+        if points:
+            mend_torchvision()
         for point in points:
             try:
                 point.load()
-            except Exception as error:  # a broken plug-in must not stop the tool
-                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {error}", stacklevel=2)
+            except (Exception, SystemExit) as error:  # a broken plug-in must not stop the tool
+                why = left_by_exit(error) if isinstance(error, SystemExit) else error
+                warnings.warn(f"plug-in {point.name} ({point.value}) did not load: {why}", stacklevel=2)
 
 
 class Registry(Generic[T]):

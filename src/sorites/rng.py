@@ -15,7 +15,7 @@ def digest(*parts: object, size: int = 16) -> bytes:
     """Return a stable hash of the parts' text; lengths are hashed too, so ("ab", "c") and ("a", "bc") differ."""
     hasher = hashlib.blake2b(digest_size=size)
     for part in parts:
-        text = str(part).encode()
+        text = str(part).encode(errors="backslashreplace")
         hasher.update(len(text).to_bytes(8, "little") + text)
     return hasher.digest()
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -16,8 +14,9 @@ from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError,
 from sorites import core
 from sorites.core import Shift, Stop
 from sorites.errors import BadPicture, SoritesError, UnknownName
-from sorites.frame import Fit, Frame, SourceEntry, Strict, Validation
+from sorites.frame import Distance, Fit, Frame, SourceEntry, Strict, Validation
 from sorites.reading.texts import toml_file, toml_table
+from sorites.types.specs import model_entry
 
 LpipsMeasure = Literal["lpips", "lpips_linear"]
 """The measures by which settings can be set aside."""
@@ -77,30 +76,6 @@ def _tried(shift: Shift, severities: Sequence[float]) -> None:
                 raise SoritesError(f"{named}{error}") from error
 
 
-class Distance(Strict):
-    """How the distance of each image is measured: by which referee, from which familiar pictures, and in which levels."""
-
-    referee: str
-    against: str
-    """The source of the familiar pictures."""
-    limit: StrictInt | None = Field(default=None, gt=0)
-    """Familiar pictures taken, in a fair order."""
-    decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
-    """A file made by "sorites decompose train"; without one the referee's own texts are used."""
-    k: StrictInt = Field(default=10, gt=0)
-    levels: StrictInt = Field(default=8, gt=1)
-    sem_edges: tuple[float, ...] = ()
-    cov_edges: tuple[float, ...] = ()
-    """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
-
-    @field_validator("sem_edges", "cov_edges")
-    @classmethod
-    def _rising(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(low < high for low, high in itertools.pairwise((-math.inf, *edges, math.inf))):
-            raise ValueError("wanted finite numbers that rise")
-        return edges
-
-
 class Suite(Strict):
     """A recipe: which pictures are moved by which shifts, shown to which models, and scored by which scorers."""
 
@@ -116,6 +91,8 @@ class Suite(Strict):
     frames: dict[str, Frame] = Field(default_factory=dict)
     """Frames by the name of a captured shift, for sets that their authors framed in another way."""
     models: tuple[str, ...] = ()
+    """Specs, with the name of each in the table before it where it has one: ``"v2=onnx:PATH"``; a table
+    ``{name = "v2", spec = "onnx:PATH"}`` is turned into that."""
     shifts: tuple[Dial, ...] = ()
     """Empty: whatever the source holds, as captured."""
     scorers: tuple[str, ...] = ()
@@ -147,6 +124,8 @@ class Suite(Strict):
         for key in ("scorers", "scorers_if_fitted"):
             if isinstance(data, dict) and isinstance(data.get(key), (list, tuple)):
                 data = {**data, key: [_scorer_name(s) for s in data[key]]}
+        if isinstance(data, dict) and isinstance(data.get("models"), (list, tuple)):
+            data = {**data, "models": [model_entry(model) for model in data["models"]]}
         return _first_source(data)
 
     @field_validator("labels", mode="before")
@@ -161,11 +140,16 @@ class Suite(Strict):
     def _measures(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(dict.fromkeys(core.measure(name).name for name in names))
 
+    @property
+    def model_names(self) -> tuple[str, ...]:
+        """The names of the models in the table."""
+        return tuple(core.named_spec(model)[0] for model in self.models)
+
     @model_validator(mode="after")
     def _once_each(self) -> Suite:
         sources = [self.source_name or core.split_spec(self.source)[0], *(entry.name for entry in self.sources)]
         dials, scorers = [dial.name for dial in self.shifts], (*self.scorers, *self.scorers_if_fitted)
-        for kind, names in (("model", self.models), ("shift", dials), ("scorer", scorers), ("source", sources)):
+        for kind, names in (("model", self.model_names), ("shift", dials), ("scorer", scorers), ("source", sources)):
             twice = {n for n in names if list(names).count(n) > 1}
             if twice:
                 raise ValueError(f"{kind} {sorted(twice)[0]!r} stands twice")
@@ -182,7 +166,8 @@ class Suite(Strict):
     ) -> Suite:
         """A copy with what the command line says instead; None and empty mean: as the suite has it.
 
-        ``options`` go to every shift of the suite that has an option of that name.
+        ``options`` go to every shift of the suite that has an option of that name. Scorers take the place of all that the
+        suite names, fitted ones included.
         """
         if severities and len(shifts) != 1:
             raise SoritesError("--severity needs exactly one --shift, because it is in that shift's own unit")
@@ -197,6 +182,8 @@ class Suite(Strict):
             dials = [Dial(name=d.name, options=d.options, **stops) for d in dials]
         dials = _with_options(dials, {key: value for key, value in (options or {}).items() if value is not None})
         changed = {key: value for key, value in plain.items() if value is not None and value != ()}
+        if "scorers" in changed:
+            changed["scorers_if_fitted"] = ()
         return parse({**self.model_dump(), **changed, "shifts": [d.model_dump() for d in dials]}, self.name)
 
 

@@ -7,12 +7,14 @@ A run keeps it as immutable parquet shards that any tool reads without us.
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+import struct
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from sorites.errors import SoritesError
+from sorites.errors import Damaged, SoritesError
 from sorites.files import write_bytes
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
@@ -75,16 +77,78 @@ def rows(records: Sequence[dict[str, object]]) -> pl.DataFrame:
 
 
 def read(run: str | Path) -> pl.LazyFrame:
-    """The table of a run folder, lazily, with what was learnt later joined in."""
+    """The table of a run folder, lazily, with what was learnt later joined in.
+
+    A shard that is cut short or of another kind is an error here; damage inside one shows when its values are read.
+    """
     folder = Path(run)
     shards = sorted((folder / "predictions").glob("*.parquet"))
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    table = pl.scan_parquet(shards, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore")
-    facts = [pl.scan_parquet(path, glob=False) for path in sorted((folder / "facts").glob("*.parquet"))]
+    for path in shards:
+        if why := _wrong_ends(path, KEY):
+            raise Damaged(path, why, repair(folder))
+    table = scan(shards)
+    facts = [_scanned_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
     for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return table
+
+
+def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
+    """The rows of shards as they were written, lazily; a column that an older shard lacks is null."""
+    return pl.scan_parquet(list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", **options)
+
+
+def repair(folder: str | Path) -> str:
+    """Say what to type where a file of a run folder is damaged."""
+    return f"Type: sorites check {folder} --repair"
+
+
+def read_file(path: Path, schema: Mapping[str, object], needed: Collection[str], remedy: str) -> pl.DataFrame:
+    """Read every value of a parquet file of ours, whose columns have the types of ``schema``, as far as it has them."""
+    try:
+        frame = pl.read_parquet(path, glob=False)
+    except (Exception, pl.exceptions.PanicException) as error:  # scrambled bytes make the reader raise nearly anything
+        raise Damaged(path, _wrong_ends(path, ()) or str(error).split("\n")[0], remedy) from None
+    if why := _wrong_columns(frame.schema, schema, needed):
+        raise Damaged(path, why, remedy)
+    return frame
+
+
+def _wrong_columns(schema: Mapping[str, object], wanted: Mapping[str, object], needed: Collection[str]) -> str:
+    lacks = [f"it has no column {name}" for name in needed if name not in schema]
+    other = [f"its column {n} is {t}, not {wanted[n]}" for n, t in schema.items() if n in wanted and t != wanted[n]]
+    return next(iter([*lacks, *other]), "")
+
+
+def _wrong_ends(path: Path, columns: Collection[str]) -> str:
+    """Say why a file is no parquet file with these columns, by its first and last bytes alone; empty where it is one."""
+    try:
+        with path.open("rb") as file:
+            start, size = file.read(4), file.seek(0, io.SEEK_END)
+            if size < 12 or start != b"PAR1":
+                return "it is not a parquet file" if size else "it is empty"
+            file.seek(-8, io.SEEK_END)
+            length, end = struct.unpack("<I4s", file.read(8))
+            if end != b"PAR1" or length + 12 > size:
+                return "it is cut short"
+            file.seek(-8 - length, io.SEEK_END)
+            footer = file.read(length)
+    except OSError as error:
+        return error.strerror or str(error)
+    return next((f"it has no column {name}" for name in columns if name.encode() not in footer), "")
+
+
+def _scanned_facts(path: Path, folder: Path) -> pl.LazyFrame:
+    try:
+        fact = pl.scan_parquet(path, glob=False)
+        why = _wrong_columns(fact.collect_schema(), SCHEMA, ("image_id",))
+    except (OSError, pl.exceptions.PolarsError) as error:
+        raise Damaged(path, _wrong_ends(path, ()) or str(error).split("\n")[0], repair(folder)) from None
+    if why:
+        raise Damaged(path, why, repair(folder))
+    return fact
 
 
 def _valid(facts: Sequence[pl.LazyFrame]) -> list[pl.LazyFrame]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import importlib.abc
+import importlib.machinery
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
 from typing import Any
 
 from sorites.errors import MissingExtra
 
+TORCHVISION = "torchvision"
 SCHEMAS = ("nms", "qnms")
 """Operators that torchvision's import asks for."""
 
@@ -49,22 +55,62 @@ def one_thread() -> Iterator[None]:
 
 
 @functools.cache
-def torchvision_ready() -> Any:
-    """Make ``import torchvision`` work; return the declarations that must stay alive, or None if it works as it is.
+def _declared() -> Any:
+    """Declare the operators that torchvision's import asks for; the declarations last as long as what is returned."""
+    made: Any = importlib.import_module("torch.library")
+    library = made.Library("torchvision", "DEF")
+    for name in SCHEMAS:
+        library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+    return library
+
+
+class _Mended(importlib.abc.Loader):
+    """Loads torchvision as its own loader does, and once more with its operators declared where they do not load.
 
     The usual wheel needs CUDA: on a CPU build of torch its import raises RuntimeError. Only the schemas of two operators are
     wanted, not the operators, so declaring those is enough to go on.
     """
-    try:
-        importlib.import_module("torchvision")
-    except RuntimeError:
-        made: Any = importlib.import_module("torch.library")
-        library = made.Library("torchvision", "DEF")
-        for name in SCHEMAS:
-            library.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-        importlib.import_module("torchvision")
-        return library
-    return None
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        made: ModuleType | None = self.loader.create_module(spec)
+        return made
+
+    def exec_module(self, module: ModuleType) -> None:
+        if module.__spec__ is not None:
+            module.__spec__.loader = self.loader
+        module.__loader__ = self.loader
+        try:
+            self.loader.exec_module(module)
+        except RuntimeError:
+            _declared()
+            self.loader.exec_module(module)
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Finds torchvision where it lies, and nothing else."""
+
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
+        if name != TORCHVISION:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _Mended(spec.loader)
+        return spec
+
+
+def mend_torchvision() -> None:
+    """Make ``import torchvision`` work from now on, whoever types it; nothing is imported before that."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+
+
+def torchvision_ready() -> None:
+    """Import torchvision, with its operators declared where they do not load."""
+    mend_torchvision()
+    importlib.import_module(TORCHVISION)
 
 
 def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import sorites
 from sorites import core
 from sorites.core import Model, Sample, Setting, Source
 from sorites.errors import SoritesError
+from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import decode
 from sorites.suite import Suite, parse
 
@@ -98,7 +100,7 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
         sorites.build(recipe, tmp_path / "set", workers=1, bar=bar)
     some = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").rglob("*.png")}
     assert len(some) > 0
-    (tmp_path / "set" / "clean" / "x.png.99.tmp").write_bytes(b"half")
+    (tmp_path / "set" / "clean" / "sorites-0123456789abcdef-99.tmp").write_bytes(b"half")
     sorites.build(recipe, tmp_path / "set")
     assert {path: path.stat().st_mtime_ns for path in some} == some
     assert not list((tmp_path / "set").rglob("*.tmp"))
@@ -107,6 +109,20 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
     assert {p.relative_to(tmp_path / "set"): p.read_bytes() for p in (tmp_path / "set").rglob("*.png")} == pictures
     held, whole = (pl.read_parquet(tmp_path / name / "sorites.parquet") for name in ("set", "whole"))
     assert held.equals(whole)
+
+
+def test_a_picture_that_changed_is_written_again_and_no_other(photos: Path, tmp_path: Path) -> None:
+    mine = Path(shutil.copytree(photos, tmp_path / "mine"))
+    options: dict[str, Any] = {"limit": 2, "shifts": [{"name": "jpeg", "levels": [1]}]}
+    sorites.build(suite(mine, **options), tmp_path / "set")
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "set").rglob("*.png")}
+    first = pl.read_parquet(tmp_path / "set" / sidecar.NAME)["sample_id"][0]
+    Pillow.fromarray(np.full((50, 60, 3), 90, np.uint8)).save(mine / first)
+    sorites.build(suite(mine, **options), tmp_path / "set")
+    again = {path for path, time in before.items() if path.stat().st_mtime_ns != time}
+    assert len(before) == 4
+    assert {path.stem for path in again} == {Path(first).stem}
+    assert len(again) == 2
 
 
 def test_jpeg_on_request(photos: Path, tmp_path: Path) -> None:
@@ -210,3 +226,28 @@ def test_what_was_built_is_told_beside_it(photos: Path, tmp_path: Path) -> None:
     info = json.loads((tmp_path / "set" / "sorites.json").read_text())
     assert (info["quality"], info["suite"]["seed"]) == (90, 3)
     assert info["stops"]["defocus_disk"] == [1.5]
+
+
+def test_names_as_long_as_the_system_allows_are_written(tmp_path: Path, photos: Path) -> None:
+    (tmp_path / "in" / "n01440764").mkdir(parents=True)
+    data = next(photos.rglob("*.png")).read_bytes()
+    names = ["a" * 251, "a" * 250 + "b", "c" * 240]
+    for name in names:
+        (tmp_path / "in" / "n01440764" / f"{name}.png").write_bytes(data)
+    written, errors = sorites.build(suite(tmp_path / "in", limit=None, shifts=["jpeg"]), tmp_path / "set")
+    assert (written, errors) == (18, [])
+    held = sorted(path.stem for path in (tmp_path / "set" / "clean").rglob("*.png"))
+    assert len(set(held)) == 3
+    assert "c" * 240 in held
+
+
+@pytest.mark.parametrize("quality", [None, 80])
+def test_pictures_that_are_empty_or_cut_short_are_written_again(tmp_path: Path, photos: Path, quality: int | None) -> None:
+    recipe, out = suite(photos), tmp_path / "set"
+    sorites.build(recipe, out, quality=quality)
+    paths = sorted(path for path in out.rglob("*") if path.suffix in (".png", ".jpg"))
+    whole = [path.read_bytes() for path in paths]
+    paths[0].write_bytes(b"")
+    paths[1].write_bytes(whole[1][:-5])
+    sorites.build(recipe, out, quality=quality)
+    assert [path.read_bytes() for path in paths] == whole

@@ -135,8 +135,12 @@ def test_a_folder_of_composites_is_read_with_its_attributes_and_boxes(built: Pat
 
 
 def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -> None:
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "mine.txt").touch()
     with pytest.raises(SoritesError, match="is not empty; choose another --out DIR"):
-        build_context(built, "discs", drawn=True)
+        build_context(tmp_path / "full", "discs", drawn=True)
+    with pytest.raises(SoritesError, match=r"holds another dataset \(its seed differs\); choose another --out DIR"):
+        build_context(built, "discs", drawn=True, seed=1)
     with pytest.raises(SoritesError, match="Type: sorites context --out DIR"):
         core.source("context")
     with pytest.raises(SoritesError, match="holds no composites. Make them with: sorites context"):
@@ -144,6 +148,27 @@ def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -
     (built / "truth.parquet").unlink()
     with pytest.raises(SoritesError, match="cannot read .*truth.parquet"):
         core.source(f"context:{built}")
+
+
+def test_composites_that_were_stopped_go_on_to_the_same_dataset(built: Path, tmp_path: Path) -> None:
+    class Stopped(BaseException):
+        pass
+
+    def stop(n: int) -> None:
+        raise Stopped
+
+    part = tmp_path / "part"
+    with pytest.raises(Stopped):
+        build_context(part, "discs", drawn=True, tick=stop)
+    kept = {path: path.stat().st_mtime_ns for path in part.rglob("*.png")}
+    assert len(kept) == 8
+    cut = min(kept)
+    cut.write_bytes(cut.read_bytes()[:-20])
+    assert build_context(part, "discs", drawn=True) == (3, 24)
+    assert {path for path in kept if path.stat().st_mtime_ns != kept[path]} == {cut}
+    names = [path.relative_to(built) for path in built.rglob("*") if path.is_file() and path.suffix in (".png", ".parquet")]
+    assert len(names) == 26
+    assert all((part / name).read_bytes() == (built / name).read_bytes() for name in names)
 
 
 def test_the_verb_builds_and_says_what_to_type_next(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

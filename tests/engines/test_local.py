@@ -7,6 +7,7 @@ import pytest
 
 from sorites.engines.interrupts import leave_if_asked
 from sorites.engines.local import local
+from sorites.errors import SoritesError
 from sorites.pipeline.plan import Unit
 
 UNITS = [Unit("s", start, start + 1) for start in range(6)]
@@ -55,3 +56,11 @@ def test_the_first_failure_is_the_one_that_is_raised() -> None:
 
 def test_nobody_is_asked_to_leave_outside_an_engine() -> None:
     leave_if_asked()
+
+
+def test_work_that_calls_exit_is_an_error() -> None:
+    def work(unit: Unit) -> None:
+        raise SystemExit(0)
+
+    with pytest.raises(SoritesError, match=r"it calls sys\.exit\(0\)"):
+        list(local(UNITS, work, 2))

@@ -10,7 +10,7 @@ from scipy.stats import ortho_group
 
 from sorites.errors import SoritesError
 from sorites.measures import _zero_shot
-from sorites.measures._decompose import Decomposition, Training, decompose, triplet_loss
+from sorites.measures._decompose import Decomposition, Training, _orthogonality_error, decompose, triplet_loss
 from sorites.measures._texts import triplets
 from sorites.measures._zero_shot import accuracies, nearest
 
@@ -157,3 +157,18 @@ def test_refuses_what_it_cannot_learn_from(texts: np.ndarray, places: np.ndarray
 def test_refuses_features_of_another_space() -> None:
     with pytest.raises(SoritesError, match=r"N x 8, which this decomposition was learnt on, got \(3, 9\)"):
         Decomposition(np.eye(8)).semantic(np.ones((3, 9)))
+
+
+def test_equation_1_the_halves_of_a_rotated_feature() -> None:
+    rng = np.random.default_rng(3)
+    matrix, feature = rng.standard_normal((6, 6)), rng.standard_normal((1, 6))
+    rotated = [sum(feature[0, i] * matrix[i, j] for i in range(6)) for j in range(6)]
+    halves = Decomposition(matrix)
+    np.testing.assert_allclose(halves.semantic(feature)[0], rotated[:3], rtol=1e-6)
+    np.testing.assert_allclose(halves.covariate(feature)[0], rotated[3:], rtol=1e-6)
+
+
+def test_equation_3_is_the_squared_distance_from_orthogonal() -> None:
+    matrix = np.random.default_rng(4).standard_normal((5, 5))
+    total = sum((matrix[:, i] @ matrix[:, j] - (i == j)) ** 2 for i in range(5) for j in range(5))
+    assert float(_orthogonality_error(torch.from_numpy(matrix))) == pytest.approx(total)

@@ -49,7 +49,7 @@ def released(original: Picture, captured: Picture) -> float:
     return by_formula(cv2.resize(captured, (width, height)), original)
 
 
-def test_lpips_linear_is_the_released_computation_of_imagenet_es() -> None:
+def test_figure_9_lpips_is_the_released_computation_of_imagenet_es() -> None:
     original, captured = scene(5, 41), noise(131, 131)
     captured[20:90] = scene(6, 131)[20:90]
     wanted = released(original, captured)

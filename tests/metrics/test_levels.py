@@ -7,7 +7,7 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy.stats import linregress
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import average_precision_score, roc_auc_score
 
 from sorites.errors import SoritesError
 from sorites.metrics import correlation, fpr95_ood_pos, level_curve, level_map, sensitivity
@@ -174,3 +174,28 @@ def test_sets_of_one_name_in_two_sources_stay_apart(two_sets: pl.DataFrame) -> N
     )
     names = {"is_ood/imagenet21k", "other/imagenet21k", "is_ood/syn_is", "other/syn_is", "own"}
     assert set(level_map(pl.concat([two_sets, again]))["set"]) == names
+
+
+def fpr95(familiar: list[float], strange: list[float]) -> float:
+    """Section 2.4, as OpenOOD: the share of familiar pictures flagged where 95 % of the strange ones are."""
+    flag = max(limit for limit in strange if np.mean(np.array(strange) >= limit) >= 0.95)
+    return float(np.mean(np.array(familiar) >= flag))
+
+
+def aupr(familiar: list[float], strange: list[float]) -> float:
+    return float(average_precision_score([0] * len(familiar) + [1] * len(strange), [*familiar, *strange]))
+
+
+@pytest.mark.parametrize(("metric", "asked"), [("fpr95_ood_pos", fpr95), ("aupr_out", aupr)])
+def test_tables_4_to_7_are_equations_5_and_6_of_fpr95_and_aupr(two_sets: pl.DataFrame, metric: str, asked: Any) -> None:
+    familiar = two_sets.filter(pl.col("sem_level").is_null())["score"].to_list()
+    for name in ("imagenet21k", "syn_is"):
+        own = two_sets.filter(SETS[name] & pl.col("sem_level").is_not_null())
+        cells = {(s, c): asked(familiar, held) for s, c, held in own.group_by("sem_level", "cov_level").agg("score").iter_rows()}
+        for axis, place, levels in (("semantic", 0, (1, 2, 3)), ("covariate", 1, (1, 2, 3, 4))):
+            means = [np.mean([value for cell, value in cells.items() if cell[place] == level]) for level in levels]
+            wanted = equations(np.array(means), np.array(levels))
+            found = [
+                ask(two_sets, metric=metric).filter(set=name, axis=axis)["value"].item() for ask in (correlation, sensitivity)
+            ]
+            assert found == pytest.approx(list(wanted))

@@ -1,4 +1,4 @@
-"""Corruption errors relative to a published curve: equation 2 of CNS-Bench, written out in loops."""
+"""Corruption errors relative to a published curve: equation 6 of CNS-Bench, written out in loops."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def error(shift: str, severity: float) -> float:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_equation_2_relative_to_a_published_curve(rows: pl.DataFrame, relative: bool, tmp_path: Path) -> None:
+def test_equation_6_and_table_4_relative_to_a_published_curve(rows: pl.DataFrame, relative: bool, tmp_path: Path) -> None:
     expected = {}
     for shift, held in CURVE.items():
         start, theirs = (error(shift, 0), held[0.0]) if relative else (0.0, 0.0)

@@ -198,3 +198,12 @@ def test_what_cannot_be_imported_says_why(written: Callable[[str], str]) -> None
         core.model(f"python:{written('def')}:f")
     with pytest.raises(UnknownName, match="Did you mean predict"):
         core.model(f"python:{written('def predict(pictures): ...')}:predct")
+
+
+@pytest.mark.parametrize("text", ["import sys; sys.exit(0)", "import sys\ndef make():\n    sys.exit(0)"])
+def test_code_that_calls_exit_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    name = f"quits_{len(text)}"
+    (tmp_path / f"{name}.py").write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    with pytest.raises(SoritesError, match=r"it calls sys\.exit\(0\)|raised SystemExit: 0"):
+        core.model(f"python:{name}:make")

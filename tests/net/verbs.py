@@ -43,7 +43,7 @@ def stood() -> Iterator[Entry]:
     typed("context", "--out", "photographed", "--limit", "3", "--seed", "1")
     typed("context", "--out", "drawn", "--limit", "8", "--drawn")
     for folder in ("photographed", "drawn"):
-        yield from ((f"context/{folder}/{part}", digest) for part, digest in of_folder(Path(folder)))
+        yield from ((f"context/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json"))
 
 
 def asked() -> Iterator[Entry]:

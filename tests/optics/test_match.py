@@ -76,7 +76,7 @@ def test_the_best_overall_fit_in_steps_of_a_tenth_of_a_wave_as_in_appendix_e_b(o
 
 
 def test_a_kernel_of_coma_at_level_1_is_matched_by_its_published_coefficient(own):
-    """Table I's coma at level 1 is 0.9 waves."""
+    """The released coefficient of coma at level 1 is 0.9 waves."""
     found = match(own, 7, own.kernel({7: 0.9}), "overall")
     assert found.waves == 0.9
     np.testing.assert_array_equal(found.taps, own.kernel({7: 0.9}))

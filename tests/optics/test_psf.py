@@ -95,3 +95,24 @@ def test_bad_input_is_a_clear_error(waves, options, says):
 def test_a_camera_wants_a_residual_for_each_colour():
     with pytest.raises(SoritesError, match="each of 1 colours"):
         Imager(wavelengths_um=(0.5,))
+
+
+@pytest.mark.parametrize("waves", [{7: 0.6, 8: -0.3}, {5: 0.8, 10: 0.4}])
+def test_equation_5_of_opticsbench_by_a_direct_sum_over_the_pupil(waves):
+    """|F{Circ exp(-2 pi i W)}|^2 with W in waves (the printed z_i in the exponent is left out, as in the released code)."""
+    spread, side = 1.4, (np.arange(601) - 300) / 300
+    x, y = np.meshgrid(side, side)
+    rho, theta = np.hypot(x, y), np.arctan2(y, x)
+    inside = rho <= 1
+    phase = 0.0
+    if 7 in waves:
+        phase = (3 * rho**2 - 2) * rho * (waves[7] * np.cos(theta) + waves[8] * np.sin(theta))
+    else:
+        phase = waves[5] * rho**2 * np.cos(2 * theta) + waves[10] * rho**3 * np.cos(3 * theta)
+    at = np.array([-3.0, -1.5, 0.0, 0.7, 2.2])
+    field = (inside * np.exp(-2j * np.pi * phase)).astype(complex)
+    across, down = (np.exp(-2j * np.pi * np.outer(at, side) / (2 * spread)) for _ in range(2))
+    wanted = np.abs(down @ field @ across.T) ** 2 / inside.sum() ** 2
+    light = Pupil(tuple(waves.items()), spread).intensity(at, at) * 4 * spread**2 / np.pi
+    assert light == pytest.approx(wanted, abs=2e-3)
+    assert wanted.max() > 0.05, "there is something to compare"

@@ -1,3 +1,6 @@
+import math
+import re
+
 import numpy as np
 import pytest
 from prysm.polynomials import zernike_nm
@@ -72,3 +75,41 @@ def test_bad_coefficients_are_clear_errors(bad):
 def test_a_polynomial_that_is_not_one():
     with pytest.raises(SoritesError, match="n >= "):
         radial(2, 1, np.zeros(1))
+
+
+@pytest.mark.parametrize("index", range(1, 38))
+def test_equations_2_to_4_of_opticsbench_by_factorials(index):
+    """The printed sum of factorials; the released polynomials have the cosine where m > 0, equation 3 where m < 0."""
+    (n, m), (rho, theta, _) = FRINGE[index], disk(12, 26)
+    k = abs(m)
+    terms = range((n - k) // 2 + 1)
+    signed = [(-1) ** s * math.factorial(n - s) / math.factorial(s) for s in terms]
+    below = [math.factorial((n + k) // 2 - s) * math.factorial((n - k) // 2 - s) for s in terms]
+    form = sum(a / b * rho ** (n - 2 * s) for s, a, b in zip(terms, signed, below, strict=True))
+    form = form * (np.cos(k * theta) if m >= 0 else np.sin(k * theta))
+    assert np.abs(wavefront({index: 0.7}, rho, theta) - 0.7 * form).max() < 1e-9
+
+
+TABLE_XVI = """
+    4: Defocus, 5: Astigmatism (straight), 6: Astigmatism (oblique), 7: Coma (horizontal), 8: Coma (vertical),
+    9: Primary Spherical, 10: Trefoil (horiz.), 11: Trefoil (vertical), 12: 2nd Astig. (straight),
+    13: 2nd Astig. (oblique), 14: 2nd Coma (horiz.), 15: 2nd Coma (vertical), 16: 2nd Spherical,
+    17: Tetrafoil (straight), 18: Tetrafoil (oblique), 19: 2nd Trefoil (horiz.), 20: 2nd Trefoil (vertical),
+    21: 3rd Astig. (straight), 22: 3rd Astig. (oblique), 23: 3rd Coma (horiz.), 24: 3rd Coma (vertical),
+    25: 3rd Spherical, 26: Pentafoil (horiz.), 27: Pentafoil (vertical), 28: 2nd Tetrafoil (straight),
+    29: 2nd Tetrafoil (oblique), 30: 3rd Trefoil (horiz.), 31: 3rd Trefoil (vertical), 32: 4th Astig. (straight),
+    33: 4th Astig. (oblique), 34: 4th Coma (horiz.), 35: 4th Coma (vertical), 36: 4th Spherical, 37: 5th Spherical
+"""
+LOWEST = {"Defocus": (2, 0), "Spherical": (4, 0), "Coma": (3, 1), "Astig": (2, 2), "Trefoil": (3, 3), "Tetrafoil": (4, 4)}
+
+
+def test_tables_i_and_xvi_name_every_fringe_term():
+    """A name is the lowest order of its kind, "2nd" two orders above it; straight and horizontal have the cosine."""
+    lines = [line.strip() for line in re.sub(r"\s+", " ", TABLE_XVI).split(",")]
+    assert len(lines) == 34
+    for line in lines:
+        index, name = line.split(": ")
+        kind = next(k for k in (*LOWEST, "Pentafoil") if k in name)
+        n, m = LOWEST.get(kind, (5, 5))
+        nth = int(name[0]) if name[0].isdigit() else 1
+        assert FRINGE[int(index)] == (n + 2 * (nth - 1), -m if "oblique" in name or "vertical" in name else m), line

@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 
 import sorites
+from sorites import table
 from sorites.core import Model, Outputs, Sample, Source
 from sorites.errors import SoritesError
 from sorites.pipeline.check import check
@@ -53,7 +54,7 @@ def test_errors_are_counted_and_do_not_make_a_run_less_whole(tmp_path: Path) -> 
 def test_a_truncated_shard_is_named(run: Path, keep: int) -> None:
     broken = shards(run)[1]
     broken.write_bytes(broken.read_bytes()[:keep])
-    with pytest.raises(SoritesError, match=rf"{broken.name}.*Delete it and type the run's command again"):
+    with pytest.raises(SoritesError, match=rf"{broken.name} cannot be read: .*\nType: sorites check .* --repair"):
         check(str(run))
 
 
@@ -64,7 +65,7 @@ def test_a_shard_with_scrambled_data_is_named(run: Path, part: float) -> None:
     at = int(len(data) * part)
     data[at : at + 64] = bytes(255 - b for b in data[at : at + 64])
     broken.write_bytes(bytes(data))
-    with pytest.raises(SoritesError, match=rf"{broken.name}.*Delete it and type the run's command again"):
+    with pytest.raises(SoritesError, match=rf"{broken.name} cannot be read: .*\nType: sorites check .* --repair"):
         check(str(run))
 
 
@@ -99,13 +100,79 @@ def test_a_shard_that_stands_twice_is_noticed(run: Path) -> None:
 def test_missing_parts_are_clear_errors(run: Path, name: str) -> None:
     path = run / name
     path.unlink() if path.is_file() else shutil.rmtree(path)
-    with pytest.raises(SoritesError, match=rf"cannot read .*{name}|no predictions"):
+    with pytest.raises(SoritesError, match=rf"{name} cannot be read|no predictions"):
         check(str(run))
 
 
 def test_a_folder_that_is_no_run_says_so(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"is not a run folder: it has no run\.json"):
         check(str(tmp_path))
+
+
+@pytest.mark.parametrize("keep", [0, 100, -8])
+def test_a_damaged_shard_is_set_aside_and_made_again(run: Path, photos: Path, tiny: Callable[..., Model], keep: int) -> None:
+    broken = shards(run)[1]
+    whole, half = broken.read_bytes(), broken.read_bytes()[:keep]
+    broken.write_bytes(half)
+    said = check(str(run), repair=True)
+    assert said.startswith(f"set aside {broken} (")
+    assert said.endswith("next: type the run's command again")
+    assert (run / "damaged" / "predictions" / broken.name).read_bytes() == half
+    assert not broken.exists()
+    sorites.run(SUITE, source=f"folder:{photos}", models=[tiny(), tiny("other")], out=run, refine=0.1)
+    assert broken.read_bytes() == whole
+    assert check(str(run)).count("whole") == 2
+    assert "nothing in" in check(str(run), repair=True)
+
+
+def test_what_is_set_aside_twice_is_kept_twice(run: Path) -> None:
+    broken = shards(run)[1]
+    for data in (b"one", b"two"):
+        broken.write_bytes(data)
+        check(str(run), repair=True)
+    assert sorted(path.read_bytes() for path in (run / "damaged" / "predictions").iterdir()) == [b"one", b"two"]
+
+
+FOREIGN = {
+    "it has no column run_id": pl.DataFrame({"a": [1]}),
+    "its column severity is String, not Float64": pl.DataFrame(
+        {**{key: ["x"] for key in table.KEY}, "sample_id": ["x"], "severity": ["3"]}
+    ),
+}
+
+
+@pytest.mark.parametrize("why", FOREIGN)
+def test_a_shard_of_another_kind_is_named(run: Path, why: str) -> None:
+    FOREIGN[why].write_parquet(run / "predictions" / "other.parquet")
+    with pytest.raises(SoritesError, match=rf"other\.parquet cannot be read: {why}"):
+        check(str(run))
+
+
+@pytest.mark.parametrize(("name", "data"), [("similarity.parquet", b"PAR1"), ("distance.json", b"[" * 100_000)])
+def test_damaged_facts_are_named_and_set_aside_with_their_record(run: Path, name: str, data: bytes) -> None:
+    (run / "facts").mkdir()
+    for suffix in (".json", ".parquet"):
+        (run / "facts" / name).with_suffix(suffix).write_bytes(data)
+    with pytest.raises(SoritesError, match=f"{name} cannot be read"):
+        check(str(run))
+    check(str(run), repair=True)
+    assert not list((run / "facts").iterdir())
+    assert check(str(run)).count("whole") == 2
+
+
+def test_rows_of_a_scorer_that_are_missing_are_counted(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    sorites.run(SUITE.override(scorers=("msp",)), source=f"folder:{photos}", models=[tiny()], out=tmp_path, limit=4)
+    path = shards(tmp_path)[0]
+    pl.read_parquet(path).filter(pl.col("output") == "label").write_parquet(path)
+    with pytest.raises(SoritesError, match=r"tiny: \d+ rows, 0 errors, \d+ rows of msp missing: type the run's command again"):
+        check(str(tmp_path))
+
+
+def test_rows_of_other_samples_are_not_whole(run: Path) -> None:
+    path = shards(run)[0]
+    pl.read_parquet(path).with_columns(sample_id=pl.lit("elsewhere")).write_parquet(path)
+    with pytest.raises(SoritesError, match=r"\d+ rows of samples that its manifest does not list"):
+        check(str(run))
 
 
 def suite_file(tmp_path: Path, photos: Path, text: str) -> str:

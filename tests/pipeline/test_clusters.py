@@ -71,7 +71,7 @@ def _manual(table: pl.LazyFrame) -> list[str]:
     return rows["params"].to_list()
 
 
-def test_the_silhouette_of_a_setting_is_scikit_learns(run: Path) -> None:
+def test_figure_12_silhouette_of_a_setting_is_scikit_learns(run: Path) -> None:
     numbers = run_clusters(run)
     assert set(numbers["model"]) == {"tiny", "other--one"}
     for place in places(sorites.read(run), "tiny"):
@@ -86,7 +86,7 @@ def test_the_silhouette_of_a_setting_is_scikit_learns(run: Path) -> None:
         assert same.filter(number="from clean").height == (place.what != CLEAN)
 
 
-def test_the_distance_from_clean_is_that_of_pairs(run: Path) -> None:
+def test_figure_11_distance_from_clean_is_that_of_pairs(run: Path) -> None:
     row = run_clusters(run).filter(model="tiny", what="worst", number="from clean").row(0, named=True)
     at = {place.what: place for place in places(sorites.read(run), "tiny")}
     features = features_of(run)
@@ -127,7 +127,7 @@ def test_a_run_without_features_says_what_to_type(photos: Path, tiny: Callable[.
         run_clusters(tmp_path / "run")
 
 
-def test_the_sheet_of_a_run_shows_the_sample_on_which_models_differ_most(run: Path) -> None:
+def test_figure_10_sheet_shows_the_sample_on_which_models_differ_most(run: Path) -> None:
     table = sorites.read(run)
     most = metrics.disagreement(table.filter(pl.col("shift") != CLEAN)).sort(
         "value", "shift", "sample_id", descending=[True, False, False]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from dataclasses import asdict
@@ -352,3 +353,17 @@ def test_a_referee_may_call_its_styles_looks(judge: str) -> None:
     old = type("Old", (module.Judge,), {"looks": (("an {}",), ("a {}",))})
     del module.Judge.styles
     assert as_referee("own", old).styles == (("an {}",), ("a {}",))
+
+
+def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "some")
+    for i, folder in enumerate(sorted((tmp_path / "some").iterdir())):
+        if i < 2:
+            (folder / "broken.png").write_bytes(b"")
+    some = f"folder:{tmp_path / 'some'}"
+    found = distance.distance(some, how(judge, tmp_path / "some"), out=tmp_path / "d.parquet")
+    assert found.rows.height == 20
+    familiar, pictures = found.record["left_out"]
+    assert familiar.startswith("2 familiar pictures could not be read and are left out; the first, ")
+    assert pictures.startswith("2 pictures could not be read and are left out; the first, ")
+    assert "left_out" not in distance.distance(f"folder:{photos}", how(judge, photos), out=tmp_path / "d.parquet").record

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -50,7 +51,7 @@ def test_the_manifest_has_a_row_for_every_captured_image(tiny: Callable[..., Mod
     assert held["attrs"].to_list() == [[{"key": "time", "value": "night", "common": False}], []]
 
 
-@pytest.mark.parametrize("left", ["manifest.parquet", "run.json.99.tmp", "manifest.parquet.99.tmp"])
+@pytest.mark.parametrize("left", ["manifest.parquet", "sorites-0123456789abcdef-99.tmp"])
 def test_a_run_killed_before_its_story_was_written_goes_on(make: Callable[..., Plan], tmp_path: Path, left: str) -> None:
     (tmp_path / left).write_bytes(b"half")
     runner.execute(runner.prepare(make()), tmp_path)
@@ -67,6 +68,32 @@ def test_a_damaged_story_is_a_clear_error(make: Callable[..., Plan], tmp_path: P
         runner.execute(runner.prepare(make()), tmp_path)
 
 
+WRONG = {
+    "run_id": 3,
+    "suite": [],
+    "suite.models": "tiny",
+    "stops": {"jpeg": 4},
+    "models": ["tiny"],
+    "versions": [],
+    "scored": "msp",
+    "parameters": {"tiny": "many"},
+    "imported": {"as": "csv"},
+    "classes": {"a": 1},
+    "places": ["x"],
+}
+
+
+@pytest.mark.parametrize("field", WRONG)
+def test_a_field_of_another_type_is_named(make: Callable[..., Plan], tmp_path: Path, field: str) -> None:
+    with folder.opened(tmp_path, make(), describe(make())) as info:
+        pass
+    head, _, deeper = field.partition(".")
+    wrong = {**info, head: {**info[head], deeper: WRONG[field]} if deeper else WRONG[field]}
+    (tmp_path / "run.json").write_text(json.dumps(wrong))
+    with pytest.raises(SoritesError, match=rf"cannot read .*run\.json: it is not what a run writes: {field}"):
+        folder.read_info(tmp_path)
+
+
 @pytest.mark.parametrize("data", [None, b"", b"PAR1 not really"])
 def test_a_damaged_manifest_is_a_clear_error(make: Callable[..., Plan], tmp_path: Path, data: bytes | None) -> None:
     with folder.opened(tmp_path, make(), describe(make())):
@@ -74,7 +101,7 @@ def test_a_damaged_manifest_is_a_clear_error(make: Callable[..., Plan], tmp_path
     (tmp_path / "manifest.parquet").unlink()
     if data is not None:
         (tmp_path / "manifest.parquet").write_bytes(data)
-    with pytest.raises(SoritesError, match=r"cannot read .*manifest\.parquet"):
+    with pytest.raises(SoritesError, match=r"manifest\.parquet cannot be read"):
         runner.execute(runner.prepare(make()), tmp_path)
 
 

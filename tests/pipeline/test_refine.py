@@ -89,7 +89,7 @@ def watcher(limit: float, seen: list[int] | None = None, name: str = "watcher") 
         light = np.array([p.mean() > limit for p in pictures], np.float32)
         return Outputs(np.stack([1 - light, light], axis=1) * 9)
 
-    return Model(name, forward)
+    return Model(name, forward, version="1")
 
 
 def points(values: list[int], limit: float, tolerance: float, out: Path, **more: Any) -> tuple[pl.DataFrame, pl.DataFrame]:

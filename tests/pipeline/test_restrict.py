@@ -9,6 +9,7 @@ import polars as pl
 import pytest
 import torch
 from scipy.special import logsumexp, softmax
+from sklearn.metrics import roc_auc_score
 from torch import nn
 
 import sorites
@@ -84,3 +85,21 @@ def test_the_head_still_makes_the_logits(model: sorites.Model, source: Source) -
 def test_a_model_that_knows_just_these_is_left_alone(model: sorites.Model, source: Source) -> None:
     suite = parse({"name": "s", "labels": [*CLASSES, "more"], "models": ["m"]}, "t")
     assert plan.make(suite, source, {"m": model}).models["m"] is model
+
+
+def test_right_wrong_and_score_of_imagenet_es_tables_7_to_17_and_figure_8_are_about_200_of_1000(
+    model: sorites.Model, source: Source, tmp_path: Path
+) -> None:
+    """The released evaluation keeps the columns of the classes asked for: verdict and score by those, AUROC by sklearn."""
+    suite = parse({"name": "s", "labels": SOME, "scorers": ["max_logit"]}, "test")
+    table = sorites.run(suite, source=source, models=[model], out=tmp_path / "run").collect()
+    whole = model([sample.load() for sample in source.samples])
+    assert whole.logits is not None
+    logits = whole.logits[:, [CLASSES.index(name) for name in SOME]].astype(np.float64)
+    truth = np.array([sample.label for sample in source.samples])
+    wrong = logits.argmax(axis=1) != truth
+    assert 0 < wrong.sum() < len(wrong)
+    found = sorites.metrics.auroc(table, framework="model-specific")["value"].item()
+    assert found == pytest.approx(roc_auc_score(wrong, -logits.max(axis=1)))
+    mixed = roc_auc_score(wrong, -whole.logits.max(axis=1))
+    assert found != pytest.approx(mixed), "a score over all classes is another number"

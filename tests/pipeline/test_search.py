@@ -176,7 +176,7 @@ def test_odin_is_searched_through_the_network(tmp_path: Path) -> None:
     assert set(sorites.read(folder).collect()["scorer"].drop_nulls()) == {"odin"}
 
 
-def test_fit_on_s3_plus_takes_only_pictures_that_the_model_has_right(run: Run) -> None:
+def test_table_3_fit_on_s3_plus_takes_only_pictures_that_the_model_has_right(run: Run) -> None:
     source = Source("known", pictures("f", 400, "train"))
     recipe = parse({**BASE, "scorers": ["knn(k=3)", "mds", "react"], "fit": {"source": "known", "only": "right"}}, "test")
     folder = run(recipe, training=source)
@@ -231,6 +231,7 @@ def test_a_scorer_added_later_is_searched_as_the_run_would_have(run: Run) -> Non
     assert set(told(folder)["search"]) == {"knn", "ash_b"}
 
 
+@pytest.mark.filterwarnings("ignore:some pictures of")
 def test_the_page_says_what_was_chosen(run: Run, tmp_path: Path) -> None:
     folder = run(parse({**BASE, "scorers": ["ash_b"], "fit": FIT}, "test"))
     page = sorites.report(folder, tmp_path / "page.html").read_text(encoding="utf-8")

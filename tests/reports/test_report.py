@@ -59,6 +59,11 @@ def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..
     go(photos, tiny(), tmp_path / "run")
     view = views._views(tmp_path / "run")[0]
     assert view.picture is not None
+    with (
+        pytest.warns(UserWarning, match="some pictures of .* cannot be shown; the first, nobody"),
+        pytest.raises(SoritesError, match="no longer holds nobody under contrast"),
+    ):
+        view.picture("nobody", "contrast", 0.6)
     with pytest.raises(SoritesError, match="no longer holds nobody under contrast"):
         view.picture("nobody", "contrast", 0.6)
 
@@ -81,7 +86,8 @@ def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Mo
     assert made("p0", "contrast", 0.6).shape == (36, 36, 3)
     later = views._views(tmp_path / "run")[0].picture
     assert later is not None
-    with pytest.raises(SoritesError, match="not at hand: no source named 'mine'"):
+    missing = "not at hand: no source named 'mine'"
+    with pytest.warns(UserWarning, match=missing), pytest.raises(SoritesError, match=missing):
         later("p0", "contrast", 0.6)
     assert sorites.report(tmp_path / "run", tmp_path / "page.html").stat().st_size > 1000
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -9,10 +10,13 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
+from sorites.core import Model, Source
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
+from sorites.pipeline import plan
 from sorites.sources._syn_is import prompts, styles
 from sorites.sources.is_ood import is_ood
+from sorites.suite import load
 
 VAL = ["ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002"]
 LISTS = {
@@ -143,3 +147,20 @@ def test_absurd_options_are_named(tmp_path: Path) -> None:
     for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
         with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
             core.source(f"is_ood:{tmp_path},{word}")
+
+
+def test_table_1_eight_methods_stand_in_the_suite_and_three_wait_for_training_pictures(
+    root: Path, tiny: Callable[..., Model]
+) -> None:
+    eight = {"msp", "odin", "mds", "gradnorm", "knn", "dice", "rankfeat", "ash_b"}
+    suite = load("is_ood")
+    assert eight <= {*suite.scorers, *suite.scorers_if_fitted}
+    made = plan.make(suite, Source("is_ood", is_ood(str(root), imagenet())), {"lite0": tiny()})
+    assert set(made.left_out) == {"mds", "knn", "dice"}
+    assert eight - set(made.left_out) == eight & set(made.scorers)
+
+
+def test_imagenet_21k_is_framed_224_and_224_as_the_released_code_does() -> None:
+    picture = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
+    resized = Pillow.fromarray(picture).resize((298, 224), Pillow.Resampling.BILINEAR).crop((37, 0, 261, 224))
+    np.testing.assert_array_equal(load("is_ood").frames["imagenet21k"](picture), np.asarray(resized))

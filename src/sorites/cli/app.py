@@ -17,6 +17,7 @@ from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
 from sorites.cli.listing import list_
 from sorites.cli.metrics import metrics
+from sorites.cli.output import say, steady
 from sorites.cli.pictures import build, context, show
 from sorites.cli.report import report
 from sorites.cli.run import run
@@ -78,7 +79,7 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
     if version:
         from sorites import __version__
 
-        typer.echo(__version__)
+        say(__version__)
         raise typer.Exit()
 
 
@@ -91,12 +92,19 @@ def main() -> None:
     from sorites.engines.interrupts import CODE, announced
 
     try:
-        with announced():
+        with announced(), steady():
             app()
     except SoritesError as error:
-        typer.echo(f"sorites: {error}", err=True)
+        say(f"sorites: {error}", err=True)
         sys.exit(2)
     except SystemExit as left:
         if left.code == CODE:
-            typer.echo("stopped; type the same command to go on", err=True)
+            say("stopped; type the same command to go on", err=True)
         raise
+    except BaseException as error:
+        from sorites.cli.failed_reads import explain_failed_read
+
+        if not (said := explain_failed_read(error, sys.argv[1:])):
+            raise
+        say(f"sorites: {said}", err=True)
+        sys.exit(2)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.cli.options import MaxPixels, Seed
+from sorites.cli.output import say
 
 if TYPE_CHECKING:
     from sorites.pipeline.distance import Distances
@@ -101,9 +102,9 @@ def train(
         decomposition.save(out, split, judge, recipe)
         table = decomposition.report(judge, split, recipe, check, limit, classes, bar)
     no_pictures = "there are no pictures to check on; name some with --check SOURCE\n"
-    typer.echo(no_pictures if table is None else format_frame(table, "table"), nl=False)
-    typer.echo(f"wrote {out}; W is orthogonal to {split.error:.1e}")
-    typer.echo(f"next: sorites distance SOURCE --against FAMILIAR --decomposition {out}")
+    say(no_pictures if table is None else format_frame(table, "table"), nl=False)
+    say(f"wrote {out}; W is orthogonal to {split.error:.1e}")
+    say(f"next: sorites distance SOURCE --against FAMILIAR --decomposition {out}")
 
 
 def distance(
@@ -158,7 +159,7 @@ def distance(
 
     path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
-        typer.echo(_note_on_cifar(), err=True)
+        say(_note_on_cifar(), err=True)
     how = distances.distance_options(
         sem_edges, cov_edges, referee=referee, against=against, decomposition=decomposition, limit=limit, k=k, levels=levels
     )
@@ -180,8 +181,10 @@ def _note_on_cifar() -> str:
 def _print_levels(found: Distances, kind: str) -> None:
     from sorites.cli.printing import format_frame
 
-    typer.echo(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
-    typer.echo(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
+    say(f"{kind} per level: appearance (covariate) down, meaning (semantic) across")
+    say(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
+    for left in found.record.get("left_out", ()):
+        say(left, err=True)
     for half, edges in found.record["edges"].items():
-        typer.echo(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
-    typer.echo(f"wrote {len(found.rows)} {kind} to {found.record['path']}")
+        say(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
+    say(f"wrote {len(found.rows)} {kind} to {found.record['path']}")

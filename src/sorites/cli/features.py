@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import Format
+from sorites.cli.output import say
 
 
 def features(
@@ -29,4 +30,4 @@ def features(
     from sorites.cli.printing import format_frame
     from sorites.pipeline.clusters import run_clusters
 
-    typer.echo(format_frame(run_clusters(run, distance, every), format), nl=False)
+    say(format_frame(run_clusters(run, distance, every), format), nl=False, exact=format != "table")

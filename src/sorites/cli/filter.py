@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.cli.options import MaxPixels, RunFolder, Workers
+from sorites.cli.output import say
 from sorites.errors import SoritesError
 
 if TYPE_CHECKING:
@@ -85,14 +86,14 @@ def filter_(
     read_info(run)
     phrases = _phrases(shift_text or [])
     if referee and thresholds == "published":
-        typer.echo(_note_on_thresholds(), err=True)
+        say(_note_on_thresholds(), err=True)
     with locked(run), bars() as bar:
         found = filter_run(
             run, referee, second, thresholds=thresholds, rule=rule, annotations=annotations, phrases=phrases,
             softmax=softmax, whole=whole, engine=engine, workers=workers, bar=bar,
         )  # fmt: skip
     _print(found)
-    typer.echo(f"wrote {found.path}\nnext: sorites report {run}")
+    say(f"wrote {found.path}\nnext: sorites report {run}")
 
 
 def _phrases(texts: list[str]) -> dict[str, str]:
@@ -115,9 +116,9 @@ def _note_on_thresholds() -> str:
 def _print(found: Filtered) -> None:
     from sorites.cli.printing import format_frame
 
-    typer.echo(format_frame(found.counts(), "table"), nl=False)
+    say(format_frame(found.counts(), "table"), nl=False)
     if found.quality is not None:
-        typer.echo("against the annotations; tpr is the share of out-of-class images set aside, fpr that of the others")
-        typer.echo(format_frame(found.quality, "table"), nl=False)
+        say("against the annotations; tpr is the share of out-of-class images set aside, fpr that of the others")
+        say(format_frame(found.quality, "table"), nl=False)
     limits = ", ".join(f"{vote} {value:.4g}" for vote, value in found.record["thresholds"].items())
-    typer.echo(f"rule {found.record['rule']}, thresholds {found.record['from']}: {limits}")
+    say(f"rule {found.record['rule']}, thresholds {found.record['from']}: {limits}")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli import options
+from sorites.cli.output import say
 
 
 def import_(
@@ -52,5 +53,5 @@ def import_(
         files, as_, out, labels=labels or "imagenet", columns=columns, model=model, source=source, reference=reference
     )
     if renamed := {name: mine for name, mine in done.called.items() if name != mine}:
-        typer.echo(f"read {', '.join(f'{name} from {mine}' for name, mine in renamed.items())}", err=True)
+        say(f"read {', '.join(f'{name} from {mine}' for name, mine in renamed.items())}", err=True)
     print_run_summary(done.folder, worked=done.worked)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import Format
+from sorites.cli.output import say
 
 app = typer.Typer()
 
@@ -37,8 +38,8 @@ def kernels(
 
     stack = None if path is None else load(path)
     save(sheet(stack), out)
-    typer.echo(format_frame(kernel_table(stack), format), nl=False)
-    typer.echo(f"wrote {out}\nnext: sorites run optics_bench   or   sorites kernels match", err=True)
+    say(format_frame(kernel_table(stack), format), nl=False, exact=format != "table")
+    say(f"wrote {out}\nnext: sorites run optics_bench   or   sorites kernels match", err=True)
 
 
 @app.command()
@@ -87,9 +88,9 @@ def match(
     lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
     stack = None if reference is None else str(reference)
     frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
-    typer.echo(format_frame(frame, format), nl=False)
+    say(format_frame(frame, format), nl=False, exact=format != "table")
     if out is None:
-        typer.echo("next: add --out SET.npy to keep the set", err=True)
+        say("next: add --out SET.npy to keep the set", err=True)
         return
     write_bytes(packed(matched), out)
-    typer.echo(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)
+    say(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)

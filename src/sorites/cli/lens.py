@@ -11,6 +11,7 @@ import typer
 from sorites.cli.lens_pictures import photo, space
 from sorites.cli.lens_tolerance import tolerance
 from sorites.cli.options import Format, Glasses, LensFolder, LensName
+from sorites.cli.output import say
 
 app = typer.Typer(help="Trace real lenses from their prescriptions, rank them, choose some and draw them.", no_args_is_help=True)
 
@@ -40,9 +41,9 @@ def import_(
 
     with bars() as bar:
         table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
-    typer.echo(format_frame(table, format), nl=False)
+    say(format_frame(table, format), nl=False, exact=format != "table")
     kept = int(table["accepted"].sum())
-    typer.echo(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
+    say(f"{kept} of {len(table)} lenses are in {out}\nnext: sorites lens list --lenses {out}", err=True)
 
 
 @app.command(name="list")
@@ -55,7 +56,7 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
     from sorites.cli.printing import format_frame
     from sorites.lenses.store import builtin, ranked
 
-    typer.echo(format_frame(ranked(folder or builtin()), format), nl=False)
+    say(format_frame(ranked(folder or builtin()), format), nl=False, exact=format != "table")
 
 
 @app.command()
@@ -74,13 +75,13 @@ def select(
     store = folder or builtin()
     quality = {name: load(store, name).quality for name in names(store)}
     if n > len(quality):
-        typer.echo(f"there are {len(quality)} lenses; all of them are chosen", err=True)
+        say(f"there are {len(quality)} lenses; all of them are chosen", err=True)
     chosen = selected(quality, min(n, len(quality)))
     if out is not None:
         _copy_lenses(chosen, store, out)
-    typer.echo("\n".join(chosen))
+    say("\n".join(chosen))
     if out is not None:
-        typer.echo(f"next: sorites run lens_corruptions --lenses {out}", err=True)
+        say(f"next: sorites run lens_corruptions --lenses {out}", err=True)
 
 
 def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
@@ -127,7 +128,7 @@ def show(
 
     path = out or Path(f"{lens}.png")
     save(sheet(load(folder or builtin(), lens)), path)
-    typer.echo(f"wrote {path}")
+    say(f"wrote {path}")
 
 
 app.command()(photo)

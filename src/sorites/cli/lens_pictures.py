@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import LensFolder, LensName, MaxPixels
+from sorites.cli.output import say
 
 
 def photo(
@@ -38,8 +39,8 @@ def photo(
     with bars() as bar:
         failed = photograph(entry, pictures, out, corner, bar)
     for _, reason in failed:
-        typer.echo(f"not written: {reason}", err=True)
-    typer.echo(f"wrote {len(pictures) - len(failed)} of {len(pictures)} pictures to {out}")
+        say(f"not written: {reason}", err=True)
+    say(f"wrote {len(pictures) - len(failed)} of {len(pictures)} pictures to {out}")
     if failed:
         raise typer.Exit(1)
 
@@ -63,7 +64,7 @@ def space(
     store = folder or builtin()
     entries = [load(store, name) for name in names(store)]
     if n is not None and n > len(entries):
-        typer.echo(f"there are {len(entries)} lenses; all of them are marked", err=True)
+        say(f"there are {len(entries)} lenses; all of them are marked", err=True)
     chosen = selected({entry.name: entry.quality for entry in entries}, min(n, len(entries))) if n is not None else []
     save(draw_space(entries, chosen), out)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")

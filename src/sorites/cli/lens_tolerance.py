@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import Format, Glasses
+from sorites.cli.output import say
 
 
 def tolerance(
@@ -45,8 +46,6 @@ def tolerance(
         tolerances, path = traced(lens, of, steps, field, out, bar, **more)
     about = tolerances.about
     why = ", which hurts most" if about["chosen"] else ""
-    typer.echo(format_frame(table(tolerances), format), nl=False)
-    typer.echo(
-        f"element {about['element']} of {about['elements']}{why}; pixel {about['pitch_um']:.2f} um; wrote {path}", err=True
-    )
-    typer.echo(f"next: sorites run tolerances --shift {of} --option tolerances={path}", err=True)
+    say(format_frame(table(tolerances), format), nl=False, exact=format != "table")
+    say(f"element {about['element']} of {about['elements']}{why}; pixel {about['pitch_um']:.2f} um; wrote {path}", err=True)
+    say(f"next: sorites run tolerances --shift {of} --option tolerances={path}", err=True)

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from sorites.cli.output import say
+
 if TYPE_CHECKING:
     from sorites.core import Measure, Shift
     from sorites.registry import Registry
@@ -26,7 +28,7 @@ def list_(
     Reads the built-in plug-ins and those of installed packages; prints each
     name with a line about it.
     """
-    typer.echo(list_names(kind), nl=False)
+    say(list_names(kind), nl=False)
 
 
 def list_names(kind: str | None = None) -> str:

@@ -14,6 +14,7 @@ from sorites.cli.printing import first_sentence
 from sorites.core import METRICS
 from sorites.errors import SoritesError, UnknownName
 from sorites.pipeline.folder import read_info
+from sorites.pipeline.places import place_now
 from sorites.table import read
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -35,9 +36,11 @@ def answer_metric(
     if by is not None:
         given["by"] = by
     if "reference" in inspect.signature(question).parameters:
-        named = reference or read_info(run)["suite"].get("reference")
+        info = read_info(run)
+        named = reference or info["suite"].get("reference")
         if named is None:
             raise SoritesError(f"{metric} is relative to a reference model: add --reference MODEL")
+        named = reference or place_now(run, info.get("places", {}), named)
         given["reference"] = named
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import Format, RunFolder
+from sorites.cli.output import say
 
 
 def metrics(
@@ -44,6 +45,6 @@ def metrics(
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
     answer = answer_metric(run, metric, columns, reference, options)
-    typer.echo(format_frame(answer, format), nl=False)
+    say(format_frame(answer, format), nl=False, exact=format != "table")
     if reason := explain_empty(answer, metric, options, run):
-        typer.echo(reason, err=True)
+        say(reason, err=True)

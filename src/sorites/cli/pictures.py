@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli import options
+from sorites.cli.output import say
 
 DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder to write.")]
 
@@ -39,7 +40,7 @@ def show(
 
     dial, path = core.shift(shift, **options.shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
     save(strip(decode(image), dial, severity or (), seed), path)
-    typer.echo(f"wrote {path}\nnext: sorites run demo --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
+    say(f"wrote {path}\nnext: sorites run demo --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 
 
 def build(
@@ -75,10 +76,10 @@ def build(
     with bars() as bar:
         written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
     for error in errors[:20]:
-        typer.echo(f"not written: {error}", err=True)
-    typer.echo(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+        say(f"not written: {error}", err=True)
+    say(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
     same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
-    typer.echo(f"next: sorites run {suite} --source folder:{out}{same}")
+    say(f"next: sorites run {suite} --source folder:{out}{same}")
 
 
 def context(
@@ -98,5 +99,5 @@ def context(
     from sorites.datasets.context import build_context
 
     things, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn)
-    typer.echo(f"wrote {pictures} pictures of {things} things to {out}")
-    typer.echo(f"next: sorites run context --source context:{out}")
+    say(f"wrote {pictures} pictures of {things} things to {out}")
+    say(f"next: sorites run context --source context:{out}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
 from sorites.errors import SoritesError
 from sorites.pipeline.fitted import read_record
@@ -42,15 +43,16 @@ def _draw_table(frame: pl.DataFrame) -> str:
     numeric = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in frame.columns:
-        table.add_column(name, justify="right" if name in numeric else "left", no_wrap=True)
+        table.add_column(without_controls(name, ""), justify="right" if name in numeric else "left", no_wrap=True)
     for row in frame.iter_rows():
-        table.add_row(*("–" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row))
+        cells = ("–" if v is None else f"{v:.4g}" if isinstance(v, float) else str(v) for v in row)
+        table.add_row(*(without_controls(cell, "") for cell in cells))
     screen = io.StringIO()
-    Console(file=screen, width=WIDE, markup=False).print(table)
+    Console(file=screen, width=WIDE, markup=False, emoji=False, highlight=False).print(table)
     return "\n".join(line.rstrip() for line in screen.getvalue().splitlines()) + "\n"
 
 
-def print_run_summary(folder: Path, echo: Callable[[str], None] = print, worked: bool = True) -> None:
+def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: bool = True) -> None:
     """Print how a run went: the headline of each model, what failed, what was written, and what to type next.
 
     ``worked`` is false where the run was complete before it began.

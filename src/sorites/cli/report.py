@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import MaxPixels
+from sorites.cli.output import say
 
 
 def report(
@@ -22,4 +23,4 @@ def report(
     from sorites.reports.report import report as write_report
 
     path = write_report(list(runs), out)
-    typer.echo(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")
+    say(f"wrote {path} ({path.stat().st_size / 1e6:.1f} MB)\nnext: open it in a browser")

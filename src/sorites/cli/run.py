@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli import options
+from sorites.cli.output import say
 
 
 def run(
@@ -18,8 +19,9 @@ def run(
         list[str] | None,
         typer.Option(
             "--model",
-            metavar="NAME",
-            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. May be repeated.",
+            metavar="[NAME=]SPEC",
+            help="Evaluate this model: lite0, timm:NAME, timm:NAME@WEIGHTS, onnx:PATH, python:module:callable. NAME= names it in "
+            "the table: v2=onnx:PATH. May be repeated.",
         ),
     ] = None,
     shift: options.Shifts = None,
@@ -86,18 +88,25 @@ def run(
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
     if keep_features:
-        typer.echo(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
+        say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
         count = len(plan.fit) + len(plan.validation) + len(plan.strange)
         kinds = "training and validation" if plan.validation else "training"
-        typer.echo(f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
+        say(f"outputs of {count} {kinds} pictures will take {prepared.training_bytes() / 1e6:.1f} MB", err=True)
     if plan.left_out:
-        typer.echo(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
+        say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
-        typer.echo(note, err=True)
+        say(note, err=True)
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
-            prepared, out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=recording(bar, steps)
+            prepared,
+            out,
+            batch=batch,
+            keep_features=keep_features,
+            engine=engine,
+            workers=workers,
+            bar=recording(bar, steps),
+            say=lambda text: typer.echo(f"note: {text}", err=True),
         )
     print_run_summary(folder, worked=bool(steps))

@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from sorites.cli.output import say
+
 
 def score(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
@@ -22,4 +24,4 @@ def score(
     from sorites.pipeline.rescore import score as add_scorers
 
     for name, rows in add_scorers(run, scorer).items():
-        typer.echo(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")
+        say(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import MaxPixels, RunFolder
+from sorites.cli.output import say
 
 
 def sheet(
@@ -38,4 +39,4 @@ def sheet(
     from sorites.drawings.strip import save
 
     save(run_sheet(run, sample, shift, light, settings), out)
-    typer.echo(f"wrote {out}")
+    say(f"wrote {out}")

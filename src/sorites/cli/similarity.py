@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from sorites.cli.options import MaxPixels, RunFolder
+from sorites.cli.output import say
 
 
 def similarity(
@@ -47,4 +48,4 @@ def similarity(
     read_info(run)
     with locked(run), bars() as bar:
         path = measure_similarity(run, measure or DEFAULT, lpips_below=lpips_below, lpips_measure=lpips_measure, bar=bar)
-    typer.echo(f"wrote {path}\nnext: sorites report {run}")
+    say(f"wrote {path}\nnext: sorites report {run}")

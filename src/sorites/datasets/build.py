@@ -19,7 +19,7 @@ from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, sweep_temporaries, write_bytes
+from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.pipeline.identity import Info, describe
@@ -34,6 +34,9 @@ from sorites.suite import Suite, load
 from sorites.table import write
 
 LOCK = ".sorites.lock"
+LONGEST = 240
+"""The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A longer one ends in a hash."""
+_ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
 Written = tuple[list[dict[str, Any]], list[str]]
 """Records of the pictures that are there, and the reasons for those that could not be made."""
 
@@ -79,7 +82,7 @@ def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
                 f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
             )
         info["run_id"] = before["run_id"]
-    elif any(p.name != LOCK and p.suffix != TEMPORARY for p in folder.iterdir()):
+    elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     sweep_temporaries(folder)
     write_bytes(json.dumps(info, indent=1).encode(), path)
@@ -96,7 +99,10 @@ def _apart(records: Sequence[dict[str, Any]]) -> None:
 
 
 def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
-    """A unit of work: write the pictures of one shift and slice that are not there yet. Return their records and the errors."""
+    """A unit of work: write the pictures of one shift and slice that are not there, or are others than those made now.
+
+    Return their records and the errors.
+    """
     running = running_in(folder)
     plan, names = running.plan, running.once("names", lambda plan: _names(plan))
     records, errors = [], []
@@ -106,10 +112,28 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
             continue
         name = names[shot.sample.id] + (".jpg" if quality else ".png")
         path = PurePosixPath(slug(shot.shift), *_stop(shot.setting, shot.shift), name)
-        if not (folder / path).exists():
-            write_bytes(_encoded(shot.picture, quality), folder / path)
+        data = _encoded(shot.picture, quality)
+        if not _holds(folder / path, data):
+            write_bytes(data, folder / path)
         records.append(_record(plan, shot, path, quality))
     return records, errors
+
+
+def _holds(path: Path, data: bytes) -> bool:
+    """Return whether a file is there and holds just these bytes; made of a picture that changed since, it holds others."""
+    return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
+
+
+def is_whole_picture(path: Path) -> bool:
+    """Return whether a picture file is there up to its last bytes: one that is empty or cut short is written again."""
+    end = _ENDS[path.suffix]
+    try:
+        with path.open("rb") as file:
+            size = file.seek(0, io.SEEK_END)
+            file.seek(max(0, size - len(end)))
+            return file.read() == end
+    except OSError:
+        return False
 
 
 def _encoded(picture: Picture, quality: int | None) -> bytes:
@@ -130,7 +154,8 @@ def _stop(setting: Setting, shift: str) -> list[str]:
 
 
 def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._") or "_"
+    return plain if len(plain) <= LONGEST else f"{plain[: LONGEST - 17]}-{digest(name, size=8).hex()}"
 
 
 def _names(plan: Plan) -> dict[str, str]:

@@ -71,15 +71,30 @@ def insert(thing: CutOut, place: Image, at: Pose, shadow: float = 0.55) -> tuple
     side = place.shape[0]
     light, mask = _sized(thing, side, at.scale)
     height, width = mask.shape
-    top, left = round(side * at.foot) - height, round(side * at.middle - width / 2)
+    top, left = _corner(mask, side, at)
     ground = to_light(place)
     ground *= 1 - shadow * _shadow(mask, side, top, left)[..., None]
     inside = (slice(top, top + height), slice(left, left + width))
     lit = _lit(light, mask, ground[inside])
     ground[inside] += (lit - ground[inside]) * mask[..., None]
+    return to_shown(ground), _box(mask, top, left)
+
+
+def box_of(thing: CutOut, side: int, at: Pose) -> tuple[float, float, float, float]:
+    """Return the box that ``insert`` gives in a place of ``side`` px, without making the picture."""
+    _, mask = _sized(thing, side, at.scale)
+    return _box(mask, *_corner(mask, side, at))
+
+
+def _corner(mask: Field, side: int, at: Pose) -> tuple[int, int]:
+    """Return the row and the column of the thing's upper left corner."""
+    height, width = mask.shape
+    return round(side * at.foot) - height, round(side * at.middle - width / 2)
+
+
+def _box(mask: Field, top: int, left: int) -> tuple[float, float, float, float]:
     rows, cols = (np.flatnonzero((mask >= 0.5).any(axis)) for axis in (1, 0))
-    box = (left + cols[0], top + rows[0], left + cols[-1] + 1, top + rows[-1] + 1)
-    return to_shown(ground), tuple(map(float, box))  # type: ignore[return-value]
+    return float(left + cols[0]), float(top + rows[0]), float(left + cols[-1] + 1), float(top + rows[-1] + 1)
 
 
 def _sized(thing: CutOut, side: int, scale: float) -> tuple[Image, Field]:

@@ -24,11 +24,13 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
-from sorites.datasets.composite import WEATHER, at_night, cut_out, draw_pose, insert, weathered
+from sorites.datasets.build import LOCK, is_whole_picture
+from sorites.datasets.composite import WEATHER, CutOut, Pose, at_night, box_of, cut_out, draw_pose, insert, weathered
 from sorites.datasets.scenery import place
 from sorites.errors import SoritesError
-from sorites.files import write_bytes
+from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.labels import Labels, imagenet
+from sorites.pipeline.folder import DATASET_INFO, read_dataset_info
 from sorites.rng import digest, fair_order, rng_for
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._backgrounds import Background, fetch
@@ -100,23 +102,45 @@ def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
     return sorted(found, key=lambda one: (one.level, one.rare))
 
 
-def compose(
-    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background]
-) -> Iterator[tuple[Surroundings, Picture, tuple[float, float, float, float]]]:
-    """Yield the pictures of one thing with its box in each. Pose, places and weather depend only on the seed and the sample."""
+@dataclass(frozen=True)
+class Scene:
+    """A thing in its pose, the box around it, and the surroundings that it is shown in."""
+
+    sample: Sample
+    thing: CutOut
+    at: Pose
+    box: tuple[float, float, float, float]
+    shown_in: tuple[Surroundings, ...]
+    seed: int
+
+    def picture(self, around: Surroundings, photographs: Sequence[Background]) -> Picture:
+        """Return the thing in one of its surroundings."""
+        (time, weather, location), id_ = around.words, self.sample.id
+        ground = place(location, SIZE, rng_for(self.seed, id_, f"context {location}"), photographs)
+        image, _ = insert(self.thing, ground, self.at, 0.2 if location == "water" else 0.55)
+        image = weathered(image, weather, rng_for(self.seed, id_, weather))
+        if time == "night":
+            image = at_night(image, rng_for(self.seed, id_, "night"))
+        return to_picture(image)
+
+
+def scene(sample: Sample, known: Habits, seed: int) -> Scene:
+    """Cut a thing out and choose its pose and surroundings, which depend only on the seed and the sample."""
     if sample.alpha is None:
         raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
     thing = cut_out(sample.load(), sample.alpha())
     rng = rng_for(seed, sample.id, "context")
     shown_in, at = surroundings(known, rng), draw_pose(rng)
-    for around in shown_in:
-        time, weather, location = around.words
-        ground = place(location, SIZE, rng_for(seed, sample.id, f"context {location}"), photographs)
-        image, box = insert(thing, ground, at, 0.2 if location == "water" else 0.55)
-        image = weathered(image, weather, rng_for(seed, sample.id, weather))
-        if time == "night":
-            image = at_night(image, rng_for(seed, sample.id, "night"))
-        yield around, to_picture(image), box
+    return Scene(sample, thing, at, box_of(thing, SIZE, at), tuple(shown_in), seed)
+
+
+def compose(
+    sample: Sample, known: Habits, seed: int, photographs: Sequence[Background]
+) -> Iterator[tuple[Surroundings, Picture, tuple[float, float, float, float]]]:
+    """Yield the pictures of one thing with its box in each."""
+    staged = scene(sample, known, seed)
+    for around in staged.shown_in:
+        yield around, staged.picture(around, photographs), staged.box
 
 
 def build_context(
@@ -131,31 +155,52 @@ def build_context(
 ) -> tuple[int, int]:
     """Write the composites as a dataset folder and return how many things and pictures it has.
 
-    ``drawn`` uses only drawn places, so that no photograph is fetched. Samples whose class has no line in the table of habits
-    are left out.
+    Pictures that are there from a call that was stopped are not made again. ``drawn`` uses only drawn places, so that no
+    photograph is fetched. Samples whose class has no line in the table of habits are left out.
     """
     folder, space = Path(out), labels or imagenet()
-    if folder.exists() and any(folder.iterdir()):
-        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
-    known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
-    if not known:
-        raise SoritesError(f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps")
     if limit is not None and limit < 1:
         raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
-    chosen = fair_order(known, lambda sample: [sample.id])[:limit]
-    photographs = () if drawn else fetch()
-    records: list[dict[str, object]] = []
-    truth: list[dict[str, object]] = []
-    for sample in chosen:
-        for around, picture, box in compose(sample, habits()[space.ids[sample.label or 0]], seed, photographs):
-            record = _record(sample, around, space, source, seed)
-            write_bytes(_png(picture), folder / str(record["path"]))
-            records.append(record)
-            truth.append({"image_id": record["image_id"], "truth": [_box(box, sample.label)]})
-        tick(1)
-    write(sidecar.frame(records), folder / sidecar.NAME)
-    write(pl.DataFrame(truth, schema={"image_id": pl.String, "truth": pl.List(BOX)}), folder / TRUTH)
+    made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
+    with locked(folder, "dataset", LOCK):
+        _claim(folder, made_of)
+        known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
+        if not known:
+            raise SoritesError(
+                f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps"
+            )
+        chosen = fair_order(known, lambda sample: [sample.id])[:limit]
+        photographs = () if drawn else fetch()
+        records: list[dict[str, object]] = []
+        truth: list[dict[str, object]] = []
+        for sample in chosen:
+            staged = scene(sample, habits()[space.ids[sample.label or 0]], seed)
+            for around in staged.shown_in:
+                record = _record(sample, around, space, source, seed)
+                path = folder / str(record["path"])
+                if not is_whole_picture(path):
+                    write_bytes(_png(staged.picture(around, photographs)), path)
+                records.append(record)
+                truth.append({"image_id": record["image_id"], "truth": [_box(staged.box, sample.label)]})
+            tick(1)
+        write(sidecar.frame(records), folder / sidecar.NAME)
+        write(pl.DataFrame(truth, schema={"image_id": pl.String, "truth": pl.List(BOX)}), folder / TRUTH)
     return len(chosen), len(records)
+
+
+def _claim(folder: Path, made_of: dict[str, object]) -> None:
+    """Go on with a folder of the same composites, begin in an empty one, and refuse any other."""
+    path = folder / DATASET_INFO
+    if path.exists():
+        before = read_dataset_info(folder)
+        differs = [key for key in made_of if before.get(key) != made_of[key]]
+        if differs:
+            raise SoritesError(f"{folder} holds another dataset (its {differs[0]} differs); choose another --out DIR")
+    elif any(other.name != LOCK and not is_temporary(other) for other in folder.iterdir()):
+        raise SoritesError(f"{folder} is not empty; choose another --out DIR")
+    sweep_temporaries(folder)
+    run_id = digest(json.dumps(made_of, sort_keys=True), size=8).hex()
+    write_bytes(json.dumps({"run_id": run_id, **made_of}, indent=1).encode(), path)
 
 
 def _record(sample: Sample, around: Surroundings, space: Labels, source: str, seed: int) -> dict[str, object]:

@@ -15,9 +15,9 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites.core import CLEAN, Picture
-from sorites.labels import labels as labels_of
+from sorites.labels import class_name
 from sorites.pipeline.folder import read_info
-from sorites.pipeline.reopen import plan_of, suite_of
+from sorites.pipeline.reopen import class_names, plan_of
 from sorites.pipeline.sheet import MOST, Column, Sheet, Verdict, limited, pictures_of, sheet
 from sorites.table import read
 
@@ -34,11 +34,10 @@ def run_sheet(
 ) -> Pillow.Image:
     """Draw the sheet of a run folder; its pictures are made again, those that are not at hand are grey."""
     info = read_info(run)
-    suite = suite_of(info)
     held = limited(sheet(read(run), sample, shift, light, most), list(info["models"]))
-    names = labels_of(suite.labels)
+    names = class_names(info)
     pictures = pictures_of(plan_of(run), held.sample_id, {column.image_id for column in held.columns})
-    return draw(held, pictures, lambda label: "nothing" if label is None else names.names[label])
+    return draw(held, pictures, lambda label: class_name(names, label))
 
 
 def draw(held: Sheet, pictures: Mapping[str, Picture], name: Names) -> Pillow.Image:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from sorites.engines.interrupts import hear_once
 from sorites.registry import Registry
 
 Start = Callable[[Sequence[Any], Callable[[Any], Any], int], Iterator[tuple[Any, Any]]]
@@ -24,6 +25,7 @@ class Engine:
     one_process: bool
 
     def __call__(self, units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
+        hear_once()
         return self.start(units, work, workers)
 
 

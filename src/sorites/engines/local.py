@@ -9,6 +9,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from sorites.engines.interrupts import heed
+from sorites.errors import SoritesError, left_by_exit
 
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
@@ -37,7 +38,11 @@ def results(pool: Executor, units: Sequence[Unit], work: Callable[[Unit], Result
         job.add_done_callback(done.put)
     for _ in jobs:
         job = _next_done(done)
-        yield jobs[job], job.result()
+        try:
+            result = job.result()
+        except SystemExit as error:  # somebody's code that a unit of work calls would end the program as if all were done
+            raise SoritesError(f"{work}: {left_by_exit(error)}") from error
+        yield jobs[job], result
 
 
 def _next_done(done: queue.SimpleQueue[Future[Result]]) -> Future[Result]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import TypeVar
@@ -17,7 +19,7 @@ Result = TypeVar("Result")
 def processes(units: Sequence[Unit], work: Callable[[Unit], Result], workers: int) -> Iterator[tuple[Unit, Result]]:
     """Run ``workers`` units at a time, each in a fresh interpreter. A failure or an interrupt ends the workers at once: what a
     unit writes appears whole or not at all, so that nothing is half done."""
-    pool = ProcessPoolExecutor(min(workers, max(1, len(units))), multiprocessing.get_context("spawn"), _leave_interrupts)
+    pool = ProcessPoolExecutor(min(workers, max(1, len(units))), multiprocessing.get_context("spawn"), _begin)
     finished = False
     try:
         yield from results(pool, units, work)
@@ -29,6 +31,18 @@ def processes(units: Sequence[Unit], work: Callable[[Unit], Result], workers: in
         pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _leave_interrupts() -> None:
-    """Ctrl-C reaches every process of the terminal; the one that started the workers decides what happens."""
+def _begin() -> None:
+    """What a worker begins with: the process that started it decides what Ctrl-C does, and takes the worker along when it ends.
+
+    Ctrl-C reaches every process of the terminal.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    """Wait until the process that started this one is gone, however it ended, and end this one at once."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

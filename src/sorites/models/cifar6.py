@@ -7,6 +7,7 @@ the user's cache. The backbone is not the referee's, so that the two do not shar
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Head, Model, Sample, add_model
 from sorites.errors import SoritesError
-from sorites.files import cache, make_once
+from sorites.files import cache, cached
 from sorites.labels import labels
 from sorites.models import lite
 from sorites.models._preprocess import Input
@@ -50,7 +51,10 @@ def _head(count: int) -> Head:
     backbone = lite.lite1(None)
     key = digest(VERSION, backbone.first_version(), count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
-    make_once(path, lambda: _packed(backbone, count))
+    return cached(path, lambda: _packed(backbone, count), _read)
+
+
+def _read(path: Path) -> Head:
     from safetensors.numpy import load_file
 
     arrays = load_file(path)

@@ -30,6 +30,7 @@ from sorites.labels import imagenet
 from sorites.models import _ends, _graph, _session
 from sorites.models._checked import Forward, checked, rows
 from sorites.models._export import trial_pictures
+from sorites.models._external import external_files
 from sorites.models._preprocess import Input
 from sorites.reading.places import is_file
 from sorites.reading.texts import json_file, json_value
@@ -148,10 +149,11 @@ def _log(forward: Forward) -> Callable[[list[NDArray[Any]]], Outputs]:
 
 
 def _version(path: Path) -> str:
-    """Return one SHA-256 of the file, and of its weights (PATH.data) and settings (PATH.json) if they lie beside it."""
+    """Return one SHA-256 of the file, of its weights and settings beside it (PATH.data, PATH.json), and of every other file in
+    which the graph says its weights are."""
     beside = [Path(f"{path}{suffix}") for suffix in ("", ".data", ".json")]
     hasher = hashlib.sha256()
-    for part in beside:
+    for part in [*beside, *(file for file in external_files(path) if file not in beside)]:
         if part.is_file():
             with part.open("rb") as file:
                 while block := file.read(1 << 20):

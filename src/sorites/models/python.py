@@ -8,6 +8,9 @@
    its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at
    a time.
 
+The version of a callable, or of a Model that brings none, follows from the files of its module and of the modules beside it that
+these import, the arrays and tensors it holds, and what it says of three trial pictures.
+
 A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
 of ``sorites.models._preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
 """
@@ -27,11 +30,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import SoritesError, UnknownName, left_by_exit
 from sorites.models._checked import checked
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
-from sorites.rng import digest
+from sorites.models._versioned import versioned
+from sorites.torch_tools import mend_torchvision
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
@@ -50,24 +54,28 @@ def as_model(name: str, thing: Any) -> Model:
     if not _is_model(thing) and callable(thing) and _takes_no_arguments(thing):
         thing = _called_factory(name, thing)
     if isinstance(thing, Model):
-        return replace(thing, name=name, forward=checked(name, thing.forward))
+        made = replace(thing, name=name, forward=checked(name, thing.forward))
+        return made if made.version else versioned(made, thing.forward, thing.prepare)
     if _is_module(thing):
         return _from_module(name, thing)
     if not callable(thing):
         raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return Model(name, checked(name, _as_forward(name, thing)), version=_source(thing))
+    return versioned(Model(name, checked(name, _as_forward(name, thing))), thing)
 
 
 def _import(module: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+    mend_torchvision()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
             raise SoritesError(f"there is no Python module named {module!r}, installed or in {here}") from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
+    except SystemExit as error:
+        raise SoritesError(f"module {module} did not import: {left_by_exit(error)}") from error
     except Exception as error:
         raise SoritesError(f"module {module} did not import: {type(error).__name__}: {error}") from error
 
@@ -100,7 +108,7 @@ def _takes_no_arguments(thing: Callable[..., Any]) -> bool:
 def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
         product = factory()
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise SoritesError(f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}") from error
     if _is_model(product) or callable(product):
         return product
@@ -133,11 +141,3 @@ def _as_forward(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Cal
         return Outputs(given)
 
     return forward
-
-
-def _source(thing: Any) -> str:
-    """Return a hash of the callable's source text; weights that it loads by itself cannot be seen from here."""
-    try:
-        return digest(inspect.getsource(thing if inspect.isroutine(thing) else type(thing))).hex()
-    except (OSError, TypeError):
-        return ""

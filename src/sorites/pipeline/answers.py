@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -12,6 +13,8 @@ from sorites.errors import SoritesError
 from sorites.pipeline.pictures import Shot, reason
 
 Errors = list[str | None]
+_features: WeakKeyDictionary[Model, tuple[int, ...] | None] = WeakKeyDictionary()
+"""The shape of a model's features for one picture, as they came first."""
 
 
 @dataclass(frozen=True)
@@ -27,8 +30,11 @@ class Answers:
         return [i for i, error in enumerate(self.errors) if error is None]
 
 
-def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool]) -> Answers:
-    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized and cropped."""
+def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], bool], width: int | None = None) -> Answers:
+    """Show the pictures of some shots to a model; framed ones are only scaled, others are resized and cropped.
+
+    An answer of another number of logits than ``width`` is an error.
+    """
     errors: Errors = [(shot.error or "no picture") if shot.picture is None else None for shot in shots]
     parts: list[Outputs] = []
     order: list[int] = []
@@ -36,7 +42,7 @@ def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], b
         group = [
             (i, shot.picture) for i, shot in enumerate(shots) if shot.picture is not None and is_framed(shot.sample) is framed
         ]
-        outputs, failed = ask(model, [picture for _, picture in group], framed)
+        outputs, failed = ask(model, [picture for _, picture in group], framed, width)
         for (i, _), error in zip(group, failed, strict=True):
             errors[i] = error
         if seen := [i for i, _ in group if errors[i] is None]:
@@ -46,23 +52,35 @@ def answers(model: Model, shots: Sequence[Shot], is_framed: Callable[[Sample], b
     return Answers(together if order == sorted(order) else together[np.argsort(order)], errors)
 
 
-def ask(model: Model, pictures: Sequence[Picture], framed: bool) -> tuple[Outputs, Errors]:
+def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | None = None) -> tuple[Outputs, Errors]:
     """Return the outputs of the pictures that went well, and one error or None per picture.
 
-    A batch that fails is tried again one picture at a time, so that a bad picture spoils no other.
+    A model gets pictures of its own, which it may write into: that spoils no other model's. A batch that fails is tried again one
+    picture at a time, so that a bad picture spoils no other.
     """
     if not pictures:
         return Outputs(), []
     try:
-        together = model(pictures, framed)
+        together = model([np.array(picture) for picture in pictures], framed)
         if len(together) != len(pictures):
             raise SoritesError(f"model {model.name} gave {len(together)} outputs for {len(pictures)} pictures")
-    except Exception as error:
+        _same_shapes(model, together, width)
+    except (Exception, SystemExit) as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
-        each = [ask(model, [picture], framed) for picture in pictures]
+        each = [ask(model, [picture], framed, width) for picture in pictures]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
     return _finite(model, _single(together))
+
+
+def _same_shapes(model: Model, outputs: Outputs, width: int | None) -> None:
+    """Raise an error where a model gives another number of logits than ``width``, or other features than the first time."""
+    logits, features = (None if part is None else np.shape(part)[1:] for part in (outputs.logits, outputs.features))
+    if width is not None and logits is not None and logits != (width,):
+        raise SoritesError(f"model {model.name} gave logits of shape {logits}, not ({width},) as before")
+    first = _features.setdefault(model, features)
+    if features != first:
+        raise SoritesError(f"model {model.name} gave features of shape {features or 'none'}, not {first or 'none'} as before")
 
 
 def _single(outputs: Outputs) -> Outputs:

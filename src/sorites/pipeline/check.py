@@ -14,6 +14,8 @@ from sorites.core import MODELS, SHIFTS, SOURCES, split_spec
 from sorites.errors import SoritesError
 from sorites.labels import labels
 from sorites.pipeline import plan as plans
+from sorites.pipeline.damage import damage, set_aside
+from sorites.pipeline.damage import lines as lines_of
 from sorites.pipeline.fit import note_overlap
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.reopen import plan_of
@@ -24,11 +26,16 @@ from sorites.suite import builtin_suites, load
 AGAIN = ": type the run's command again"
 
 
-def check(what: str) -> str:
-    """Return one paragraph about a run folder or a suite; raise an error when something is wrong."""
+def check(what: str, repair: bool = False) -> str:
+    """Return one paragraph about a run folder or a suite; raise an error when something is wrong.
+
+    ``repair`` sets damaged files of a run folder aside, so that the run's command makes them again.
+    """
     folder = Path(what)
     is_run = is_file(folder / "run.json") or (is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml")
-    return check_run(folder) if is_run else check_suite(what)
+    if repair and not is_run:
+        raise SoritesError(f"--repair wants a run folder, got {what}")
+    return repair_run(folder) if repair else check_run(folder) if is_run else check_suite(what)
 
 
 def check_suite(spec: str) -> str:
@@ -37,7 +44,7 @@ def check_suite(spec: str) -> str:
     names = labels(suite.labels)
     SOURCES.get(split_spec(suite.source)[0])
     for model in suite.models:
-        MODELS.get(split_spec(model)[0])
+        MODELS.get(split_spec(core.named_spec(model)[1])[0])
     for scorer in suite.scorers:
         core.scorer(scorer)
     source = core.source(suite.source, names)
@@ -45,8 +52,9 @@ def check_suite(spec: str) -> str:
     held = {sample.shift for sample in source}
     stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
     is_file = str(suite.reference).endswith(".csv")
-    if suite.reference and suite.models and suite.reference not in suite.models and not is_file:
-        raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {', '.join(suite.models)}")
+    if suite.reference and suite.models and suite.reference not in suite.model_names and not is_file:
+        among = ", ".join(suite.model_names)
+        raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {among}")
     lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
@@ -63,28 +71,38 @@ def _unit(name: str) -> str:
 
 
 def check_run(folder: Path) -> str:
-    """Check that the shards can be read, have the table's columns and keys, and cover every sample, stop and model."""
+    """Check that every file can be read, that the shards have the table's columns and keys, and that they cover every sample,
+    stop, model and scorer."""
     info = read_info(folder)
-    for shard in sorted((folder / "predictions").glob("*.parquet")):
-        _readable(shard)
+    manifest = read_manifest(folder)
+    if found := damage(folder):
+        raise SoritesError("\n".join([*lines_of(found), table.repair(folder)]))
     rows = table.read(folder)
     wrong = table.check(rows)
-    others = rows.filter(pl.col("run_id") != info["run_id"]).select(pl.len()).collect(engine="streaming").item()
-    if others:
-        wrong.append(f"{others} rows of another run")
+    strangers = _count(rows.join(manifest.lazy().select("sample_id"), on="sample_id", how="anti"))
+    if strangers:
+        wrong.append(f"{strangers} rows of samples that its manifest does not list")
     if wrong:
         raise SoritesError(f"{folder}: " + "; ".join(wrong))
     if "imported" in info:
         return _imported(folder, rows, info)
-    return _coverage(folder, rows, info, _unrefined(folder, info))
+    return _coverage(rows, manifest, info, _unrefined(folder, info))
 
 
-def _readable(shard: Path) -> None:
-    """Read every value of a shard, not only its footer."""
-    try:
-        pl.read_parquet(shard, glob=False)
-    except Exception as error:
-        raise SoritesError(f"{shard} cannot be read ({error}). Delete it and type the run's command again.") from error
+def _count(rows: pl.LazyFrame) -> int:
+    return int(rows.select(pl.len()).collect(engine="streaming").item())
+
+
+def repair_run(folder: Path) -> str:
+    """Set the damaged files of a run folder aside and return what was done, a line each, with what makes them again."""
+    read_info(folder)
+    read_manifest(folder)
+    moved = set_aside(folder)
+    if not moved:
+        return f"nothing in {folder} is damaged\n{check_run(folder)}"
+    said = [f"set aside {one.path} ({one.why}): now {place}" for one, place in moved]
+    remedies = dict.fromkeys(one.remedy for one, _ in moved)
+    return "\n".join([*said, f"next: {'; '.join(remedies)}"])
 
 
 def _unrefined(folder: Path, info: Mapping[str, Any]) -> Counter[str]:
@@ -115,20 +133,39 @@ def _not_in_files(info: Mapping[str, Any], images: int) -> str:
     return f", {images} images not in its files" if images and info["imported"]["as"] != "counts" else ""
 
 
-def _coverage(folder: Path, rows: pl.LazyFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
-    grid = rows.filter(pl.col("output") == "label", ~pl.col("probe"))
-    counted = grid.group_by("model").agg(pl.len(), pl.col("error").count().alias("errors")).collect(engine="streaming")
-    counts = {model: (seen, errors) for model, seen, errors in counted.iter_rows()}
-    manifest = read_manifest(folder)
-    clean = manifest.filter(pl.col("shift") == core.CLEAN).height
-    wanted = manifest.height + clean * sum(len(stops) for stops in info["stops"].values())
-    lines, whole = [f"run {info['run_id']}: {wanted} images per model"], True
+def _coverage(rows: pl.LazyFrame, manifest: pl.DataFrame, info: Mapping[str, Any], unrefined: Counter[str]) -> str:
+    grid = rows.filter(~pl.col("probe"))
+    by = grid.group_by("model", "output", "scorer", "shift").agg(pl.len(), errors=pl.col("error").count())
+    seen: Counter[tuple[str, str | None, str]] = Counter()
+    errors: Counter[str] = Counter()
+    for model, output, scorer, shift, count, failed in by.collect(engine="streaming").iter_rows():
+        seen[model, scorer if output == "ood" else None, shift] += count
+        errors[model] += failed if output == "label" else 0
+    wanted = _wanted(manifest, info)
+    lines, whole = [f"run {info['run_id']}: {sum(wanted.values())} images per model"], True
     for name in info["models"]:
-        seen, errors = counts.get(name, (0, 0))
-        lacks = [f"{wanted - seen} missing"] * (seen != wanted)
+        held = sum(seen[name, None, shift] for shift in wanted)
+        lacks = [f"{lack} missing"] if (lack := _lack(seen, wanted, name)) else []
+        for scorer in _scorers(info):
+            lacks += [f"{n - lack} rows of {scorer} missing"] if (n := _lack(seen, wanted, name, scorer)) > lack else []
         lacks += [f"{unrefined[name]} slice not refined"] * (name in unrefined)
         whole = whole and not lacks
-        lines.append(f"{name}: {seen} rows, {errors} errors, {', '.join(lacks) + AGAIN if lacks else 'whole'}")
+        lines.append(f"{name}: {held} rows, {errors[name]} errors, {', '.join(lacks) + AGAIN if lacks else 'whole'}")
     if not whole:
         raise SoritesError("\n".join(lines))
     return "\n".join(lines)
+
+
+def _wanted(manifest: pl.DataFrame, info: Mapping[str, Any]) -> dict[str, int]:
+    """Return how many images each shift has: as many as the source holds, or one per clean picture and stop."""
+    held = dict(manifest.group_by("shift", maintain_order=True).len().iter_rows())
+    return held | {shift: held.get(core.CLEAN, 0) * len(stops) for shift, stops in info["stops"].items()}
+
+
+def _lack(seen: Counter[tuple[str, str | None, str]], wanted: Mapping[str, int], model: str, scorer: str | None = None) -> int:
+    return sum(max(0, count - seen[model, scorer, shift]) for shift, count in wanted.items())
+
+
+def _scorers(info: Mapping[str, Any]) -> list[str]:
+    """List the scorers of the run and those added to it later."""
+    return list(dict.fromkeys([*info.get("scorers", info["suite"].get("scorers", ())), *info.get("scored", ())]))

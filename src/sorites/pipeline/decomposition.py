@@ -14,6 +14,7 @@ from sorites import core
 from sorites.core import Examples, Features, Referee, Source
 from sorites.errors import SoritesError
 from sorites.files import cache, write_bytes
+from sorites.files import cached as kept
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Decomposition, Training, decompose
@@ -82,17 +83,19 @@ def cached(referee: Referee, how: Recipe, each: Each = lambda epoch, loss: None)
     if not referee.version:
         return learn(referee, how, each)
     path = cache("splits", f"{how.key(referee)}.safetensors")
-    if not path.exists():
-        save(path, learn(referee, how, each), referee, how)
-    return load(path, referee)
+    return kept(path, lambda: _packed(learn(referee, how, each), referee, how), lambda path: load(path, referee))
 
 
 def save(path: Path, decomposition: Decomposition, referee: Referee, how: Recipe) -> None:
     """Write W and everything it follows from, as safetensors."""
+    write_bytes(_packed(decomposition, referee, how), path)
+
+
+def _packed(decomposition: Decomposition, referee: Referee, how: Recipe) -> bytes:
     from safetensors.numpy import save as packed
 
     metadata = {"referee": referee.name, "version": referee.version, "recipe": json.dumps(how.record())}
-    write_bytes(packed({"matrix": decomposition.matrix}, metadata=metadata), path)
+    return packed({"matrix": decomposition.matrix}, metadata=metadata)
 
 
 def load(path: str | Path, referee: Referee) -> Decomposition:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +21,23 @@ from sorites import core
 from sorites.core import Features, Picture, Referee, Sample, Source
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
+from sorites.frame import Distance
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Decomposition
 from sorites.measures._levels import level_of, uniform
 from sorites.measures._neighbours import kth_distance
 from sorites.pipeline import decomposition as decompositions
+from sorites.pipeline.left_out import LeftOut, readable
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
+from sorites.pipeline.shards import read_facts, read_record
 from sorites.progress import Bar, Tick
 from sorites.reading.places import is_file
 from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
-from sorites.suite import Distance
 from sorites.table import write, write_facts
 
 NAME, OLD_NAME = "distance", "degrees"
@@ -52,6 +54,8 @@ class Ruler:
     decomposition: Decomposition
     banks: dict[str, Features]
     k: int
+    left: LeftOut = field(default_factory=LeftOut)
+    """Familiar pictures that could not be read."""
 
     def distances(self, found: Features) -> dict[str, NDArray[np.float32]]:
         """Return cosine distances (0 to 2) to the k-th nearest familiar picture, by half."""
@@ -69,8 +73,9 @@ def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -
         halves = decompositions.cached(judge, decompositions.recipe(judge, names))
     familiar = limited(_familiar(how.against, labels, judge), how.limit)
     tick = bar("familiar", len(familiar)) if bar else lambda n: None
-    found = features(judge, ticked(((sample.load(), sample.framed) for sample in familiar), tick))
-    return Ruler(judge, halves, {half: getattr(halves, half)(found) for half in HALVES}, how.k)
+    left = LeftOut("familiar pictures")
+    found = features(judge, ticked(((picture, sample.framed) for sample, picture in readable(familiar, left)), tick))
+    return Ruler(judge, halves, {half: getattr(halves, half)(found) for half in HALVES}, how.k, left)
 
 
 def _familiar(spec: str, labels: Labels | None, judge: Referee) -> Source:
@@ -139,22 +144,19 @@ def distance(
 
 
 def distance_of_source(source: Source, how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
-    """Measure every picture of a source; one that cannot be read is left out."""
+    """Measure every picture of a source; those that cannot be read are left out and counted."""
     against = ruler(how, labels, bar)
     keys: list[str] = []
+    left = LeftOut()
     tick = bar("measuring", len(source)) if bar else lambda n: None
 
     def pictures() -> Iterator[tuple[Picture, bool]]:
-        for sample in source:
-            try:
-                picture = sample.load()
-            except SoritesError:
-                continue
+        for sample, picture in readable(source, left):
             keys.append(sample.id)
             yield picture, sample.framed
 
     found = features(against.referee, ticked(pictures(), tick))
-    return _with_levels("sample_id", keys, against.distances(found), how, against)
+    return _with_levels("sample_id", keys, against.distances(found), how, against, left)
 
 
 def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
@@ -185,14 +187,20 @@ def distance_of_file(
 
 
 def _with_levels(
-    key: str, keys: Sequence[str], distances: dict[str, NDArray[np.float32]], how: Distance, against: Ruler
+    key: str,
+    keys: Sequence[str],
+    distances: dict[str, NDArray[np.float32]],
+    how: Distance,
+    against: Ruler,
+    left: LeftOut | None = None,
 ) -> Distances:
     given = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     edges = {half: list(given[half] or uniform(distances[half], how.levels)) for half in HALVES}
     levels = {COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
     rows = pl.DataFrame({key: list(keys), **{half: distances[half].astype(np.float64) for half in HALVES}, **levels})
     made_of = {"version": against.referee.version, "familiar": len(against.banks["semantic"])}
-    return Distances(rows, {**how.model_dump(), **made_of, "edges": edges})
+    said = [one.say() for one in (against.left, left) if one is not None and one.count]
+    return Distances(rows, {**how.model_dump(), **made_of, "edges": edges, **({"left_out": said} if said else {})})
 
 
 def distance_of_run(plan: Plan, folder: Path, how: Distance, bar: Bar | None = None) -> Distances:
@@ -205,8 +213,9 @@ def distance_of_run(plan: Plan, folder: Path, how: Distance, bar: Bar | None = N
     against = ruler(how, plan.labels, bar)
     keys: list[str] = []
     tick = bar("measuring", plan.images()) if bar else lambda n: None
-    found = features(against.referee, ticked(_images(plan, keys), tick))
-    measured = _with_levels("image_id", keys, against.distances(found), how, against)
+    left = LeftOut("images")
+    found = features(against.referee, ticked(_images(plan, keys, left), tick))
+    measured = _with_levels("image_id", keys, against.distances(found), how, against, left)
     path = write_facts(folder, NAME, as_facts(measured.rows))
     record = {**measured.record, "asked": how.model_dump(mode="json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
@@ -220,12 +229,13 @@ def _measured_before(folder: Path, how: Distance) -> Distances | None:
     for name in (NAME, OLD_NAME):
         record, facts = folder / "facts" / f"{name}.json", folder / "facts" / f"{name}.parquet"
         if record.exists() and facts.exists():
-            held = json.loads(record.read_text(encoding="utf-8"))
-            return Distances(pl.read_parquet(facts, glob=False), held) if _same(held["asked"], how) else None
+            held, rows = read_record(record), read_facts(facts)
+            whole = isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
+            return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
     return None
 
 
-def _same(asked: dict[str, Any], how: Distance) -> bool:
+def _same(asked: Any, how: Distance) -> bool:
     try:
         return Distance.model_validate(asked) == how
     except ValidationError:
@@ -238,11 +248,13 @@ def as_facts(rows: pl.DataFrame) -> pl.DataFrame:
     return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
 
 
-def _images(plan: Plan, keys: list[str]) -> Iterator[tuple[Picture, bool]]:
-    """Yield the pictures of a run that can be made; their image ids are appended to ``keys``."""
+def _images(plan: Plan, keys: list[str], left: LeftOut) -> Iterator[tuple[Picture, bool]]:
+    """Yield the pictures of a run that can be made; their image ids are appended to ``keys``, the others are counted."""
     for unit in plan.units():
         for shot in shots(plan, unit):
-            if shot.picture is not None:
+            if shot.picture is None:
+                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no picture")
+            else:
                 keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
                 yield shot.picture, plan.is_framed(shot.sample)
 

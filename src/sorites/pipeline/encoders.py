@@ -67,7 +67,7 @@ def pictures_encoder(spec: str) -> tuple[Images, str]:
     model = core.model(spec)
 
     def images(pictures: Sequence[Picture], framed: bool) -> Features:
-        found = model(pictures, framed).features
+        found = model([np.array(picture) for picture in pictures], framed).features
         if found is None:
             raise SoritesError(f"--second: the model {spec} gives no features. Name another, such as timm:NAME or lite0.")
         return found

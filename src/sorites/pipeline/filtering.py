@@ -21,6 +21,7 @@ import polars as pl
 from sorites.core import CLEAN
 from sorites.errors import BadPicture, SoritesError, UnknownName
 from sorites.files import write_bytes
+from sorites.pipeline import shards
 from sorites.pipeline.annotations import outside_of, read_annotations
 from sorites.pipeline.encoders import Encoders, Pair
 from sorites.pipeline.folder import read_info
@@ -155,7 +156,7 @@ def _encoders(running: Running, pair: Pair) -> Encoders:
 def read_record(folder: Path) -> dict[str, Any]:
     """Return what the filter of a run was made of and by which thresholds it judged; empty where there was none."""
     path = folder / "facts" / f"{NAME}.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else {}
+    return shards.read_record(path) if path.exists() else {}
 
 
 def _write_record(folder: Path, record: Mapping[str, Any]) -> None:
@@ -177,7 +178,7 @@ def _images(plan: Plan) -> pl.DataFrame:
 def _told_before(folder: Path) -> pl.DataFrame:
     """Return the annotations that an earlier call kept."""
     path, empty = folder / "facts" / f"{NAME}.parquet", pl.DataFrame(schema={"image_id": pl.String, "outside": pl.Boolean})
-    before = pl.read_parquet(path, glob=False) if path.exists() else empty
+    before = shards.read_facts(path) if path.exists() else empty
     if "degrees" not in before.columns:
         return empty
     entries = before.select("image_id", "degrees").explode("degrees").unnest("degrees").filter(pl.col("measure") == OUTSIDE)

@@ -25,6 +25,7 @@ from sorites.pipeline.predict import GREY, batches
 from sorites.pipeline.running import Task, running_in
 from sorites.pipeline.scoring import look_inside
 from sorites.pipeline.search import every, searched
+from sorites.pipeline.tensors import About, Arrays, read_tensors
 from sorites.reading.places import resolved
 
 SLICE = 128
@@ -32,8 +33,6 @@ SLICE = 128
 NAME, VALIDATION, STRANGE = "fit", "validation", "strange"
 """Kinds of units: of training pictures, of familiar validation pictures, and of strange ones."""
 INSIDE = "inside "
-
-Arrays = dict[str, NDArray[np.float32]]
 
 
 def refuse_unfitted(plan: Plan) -> None:
@@ -101,7 +100,17 @@ def kept_slices(folder: Path, model: str, kind: str = NAME) -> list[Unit]:
     found: list[Unit] = []
     while shards.training(folder, unit := Unit(kind, len(found) * SLICE, (len(found) + 1) * SLICE), model).exists():
         found.append(unit)
+    held = len(list((folder / "fits").glob(f"{kind}-*--{shards.slug(model)}.safetensors")))
+    if held > len(found):
+        raise SoritesError(
+            f"{folder / 'fits'} lacks the {kind} pictures from {len(found) * SLICE} on of {model}: type the run's command again"
+        )
     return found
+
+
+def gaps(plan: Plan, folder: Path, keep: bool = False) -> bool:
+    """Return whether a run folder keeps some of the slices that ``tasks`` asks for and lacks others."""
+    return (folder / "fits").is_dir() and bool(tasks(plan, folder, keep))
 
 
 def tasks(plan: Plan, folder: Path, keep: bool = False) -> list[Task]:
@@ -137,27 +146,22 @@ def fit_on(scorer: Scorer, folder: Path, slices: Sequence[Unit], model: str, hea
 def training(folder: Path, slices: Sequence[Unit], model: str, inside: str = "") -> Iterator[tuple[Outputs, list[int]]]:
     """Yield the kept outputs of training pictures with their labels (columns of the logits; -1 is none), a file at a time."""
     for about, outputs in kept_outputs(folder, slices, model, inside):
-        yield outputs, json.loads(about["label"])
+        yield outputs, about["label"]
 
 
-def kept_outputs(folder: Path, slices: Sequence[Unit], model: str, inside: str) -> Iterator[tuple[dict[str, str], Outputs]]:
+def kept_outputs(folder: Path, slices: Sequence[Unit], model: str, inside: str) -> Iterator[tuple[About, Outputs]]:
     """Yield what a file says of its pictures, and their outputs with what the scorer ``inside`` saw inside the model."""
     within = f"{INSIDE}{inside}"
     for about, arrays in kept_files(folder, slices, model, ("logits", "features", within)):
         seen = {inside: arrays[within]} if within in arrays else {}
         if arrays:
-            ids = json.loads(about["sample_id"])
-            yield about, Outputs(arrays.get("logits"), arrays.get("features"), inside=seen, ids=ids)
+            yield about, Outputs(arrays.get("logits"), arrays.get("features"), inside=seen, ids=about["sample_id"])
 
 
-def kept_files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]) -> Iterator[tuple[dict[str, str], Arrays]]:
+def kept_files(folder: Path, slices: Sequence[Unit], model: str, parts: Sequence[str]) -> Iterator[tuple[About, Arrays]]:
     """Yield what each file of a model says of its pictures, and some of its arrays."""
-    from safetensors import safe_open
-
     for unit in slices:
-        with safe_open(shards.training(folder, unit, model), "numpy") as file:
-            here = set(file.keys())
-            yield file.metadata(), {part: file.get_tensor(part) for part in parts if part in here}
+        yield read_tensors(shards.training(folder, unit, model), ("sample_id", "label"), parts)
 
 
 @dataclass
@@ -207,7 +211,7 @@ def _see(plan: Plan, model: Model, some: Sequence[Shot], kept: _Kept, kind: str,
     training picture that the model has not right where the suite asks only for those."""
     columns = plan.columns[model.name]
     place = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
-    given = answers(model, some, plan.is_framed)
+    given = answers(model, some, plan.is_framed, plan.width_of(model.name))
     only = plan.suite.fit is not None and plan.suite.fit.only == "right"
     for row, i in enumerate(given.seen):
         sample = some[i].sample

@@ -14,7 +14,7 @@ import numpy as np
 from sorites import core
 from sorites.core import Head, Outputs, Scorer
 from sorites.errors import SoritesError
-from sorites.files import write_bytes
+from sorites.files import read_json, write_bytes
 from sorites.frame import Fit
 from sorites.pipeline.fit import STRANGE, VALIDATION, fit_on, kept_files, kept_outputs, kept_slices
 from sorites.pipeline.plan import Plan
@@ -81,7 +81,7 @@ class Fits:
         assert fit.validation is not None
         own, familiar, strange = fit.validation.strange is None, list[Outputs](), list[Outputs]()
         for about, outputs in kept_outputs(self.folder, kept_slices(self.folder, self.model, VALIDATION), self.model, name):
-            right = np.array([{True: 1, False: 0}.get(known, -1) for known in json.loads(about["right"])])
+            right = np.array([{True: 1, False: 0}.get(known, -1) for known in about["right"]])
             familiar.append(outputs[np.flatnonzero(right == 1)] if own or fit.only else outputs)
             strange += [outputs[np.flatnonzero(right == 0)]] if own else []
         shown = kept_outputs(self.folder, kept_slices(self.folder, self.model, STRANGE), self.model, name)
@@ -97,10 +97,15 @@ class Fits:
 def read_record(folder: Path) -> dict[str, Any]:
     """Return what a run folder says of its fitted scorers by model; nothing where none were fitted."""
     try:
-        found = json.loads((folder / RECORD).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = read_json(folder / RECORD)
+    except SoritesError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return {name: about for name, about in found.items() if _is_record(about)} if isinstance(found, dict) else {}
+
+
+def _is_record(about: Any) -> bool:
+    searches = about.get("search", {}) if isinstance(about, dict) else None
+    return isinstance(searches, dict) and all(isinstance(told, dict) and "chosen" in told for told in searches.values())
 
 
 def chosen_parameters(folder: Path) -> dict[str, dict[str, Any]]:
@@ -120,5 +125,5 @@ def record(plan: Plan, folder: Path) -> None:
 def _about(folder: Path, model: str, scorers: Mapping[str, Scorer]) -> dict[str, Any]:
     told = [about for about, _ in kept_files(folder, kept_slices(folder, model), model, ())]
     fits = {name: scorer.fitted for name, scorer in scorers.items() if getattr(scorer, "fitted", None) is not None}
-    wrong = {"wrong": sum(int(about["wrong"]) for about in told)} if any("wrong" in about for about in told) else {}
-    return {"left_out": sum(int(about["left"]) for about in told), **wrong, "scorers": fits}
+    wrong = {"wrong": sum(about["wrong"] for about in told)} if any("wrong" in about for about in told) else {}
+    return {"left_out": sum(about["left"] for about in told), **wrong, "scorers": fits}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +13,19 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
-from sorites.files import TEMPORARY, locked, write_bytes
-from sorites.pipeline.identity import ASIDE, Info, describe_formerly
+from sorites.files import is_temporary, locked, read_json, write_bytes
+from sorites.models._versioned import is_by_source_alone
+from sorites.pipeline.contents import COLUMNS, contents
+from sorites.pipeline.first_places import KEY as FIRST_PLACES
+from sorites.pipeline.first_places import at_first_places, first_places
+from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
+from sorites.pipeline.info import checked_info
+from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import Plan
-from sorites.table import SCHEMA, write
+from sorites.pipeline.renew import TRAINING, Say, check_training, renewed
+from sorites.table import SCHEMA, read_file, write
 
-BEFORE = ("run.lock", "manifest.parquet")
+BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}
@@ -27,20 +35,26 @@ _COLUMNS = (
     "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level", "image_id",
 )  # fmt: skip
 MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", pl.Boolean())])
-"""Columns of the manifest; ``image_id`` only where the source brings one. Manifests of release 0.2 end with ``params``."""
+"""Columns of the manifest, before those of the samples' content; ``image_id`` only where the source brings one. Manifests of
+release 0.2 end with ``params``."""
+
+
+NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
+"""Columns that the manifest of every release has."""
+
+ANOTHER = "Put it back from a copy, or choose another --out DIR."
+"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
 def read_info(run: str | Path) -> Info:
     """Read ``run.json`` of a run folder."""
     path = Path(run) / "run.json"
+    if not path.exists():
+        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".')
     try:
-        info = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError as error:
-        raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".') from error
-    except (OSError, ValueError) as error:
-        raise SoritesError(f"cannot read {path}: {error}") from error
-    if not isinstance(info, dict) or not {"run_id", "suite", "stops", "models"} <= info.keys():
-        raise SoritesError(f"cannot read {path}: it is not what a run writes")
+        info = checked_info(read_json(path))
+    except SoritesError as error:
+        raise SoritesError(f"cannot read {path}: {error}. {ANOTHER}") from error
     return {**info, "suite": {RENAMED.get(key, key): value for key, value in info["suite"].items()}}
 
 
@@ -51,10 +65,11 @@ DATASET_INFO = "sorites.json"
 def read_dataset_info(folder: Path) -> Info:
     """Read what a built dataset says of itself; nothing where it cannot be read."""
     try:
-        info = json.loads((folder / DATASET_INFO).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        info = read_json(folder / DATASET_INFO)
+    except SoritesError:
         return {"run_id": ""}
-    return info if isinstance(info, dict) and "run_id" in info else {"run_id": ""}
+    typed = isinstance(info, dict) and isinstance(info.get("run_id"), str) and isinstance(info.get("versions", {}), dict)
+    return info if typed else {"run_id": ""}
 
 
 def write_info(folder: Path, info: Mapping[str, Any]) -> None:
@@ -63,26 +78,24 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    path = Path(run) / "manifest.parquet"
-    try:
-        return pl.read_parquet(path, glob=False)
-    except (OSError, pl.exceptions.PolarsError) as error:
-        raise SoritesError(f"cannot read {path}: {error}. Run into another --out DIR.") from error
+    return read_file(Path(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
 
 
 @contextmanager
-def opened(folder: Path, plan: Plan, info: Info) -> Iterator[Info]:
+def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -> Iterator[Info]:
     """Hold the run folder for this plan alone and yield what its ``run.json`` says.
 
-    A new folder is made; one that belongs to another plan or another process is refused.
+    A new folder is made; one that belongs to another plan or another process is refused. Where pictures have changed since, what
+    was made of them is set aside, and ``say`` is told.
     """
     with locked(folder):
-        yield _claim(folder, plan, info)
+        yield _claim(folder, plan, info, say)
 
 
-def _claim(folder: Path, plan: Plan, described: Info) -> Info:
+def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
-    info = {**described, "suite": dict(described["suite"]), "parameters": sizes}
+    info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
+    info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
         before = read_info(folder)
@@ -92,19 +105,48 @@ def _claim(folder: Path, plan: Plan, described: Info) -> Info:
         for key in ASIDE:
             info["suite"][key] = info["suite"][key] or before["suite"].get(key)
         listed = read_manifest(folder)
-        if not listed.equals(manifest.select(listed.columns)):
+        shared = [name for name in listed.columns if name not in COLUMNS]
+        if not listed.select(shared).equals(manifest.select(shared)):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-    elif any(path.name not in BEFORE and path.suffix != TEMPORARY for path in folder.iterdir()):
+        moved = _moved(before, described, plan)
+        check_training(folder, plan)
+        now = renewed(folder, plan, listed_samples(plan), listed, moved, say)
+        if not now.equals(listed):
+            write(now, folder / "manifest.parquet")
+        info |= {FIRST_PLACES: first_places(before)} if moved or FIRST_PLACES in before else {}
+    elif any(path.name not in BEFORE and not is_temporary(path) for path in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty and not a run folder; choose another --out DIR")
     else:
-        write(manifest, folder / "manifest.parquet")
+        write(manifest.hstack(contents(listed_samples(plan))), folder / "manifest.parquet")
+        check_training(folder, plan)
     write_info(folder, info)
     return info
 
 
-def same_run(before: Info, info: Info, plan: Plan) -> bool:
-    """Return whether a folder holds this run, be its id from this release or an earlier one."""
-    return bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+def _at_hand(folder: Path, plan: Plan) -> Info:
+    """Return what makes the folder readable from elsewhere: where the suite's files stand, and classes that a file names."""
+    from_file = isinstance(plan.suite.labels, str) and plan.suite.labels != "imagenet"
+    return {"places": places_of(plan.suite, folder), **({"classes": list(plan.labels.ids)} if from_file else {})}
+
+
+def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
+    """Return whether a folder holds this run, be its id from this release or an earlier one.
+
+    With ``wherever`` its pictures may lie elsewhere than when it began: that they are the same is for the caller to see.
+    """
+    same = bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+    if same or not wherever:
+        return same
+    there = replace(plan, suite=at_first_places(plan.suite, before))
+    return bool(before["run_id"] == _as_then(before, describe(there), there)["run_id"])
+
+
+def _moved(before: Info, info: Info, plan: Plan) -> str:
+    """Name the first source that lies elsewhere than before, with both places; empty where none does."""
+    keys = ("source", "sources", "fit")
+    there, here = ({key: one["suite"].get(key) for key in keys} for one in (before, info))
+    only_places = before["run_id"] != _as_then(before, info, plan)["run_id"]
+    return _difference(there, here, "suite") if only_places and there != here else ""
 
 
 def _as_then(before: Info, info: Info, plan: Plan) -> Info:
@@ -114,7 +156,7 @@ def _as_then(before: Info, info: Info, plan: Plan) -> Info:
 
 
 def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
-    differs = None if same_run(before, info, plan) else _difference(before, _as_then(before, info, plan))
+    differs = None if same_run(before, info, plan, wherever=True) else _why_other(before, _as_then(before, info, plan))
     then, now = before["suite"].get("refine"), info["suite"]["refine"]
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"
@@ -122,19 +164,39 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
         raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
 
 
+def _why_other(before: Info, now: Info) -> str:
+    """Name the first key that differs, and say so where it is only that models are known by more than they were."""
+    models = now["models"]
+    former = [name for name, version in before["models"].items() if is_by_source_alone(version, models.get(name))]
+    if former and before["models"].keys() == models.keys():
+        kept = {name: models[name] if name in former else version for name, version in before["models"].items()}
+        if kept == models:
+            return (
+                f"models.{former[0]}: earlier releases knew it by its source text alone, and nothing says whether its weights "
+                "are still the same; its table can be read as ever"
+            )
+    return _difference(before, now)
+
+
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        for key in sorted({*there, *here} - {"run_id", "parameters", "scored", *ASIDE}):
+        aside = {"run_id", "parameters", "scored", "not_repeating", "places", "classes", FIRST_PLACES, *ASIDE}
+        for key in sorted({*there, *here} - aside):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
 
 
+def listed_samples(plan: Plan) -> list[Sample]:
+    """List the samples of a plan in the order of its manifest."""
+    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
+    return list(once.values())
+
+
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row per sample, or per image where the source brings it already shifted."""
-    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
-    records = [_manifest_row(plan, sample) for sample in once.values()]
+    records = [_manifest_row(plan, sample) for sample in listed_samples(plan)]
     columns = {name: [record[name] for record in records] for name in MANIFEST}
     return pl.DataFrame(columns, schema=MANIFEST)
 

@@ -7,9 +7,12 @@ from pathlib import Path
 import numpy as np
 
 from sorites.core import Head
+from sorites.errors import Damaged
 from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.plan import Plan
+from sorites.pipeline.tensors import read_tensors
+from sorites.table import repair
 
 
 def keep_heads(plan: Plan, folder: Path) -> None:
@@ -24,10 +27,13 @@ def keep_heads(plan: Plan, folder: Path) -> None:
 
 def read_head(folder: Path, model: str) -> Head | None:
     """Read a model's head, or return None where none was kept."""
-    from safetensors.numpy import load_file
-
     path = shards.head(folder, model)
-    if not path.exists():
-        return None
-    parts = load_file(path)
+    return read_head_file(path) if path.exists() else None
+
+
+def read_head_file(path: Path) -> Head:
+    """Read the weight and bias of a last layer; a file that is damaged is an error that names it."""
+    _, parts = read_tensors(path, ())
+    if not {"weight", "bias"} <= parts.keys():
+        raise Damaged(path, "it holds no weight and bias", repair(path.parent.parent))
     return parts["weight"], parts["bias"]

@@ -11,7 +11,7 @@ import numpy as np
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Setting, Stop
 from sorites.engines.interrupts import leave_if_asked
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8, left_by_exit
 from sorites.pipeline.plan import Plan, Unit, framed_picture
 from sorites.rng import rng_for
 
@@ -46,7 +46,7 @@ def captured(plan: Plan, sample: Sample) -> Shot:
     try:
         clean = sample.shift == CLEAN
         return replace(shot, picture=plan.framed(sample.id) if clean else framed_picture(plan.suite, sample))
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return replace(shot, error=reason(error, "reading the picture"))
 
 
@@ -61,13 +61,15 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
             stop, shot = left[0]
             if not np.isfinite(moved.sum()):
                 raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            shot = replace(shot, picture=core.to_picture(moved), chosen_params=dict(chosen))
+            shot = replace(shot, picture=core.read_only(core.to_picture(moved)), chosen_params=dict(chosen))
             del left[0]
             yield shot
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         yield from (replace(shot, error=reason(error, name)) for _, shot in left)
 
 
-def reason(error: Exception, doing: str) -> str:
-    """Return an error as a row keeps it: our own in their words, others with their kind and what was being done."""
-    return str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}"
+def reason(error: Exception | SystemExit, doing: str) -> str:
+    """Return an error as a row keeps it, in UTF-8: our own in their words, others with their kind and what was being done."""
+    if isinstance(error, SystemExit):
+        return f"{doing}: {left_by_exit(error)}"
+    return as_utf8(str(error) if isinstance(error, SoritesError) else f"{doing}: {type(error).__name__}: {error}")

@@ -12,11 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop, read_only
+from sorites.engines.interrupts import hear_once
 from sorites.errors import SoritesError
 from sorites.frame import Frame, SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
+from sorites.pipeline.models import loaded as models_of
 from sorites.pipeline.restrict import restricted
 from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
 from sorites.rng import digest
@@ -92,6 +94,10 @@ class Plan:
     """The models that have more classes than the suite asks about."""
     left_out: tuple[str, ...] = ()
     """Scorers of the suite that need training pictures, where it has none."""
+
+    def width_of(self, model: str) -> int:
+        """Return how many logits a model gives for each picture."""
+        return len(self.models[model].labels or self.labels.ids)
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
         return self.fitted.get(model, self.scorers)
@@ -172,9 +178,9 @@ def frame_of(suite: Suite, sample: Sample) -> Frame | None:
 
 
 def framed_picture(suite: Suite, sample: Sample) -> Picture:
-    """Decode a sample and lay its frame on it, unless it came framed."""
+    """Decode a sample and lay its frame on it, unless it came framed. Nobody can write into it: others look at it too."""
     picture, frame = sample.load(), frame_of(suite, sample)
-    return picture if frame is None or sample.framed else frame(picture)
+    return read_only(picture if frame is None or sample.framed else frame(picture))
 
 
 def make(
@@ -201,7 +207,8 @@ def make(
     stops = {dial.name: dial.stops() for dial in dials}
     if suite.refine and not any(shift.levels for shift in shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
-    whole = {spec: _with_classes((models or {}).get(spec) or core.model(spec), labels) for spec in suite.models}
+    hear_once()
+    whole = models_of(suite, models or {}, labels)
     cut = [name for name, model in whole.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
     loaded = {name: restricted(m, _columns(m, labels).places) if name in cut else m for name, m in whole.items()}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
@@ -217,9 +224,11 @@ def make(
     )  # fmt: skip
 
 
-def _with_classes(model: Model, labels: Labels) -> Model:
-    """Return the model as it is, or one without classes of its own (zero-shot) with the suite's."""
-    return model if model.for_classes is None else replace(model.for_classes(labels.names), name=model.name)
+def with_loads(plan: Plan, loads: Mapping[int, Callable[[], Picture]]) -> Plan:
+    """Return the plan with other ways to decode some of its samples, which are named by their ``id()``."""
+    once = {id(s): replace(s, load=loads[id(s)]) for group in plan.groups.values() for s in group if id(s) in loads}
+    groups = {name: [once.get(id(sample), sample) for sample in group] for name, group in plan.groups.items()}
+    return replace(plan, groups=groups, framed=_framed(plan.suite, groups[CLEAN]))
 
 
 def _columns(model: Model, labels: Labels) -> Columns:

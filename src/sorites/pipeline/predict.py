@@ -13,8 +13,8 @@ import polars as pl
 from scipy.special import softmax
 
 from sorites.core import Box, Model, Outputs, Picture, Sample
-from sorites.engines.interrupts import leave_if_asked
-from sorites.errors import SoritesError
+from sorites.engines.interrupts import hear_once, leave_if_asked
+from sorites.errors import SoritesError, as_utf8
 from sorites.pipeline.answers import answers, ask
 from sorites.pipeline.pictures import Shot
 from sorites.pipeline.plan import Columns, Plan
@@ -103,7 +103,7 @@ class _Verdicts:
     image_ids: list[str] = field(default_factory=list)
 
     def add(self, some: Sequence[Shot], ids: Sequence[str]) -> None:
-        given = answers(self.model, some, self.plan.is_framed)
+        given = answers(self.model, some, self.plan.is_framed, self.plan.width_of(self.model.name))
         seen, known = given.seen, self.plan.columns[self.model.name]
         judged = dict(zip(seen, _judged(known, [some[i].sample for i in seen], given.outputs), strict=True))
         for i, (shot, error) in enumerate(zip(some, given.errors, strict=True)):
@@ -161,7 +161,10 @@ def _judged(columns: Columns, samples: Sequence[Sample], outputs: Outputs) -> li
 def try_models(plan: Plan) -> dict[str, Outputs]:
     """Show one plain grey picture to every model and scorer: a broken one is an error before any work is done."""
     tried: dict[str, Outputs] = {}
+    hear_once()
     for name, model in plan.models.items():
+        if as_utf8(name) != name:
+            raise SoritesError(f"model {as_utf8(name)}: its name stands in the table and must be UTF-8; rename the file")
         outputs, (error,) = ask(model, [GREY], False)
         if error is not None:
             raise SoritesError(f"{name} fails on a plain grey picture: {error}")

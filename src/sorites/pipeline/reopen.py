@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from sorites.core import Attr, Picture, Sample, Setting, Source, split_spec
 from sorites.errors import BadPicture, SoritesError
+from sorites.labels import Labels
+from sorites.labels import labels as labels_of
 from sorites.pipeline import plan as plans
 from sorites.pipeline.folder import read_info, read_manifest
+from sorites.pipeline.places import candidates, respelled
 from sorites.pipeline.plan import Plan
+from sorites.pipeline.renew import guard
+from sorites.rng import digest
 from sorites.suite import Suite, parse
 
 
@@ -20,21 +26,89 @@ def suite_of(info: Mapping[str, Any]) -> Suite:
     return parse(dict(info["suite"]), "run.json")
 
 
+def class_names(info: Mapping[str, Any]) -> Labels | None:
+    """Return the label space of a run: as ``run.json`` keeps it, or of the file that it names, if that has the same classes.
+
+    A file with other classes is not the run's, wherever it lies; then there is none.
+    """
+    named = info["suite"].get("labels", "imagenet")
+    if not isinstance(named, str) or named == "imagenet":
+        return labels_of(named)
+    if info.get("classes"):
+        return labels_of(info["classes"])
+    try:
+        found = labels_of(named)
+    except SoritesError:
+        return None
+    return found if digest(*found.ids, size=8).hex() == info.get("labels") else None
+
+
 def plan_of(run: str | Path) -> Plan:
     """Make the plan of a run folder again: the same source, frame, draws and rounding give the same pixels.
 
-    No model is loaded and no training picture is listed. A run whose pictures are not at hand still has its plan: the samples
-    then come from the manifest, and decoding one of them is an error that says why.
+    No model is loaded and no training picture is listed. Pictures are looked for where they stood, seen from the run folder and
+    on this machine; one that has changed since cannot be decoded. A run whose pictures are not at hand still has its plan: the
+    samples then come from the manifest, and decoding one of them is an error that says why.
     """
     info = read_info(run)
     alone = suite_of(info).model_copy(update={"models": (), "fit": None})
     try:
         if "imported" in info:
             raise SoritesError("it was made of prediction files by sorites import")
-        return plans.make(alone)
+        if class_names(info) is None:
+            raise SoritesError(f"{alone.labels} is not the list of classes that it was run with")
+        return guard(made_again(Path(run), info, alone), read_manifest(run))
     except SoritesError as error:
         first, further = _from_manifest(run, alone, error)
-        return plans.make(alone, first, further=further)
+        bare = alone.model_copy(update={"labels": _classes(run, info)})
+        return plans.make(bare, first, further=further)
+
+
+def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
+    """Make the plan of a suite that a run folder keeps, from its files as they stand now: those that hold most of its samples.
+
+    The plan has the suite as it was typed, so that ids stay what they were.
+    """
+    classes = info.get("classes") if isinstance(suite.labels, str) else None
+    labelled = suite.model_copy(update={"labels": tuple(classes)}) if classes else suite
+    places, listed = info.get("places", {}), _listed(folder)
+    found: list[tuple[int, Plan]] = []
+    why: SoritesError | None = None
+    for respell in candidates(folder, places):
+        try:
+            plan = plans.make(respelled(labelled, respell))
+        except SoritesError as error:
+            why = error
+            continue
+        held = len(listed & {sample.id for group in plan.groups.values() for sample in group})
+        if held == len(listed) or not places:
+            return _as_named(suite, plan)
+        found.append((held, plan))
+    most, best = max(found, key=lambda pair: pair[0], default=(0, None))
+    if best is None or not most:
+        raise why or SoritesError(f"{suite.source} holds none of its {len(listed)} samples any more")
+    return _as_named(suite, best)
+
+
+def _listed(folder: Path) -> frozenset[str]:
+    manifest = folder / "manifest.parquet"
+    return frozenset(read_manifest(folder)["sample_id"]) if manifest.exists() else frozenset()
+
+
+def _as_named(suite: Suite, plan: Plan) -> Plan:
+    """Return the plan with the suite as it was typed: the options of shifts stand in the ids of images."""
+    options = {dial.name: dial.options for dial in suite.shifts}
+    shifts = {name: replace(shift, options=options[name]) if shift.options else shift for name, shift in plan.shifts.items()}
+    return replace(plan, suite=suite, shifts=shifts)
+
+
+def _classes(run: str | Path, info: Mapping[str, Any]) -> str | tuple[str, ...]:
+    """Return the classes of a run for a plan without pictures; where nothing knows their names, they are numbered."""
+    known = class_names(info)
+    if known is not None:
+        return "imagenet" if info["suite"].get("labels") == "imagenet" else known.ids
+    most = read_manifest(run)["label"].max()
+    return tuple(f"class {number}" for number in range(int(most) + 1 if isinstance(most, int) else 1))
 
 
 def _from_manifest(run: str | Path, suite: Suite, why: SoritesError) -> tuple[Source, dict[str, Source]]:
@@ -53,15 +127,19 @@ def _from_manifest(run: str | Path, suite: Suite, why: SoritesError) -> tuple[So
 
 
 def _sample(row: Mapping[str, Any], load: Any) -> Sample:
+    try:
+        params = dict(json.loads(row["params"] or "{}"))
+    except (TypeError, ValueError) as error:
+        raise SoritesError(f"manifest.parquet: the params of {row['sample_id']} are not JSON: {error}") from error
     return Sample(
         row["sample_id"],
         load,
         row["label"],
-        frozenset(row["accept"]),
-        attrs=tuple(Attr(**attr) for attr in row["attrs"]),
+        frozenset(row["accept"] or ()),
+        attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),
         split=row["split"],
         shift=row["shift"],
-        setting=Setting(row["severity"], json.loads(row["params"]), row.get("level")),
+        setting=Setting(row["severity"], params, row.get("level")),
         framed=bool(row.get("framed")),
         image_id=row.get("image_id"),
     )

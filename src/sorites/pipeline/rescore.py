@@ -24,6 +24,7 @@ from sorites.pipeline.predict import score_rows, whole
 from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
 from sorites.pipeline.search import Told
+from sorites.pipeline.tensors import read_tensors
 from sorites.table import write
 
 KEEP = "type the run's command again with --keep-features"
@@ -100,7 +101,7 @@ def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> Non
 
 
 def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) -> int:
-    shard = pl.read_parquet(shards.shard(folder, unit, model), glob=False)
+    shard = shards.read_shard(shards.shard(folder, unit, model))
     labels = shard.filter(pl.col("output") == "label")
     found = _scores(shards.features(folder, unit, model), name, scorer)
     lost: Scored = (None, "its features were not kept")
@@ -111,11 +112,8 @@ def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) ->
 
 def _scores(features: Path, name: str, scorer: Scorer) -> dict[str, Scored]:
     """Map each image to its strangeness, or to none and why."""
-    from safetensors import safe_open
-
-    with safe_open(features, "numpy") as file:
-        ids, parts = json.loads(file.metadata()["image_id"]), {key: file.get_tensor(key) for key in set(file.keys())}
-    return dict(zip(ids, scored(name, scorer, Outputs(**parts)), strict=True))
+    about, parts = read_tensors(features, ("image_id",), ("logits", "features"))
+    return dict(zip(about["image_id"], scored(name, scorer, Outputs(parts.get("logits"), parts.get("features"))), strict=True))
 
 
 def _record(folder: Path, name: str) -> None:

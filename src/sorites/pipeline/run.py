@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
 import polars as pl
 
 from sorites.core import Model, Source
+from sorites.errors import SoritesError
 from sorites.pipeline import plan as plans
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.runner import BATCH, execute, prepare
 from sorites.progress import Bar
 from sorites.suite import Suite, load
 from sorites.table import read
+
+Thing = str | Model | Callable[..., Any]
+"""A model as it may be given: a spec, a model, a torch module, or something to call."""
 
 
 class RunTable(pl.LazyFrame):
@@ -37,7 +42,7 @@ def run(
     source: str | Source | None = None,
     strange: Mapping[str, str | Source] | None = None,
     familiar: Mapping[str, str | Source] | None = None,
-    models: Sequence[str | Model | Callable[..., Any]] = (),
+    models: Sequence[Thing] | Mapping[str, Thing] = (),
     shifts: Sequence[str] = (),
     levels: Sequence[int] = (),
     severities: Sequence[float] = (),
@@ -58,10 +63,10 @@ def run(
     """Evaluate a suite and return its table; what is finished in ``out`` already is not done again.
 
     ``strange`` names further sources whose pictures no model can know, ``{"far:textures": "folder:PATH"}``, and ``familiar``
-    further ones with labels of the suite.
+    further ones with labels of the suite. ``models`` may name its models for the table, ``{"v2": net}``.
     """
     others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
-    given = [model if isinstance(model, str) else _as_model(model) for model in models]
+    given = _named(models) if isinstance(models, Mapping) else [_as_given(model) for model in models]
     recipe = load(suite).override(
         source=source.name if isinstance(source, Source) else source,
         sources=tuple(entry for entry, _ in others.values()),
@@ -98,9 +103,20 @@ def _as_source(thing: str | Source | None) -> Source | None:
     return thing if isinstance(thing, Source) else None
 
 
-def _as_model(thing: Model | Callable[..., Any]) -> Model:
-    if isinstance(thing, Model):
+def _named(models: Mapping[str, Thing]) -> list[str | Model]:
+    """Return models under the names that they are given."""
+    wrong = next((name for name in models if not name.strip() or "=" in name or ":" in name), None)
+    if wrong is not None:
+        raise SoritesError(f"models: wanted names that hold no = and no :, such as v2, got {wrong!r}")
+    return [f"{name}={thing}" if isinstance(thing, str) else _as_given(thing, name) for name, thing in models.items()]
+
+
+def _as_given(thing: Thing, name: str = "") -> str | Model:
+    """Return a spec as it is, and anything else as a model; one of no given name is called as it calls itself."""
+    if isinstance(thing, str):
         return thing
+    if isinstance(thing, Model):
+        return replace(thing, name=name) if name else thing
     from sorites.models.python import as_model
 
-    return as_model(getattr(thing, "__name__", type(thing).__name__), thing)
+    return as_model(name or getattr(thing, "__name__", type(thing).__name__), thing)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,9 @@ from sorites.pipeline.heads import keep_heads
 from sorites.pipeline.identity import FORMER_RELEASES, Info, describe, describe_formerly
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.predict import try_models
+from sorites.pipeline.renew import Say
 from sorites.pipeline.running import Running, Task, chosen_engine, lent
+from sorites.pipeline.stale import kept_features_before, redo_errors
 from sorites.progress import Bar
 
 BATCH = 8
@@ -60,6 +63,11 @@ class Prepared:
         return next(iter(begun), named(self.info["run_id"]))
 
 
+def warn(text: str) -> None:
+    """Say something to a user of the library."""
+    warnings.warn(text, stacklevel=3)
+
+
 def prepare(plan: Plan) -> Prepared:
     """Try every model and scorer of a plan; a broken one is an error before any work is done."""
     if not plan.models:
@@ -77,20 +85,30 @@ def execute(
     engine: str = "local",
     workers: int | None = None,
     bar: Bar | None = None,
+    say: Say = warn,
 ) -> Path:
-    """Do what is missing of a plan and return the run folder."""
+    """Do what is missing of a plan and return the run folder.
+
+    Pictures that changed since are done again, and so are errors, once. ``say`` is told what a user should know.
+    """
     for option, value in (("--batch", batch), ("--workers", workers)):
         if value is not None and value < 1:
             raise SoritesError(f"{option} wants a whole number above 0, got {value}")
     plan, start = prepared.plan, chosen_engine(engine, prepared.plan)
     path = Path(out) if out is not None else prepared.default_folder()
-    with folder.opened(path, plan, prepared.info) as info, lent(path, plan, info["run_id"]) as running:
+    for name in (name for name, model in plan.models.items() if not model.repeats):
+        say(f"model {name} is not deterministic: shown the same pictures again, it gave other answers. So will another run.")
+    with folder.opened(path, plan, prepared.info, say) as info, lent(path, plan, info["run_id"]) as running:
         sweep_temporaries(path)
+        redo_errors(path, plan)
+        keep_features = keep_features or kept_features_before(path)
         stage = _Stage(path, start, workers or os.cpu_count() or 1, running, bar)
         refine = info["suite"]["refine"]
         grid = _tasks(path, plan, plan.units(), keep_features)
-        if grid or (refine and _tasks(path, plan, plan.probes())):
+        if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):
             _fit(stage, plan, keep_features, batch)
+        if keep_features:
+            keep_heads(plan, path)
         stage.run("evaluating", grid, functools.partial(work.evaluate, path, batch=batch, keep_features=keep_features), _images)
         if refine:
             probes = _tasks(path, plan, plan.probes())
@@ -116,8 +134,6 @@ def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
     """Show training pictures to the models where scorers or kept features ask for it, and fit the scorers."""
     tasks = fit.tasks(plan, stage.folder, keep_features)
     stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
-    if keep_features:
-        keep_heads(plan, stage.folder)
     ready = fitted.ready(stage.folder, stage.running)
     if fit.wants_training(plan) or ready.searches:
         fitted.record(ready, stage.folder)

@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 from sorites.engines import ENGINES, Engine
 from sorites.errors import SoritesError
-from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, read_info, same_run
+from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, read_info, read_manifest, same_run
 from sorites.pipeline.identity import describe
 from sorites.pipeline.plan import Plan, Unit
-from sorites.pipeline.reopen import suite_of
+from sorites.pipeline.renew import guard
+from sorites.pipeline.reopen import made_again, suite_of
 
 T = TypeVar("T")
 
@@ -75,11 +75,12 @@ def running_in(folder: Path) -> Running:
 
 
 def _opened(folder: Path) -> Running:
-    info = read_dataset_info(folder) if (folder / DATASET_INFO).exists() else read_info(folder)
-    plan = plans.make(suite_of(info))
-    if not same_run(info, describe(plan), plan):
+    is_dataset = (folder / DATASET_INFO).exists()
+    info = read_dataset_info(folder) if is_dataset else read_info(folder)
+    plan = made_again(folder, info, suite_of(info))
+    if not same_run(info, describe(plan), plan, wherever=not is_dataset):
         raise SoritesError(f"{folder} cannot be opened again as it was: its source, models or libraries changed meanwhile")
-    return Running(plan, info["run_id"])
+    return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
 
 
 def chosen_engine(name: str, plan: Plan) -> Engine:

@@ -67,7 +67,7 @@ def look_inside(scorer: Scorer, name: str, model: Model, picture: Picture, frame
     leave_if_asked()
     try:
         return scorer.look(model, [picture], framed), None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return None, reason(error, f"scorer {name}")
 
 
@@ -96,7 +96,7 @@ def scored(name: str, scorer: Scorer, outputs: Outputs) -> list[Scored]:
         given = np.asarray(scorer(outputs), np.float64)
         if given.shape != (count,):
             raise SoritesError(f"scorer {name} gave shape {given.shape} for {count} pictures")
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         if count > 1:
             return [scored(name, scorer, outputs[i : i + 1])[0] for i in range(count)]
         return [(None, reason(error, f"scorer {name}"))]

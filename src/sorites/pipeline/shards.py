@@ -1,4 +1,7 @@
-"""The places of a run's files, and which of them are there. A name is made from a unit and a model and never parsed back."""
+"""The places of a run's files, which of them are there, and how they are read.
+
+A name is made from a unit and a model and never parsed back.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import polars as pl
+
+from sorites.errors import Damaged, SoritesError
+from sorites.files import read_json
 from sorites.pipeline.plan import Unit
 from sorites.rng import digest
+from sorites.table import KEY, SCHEMA, read_file, repair
 
 
 def slug(name: str) -> str:
@@ -48,6 +57,27 @@ def training(folder: Path, unit: Unit, model: str) -> Path:
 
 def head(folder: Path, model: str) -> Path:
     return folder / "heads" / f"{slug(model)}.safetensors"
+
+
+def read_shard(path: Path) -> pl.DataFrame:
+    """Read all rows of a shard; one that is damaged is an error that names it."""
+    return read_file(path, SCHEMA, KEY, repair(path.parent.parent))
+
+
+def read_facts(path: Path) -> pl.DataFrame:
+    """Read facts of a run; a file that is damaged is an error that names it."""
+    return read_file(path, SCHEMA, ("image_id",), repair(path.parent.parent))
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read how facts of a run were made; a file that is damaged is an error that names it."""
+    try:
+        found = read_json(path)
+    except SoritesError as error:
+        raise Damaged(path, error, repair(path.parent.parent)) from error
+    if not isinstance(found, dict):
+        raise Damaged(path, "it is not what Sorites writes", repair(path.parent.parent))
+    return found
 
 
 class Present:

@@ -22,15 +22,16 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Stop
 from sorites.engines import Engine
-from sorites.errors import BadPicture, SoritesError
+from sorites.errors import BadPicture, Damaged, SoritesError
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import Shot, captured, turned
 from sorites.pipeline.plan import Plan, Unit
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.running import chosen_engine, lent, running_in
+from sorites.pipeline.shards import read_facts
 from sorites.progress import Bar
 from sorites.suite import LpipsMeasure
-from sorites.table import write_facts
+from sorites.table import repair, write_facts
 
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
@@ -176,7 +177,9 @@ class Found:
     def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str], name: str = NAME) -> None:
         self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
         path = run / "facts" / f"{name}.parquet"
-        self.path, self._before = path, pl.read_parquet(path, glob=False) if path.exists() else None
+        self.path, self._before = path, read_facts(path) if path.exists() else None
+        if self._before is not None and "degrees" not in self._before.columns:
+            raise Damaged(path, "it has no column degrees", repair(run))
         self._rows: list[Row] = []
         done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())
@@ -249,9 +252,12 @@ def _unframed(plan: Plan, shot: Shot) -> tuple[Picture, Picture]:
 
 
 def _value(name: str, reference: Picture, moved: Picture) -> float | None:
-    """Return the value, or None where the picture is too small for the measure or the measure has no number for it."""
+    """Return the value, or None where the picture is too small for the measure or the measure has no number for it.
+
+    A measure gets pictures of its own: whatever it writes into them reaches no other.
+    """
     try:
-        value = core.measure(name)(reference, moved)
+        value = core.measure(name)(np.array(reference), np.array(moved))
     except BadPicture:
         return None
     return None if math.isnan(value) else value

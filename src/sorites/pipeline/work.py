@@ -37,7 +37,7 @@ def probe(folder: Path, task: Task, *, batch: int, tolerance: float) -> None:
     plan = ready(folder, running)
     starts = [replace(task.unit, shift=shift, probe=False) for shift in (CLEAN, task.unit.shift)]
     paths = [shards.shard(folder, start, name) for start in starts for name in task.models]
-    grid = pl.concat([pl.read_parquet(path, glob=False) for path in paths], how="diagonal")
+    grid = pl.concat([shards.read_shard(path) for path in paths], how="diagonal")
     for name, rows in refine(plan, task.unit, grid, tolerance, batch, task.models).items():
         found = pl.concat(rows) if rows else pl.DataFrame(schema=SCHEMA)
         _keep(found, running.run_id, shards.shard(folder, task.unit, name))

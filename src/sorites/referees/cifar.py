@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from sorites import core
 from sorites.core import Examples, Features, Model, Picture, Referee, Sample, add_referee, to_image, to_picture
 from sorites.errors import SoritesError
-from sorites.files import cache, make_once
+from sorites.files import cache, cached
 from sorites.labels import labels
 from sorites.referees._captions import CLASSES, PARTS, PHOTO, STYLES, part_of
 from sorites.referees._towers import Lesson, Towers, teach
@@ -113,7 +113,10 @@ def _column(some: Sequence[Styled], name: str) -> NDArray[np.int64]:
 
 def _load_or_train(backbone: Model, count: int, path: Path) -> Towers:
     """Read the towers from the cache; train them and put them there where they are missing."""
-    make_once(path, lambda: _packed(_train(backbone, count)))
+    return cached(path, lambda: _packed(_train(backbone, count)), _read)
+
+
+def _read(path: Path) -> Towers:
     from safetensors import safe_open
 
     with safe_open(path, "numpy") as file:

@@ -14,9 +14,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from sorites.core import Features, Picture, Referee, add_referee
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, left_by_exit
 from sorites.referees._features import checked
+from sorites.torch_tools import mend_torchvision
 
 
 @add_referee
@@ -28,11 +31,14 @@ def python(argument: str | None) -> Referee:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.append(here)
+    mend_torchvision()
     try:
         thing = getattr(importlib.import_module(module), attribute)
         return as_referee(f"python:{argument}", thing)
     except SoritesError:
         raise
+    except SystemExit as error:
+        raise SoritesError(f"referee python:{argument} did not load: {left_by_exit(error)}") from error
     except Exception as error:
         raise SoritesError(f"referee python:{argument} did not load: {type(error).__name__}: {error}") from error
 
@@ -47,7 +53,7 @@ def as_referee(name: str, thing: Any) -> Referee:
         raise SoritesError(f"referee {name}: wanted images(pictures) and texts(sentences), got a {type(made).__name__}")
 
     def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
-        return checked(name, made.images(list(pictures)), len(pictures))
+        return checked(name, made.images([np.array(picture) for picture in pictures]), len(pictures))
 
     def texts(sentences: Sequence[str]) -> Features:
         return checked(name, made.texts(list(sentences)), len(sentences))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-import json
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,14 +12,15 @@ import polars as pl
 
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
-from sorites.labels import labels as labels_of
 from sorites.pipeline.features import features_of
 from sorites.pipeline.fitted import chosen_parameters
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
+from sorites.pipeline.places import place_now
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.reopen import plan_of, suite_of
+from sorites.pipeline.reopen import class_names, plan_of
 from sorites.pipeline.run import RunTable
+from sorites.pipeline.shards import read_record
 from sorites.reports.view import RunView
 from sorites.table import Table, read
 
@@ -47,28 +48,47 @@ def _about(folder: Path) -> dict[str, Any]:
     """Return what ``run.json`` says, with the parameters that a search chose for scorers where there was one."""
     info = read_info(folder)
     chosen = chosen_parameters(folder)
+    if info["suite"].get("reference"):
+        reference = place_now(folder, info.get("places", {}), info["suite"]["reference"])
+        info = {**info, "suite": {**info["suite"], "reference": reference}}
     return {**info, "chosen": chosen} if chosen else info
 
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
-    suite = suite_of(info)
-    pictures = None if "imported" in info else _pictures(plan)
-    return RunView(table, suite.name, info, labels_of(suite.labels), pictures, features_of(folder), _records(folder))
+    pictures = None if "imported" in info else _Pictures(folder, plan)
+    return RunView(table, info["suite"]["name"], info, class_names(info), pictures, features_of(folder), _records(folder))
 
 
 def _records(folder: Path) -> dict[str, Any]:
-    return {path.stem: json.loads(path.read_text(encoding="utf-8")) for path in sorted((folder / "facts").glob("*.json"))}
+    return {path.stem: read_record(path) for path in sorted((folder / "facts").glob("*.json"))}
 
 
-def _pictures(open_plan: Callable[[], Plan]) -> Callable[[str, str, Stop], Picture]:
-    """Return a function that makes any picture of a run again; the plan is opened when the first is asked for."""
-    once = functools.cache(open_plan)
+class _Pictures:
+    """Makes any picture of a run again. The plan is opened when the first is asked for, once; a first failure is said once."""
 
-    def picture(sample_id: str, shift: str, stop: Stop) -> Picture:
-        return _again(once(), sample_id, shift, stop)
+    def __init__(self, folder: Path, open_plan: Callable[[], Plan]) -> None:
+        self._folder, self._open, self._said = folder, functools.cache(self._opened), False
+        self._plan = open_plan
 
-    return picture
+    def _opened(self) -> Plan | SoritesError:
+        try:
+            return self._plan()
+        except SoritesError as error:
+            return error
+
+    def __call__(self, sample_id: str, shift: str, stop: Stop) -> Picture:
+        plan = self._open()
+        try:
+            if isinstance(plan, SoritesError):
+                raise plan
+            return _again(plan, sample_id, shift, stop)
+        except SoritesError as error:
+            if not self._said:
+                self._said = True
+                what = f"some pictures of {self._folder} cannot be shown; the first, {sample_id}"
+                warnings.warn(f"{what}: {' '.join(str(error).split())}", stacklevel=2)
+            raise
 
 
 def _again(plan: Plan, sample_id: str, shift: str, stop: Stop) -> Picture:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import polars as pl
 
-from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop
+from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop, named_spec
 from sorites.errors import SoritesError, UnknownName
-from sorites.labels import Labels
+from sorites.labels import Labels, class_name
+from sorites.pipeline.apart import distinct_names, renamed
 from sorites.pipeline.features import Features, Vectors
 from sorites.rng import digest
 from sorites.table import KEY
@@ -62,7 +63,8 @@ class View:
     @functools.cached_property
     def models(self) -> tuple[str, ...]:
         """Every model of the table, in the order of the suites."""
-        return self._in_order("model", [name for run in self.runs for name in run.suite.get("models", ())])
+        named = [named_spec(spec)[0] for run in self.runs for spec in run.suite.get("models", ())]
+        return self._in_order("model", [*named, *(name for run in self.runs for name in run.info.get("models") or ())])
 
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
@@ -78,10 +80,7 @@ class View:
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""
-        if label is None:
-            return "nothing"
-        named = next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None)
-        return named.names[label] if named is not None and 0 <= label < len(named) else f"class {label}"
+        return class_name(next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label)
 
     def picture(self, run_id: str, sample_id: str, shift: str, setting: Stop) -> Picture | None:
         """Return the picture as the model saw it, or None where no run behind ``run_id`` can make it again.
@@ -105,10 +104,28 @@ class View:
         return found
 
 
+def told_apart(runs: Sequence[RunView]) -> list[RunView]:
+    """Return the runs with the version beside the name of every model that another run holds in another version."""
+    return [_renamed(run, names) for run, names in zip(runs, distinct_names([run.info for run in runs]), strict=True)]
+
+
+def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
+    if not names:
+        return run
+    kept, former = run.features, {new: old for old, new in names.items()}
+
+    def features(model: str, images: Collection[str]) -> Vectors:
+        return Vectors() if kept is None else kept(former.get(model, model), images)
+
+    table = run.table.with_columns(pl.col("model").replace(dict(names)))
+    return replace(run, table=table, info=renamed(run.info, names), features=None if kept is None else features)
+
+
 def merge(runs: Sequence[RunView]) -> View:
     """Merge runs into one view; runs of the same source, frame, labels and seed share their pictures, which then count once."""
     if not runs:
         raise SoritesError("a report needs at least one run, got none")
+    runs = told_apart(runs)
     if len(runs) == 1:
         return View(tuple(runs), runs[0].table, dict.fromkeys(_ids(runs[0].table), (runs[0],)))
     kinds = [_kind(run) for run in runs]

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from sorites.errors import SoritesError
 from sorites.files import fetching, sweep_temporaries, write_bytes
+from sorites.progress import console
 from sorites.sources import _deb as deb
 
 if TYPE_CHECKING:
@@ -53,13 +54,12 @@ def _has_hash(path: Path, sha: str) -> bool:
 def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
     if shutil.which("apt-get") is None:
         raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
-    from rich.console import Console
     from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
-    console = Console(stderr=True)
-    console.print(f"{note} The pictures stay in {into}", soft_wrap=True, highlight=False, markup=False)
+    screen = console()
+    screen.print(f"{note} The pictures stay in {into}", soft_wrap=True)
     columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
+    with Progress(*columns, console=screen) as progress:
         package_file = _download(package, into / ".apt", progress)
         unpack(package_file, inside, missing(wanted, into), into, progress)
     left = missing(wanted, into)

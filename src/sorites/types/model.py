@@ -83,6 +83,9 @@ class Model:
     """Returns the model of a list of class names, where a model has no classes of its own (zero-shot): its logits then come in
     the order of the names. A plan asks it once with the names of the suite's labels."""
 
+    repeats: bool = True
+    """Whether it answers the same picture the same way twice, where that was tried."""
+
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""
         return self.version if self.former_version is None else self.former_version()

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.errors import as_utf8
+
 Image = NDArray[np.float32]
 """H x W x 3, sRGB, 0..1: what a shift moves."""
 
@@ -29,6 +31,21 @@ def to_picture(image: Image) -> Picture:
     scaled = image * np.float32(255) + np.float32(0.5)
     np.clip(scaled, 0, 255, out=scaled)
     return scaled.astype(np.uint8)
+
+
+def read_only(picture: Picture) -> Picture:
+    """Return the picture as an array that cannot be written into; whoever has to write takes a copy."""
+    shown = picture.view()
+    shown.flags.writeable = False
+    return shown
+
+
+def _spell(thing: object, *names: str) -> None:
+    """Replace those of the named texts that are not UTF-8 by the same with escapes."""
+    for name in names:
+        text = getattr(thing, name)
+        if isinstance(text, str) and not text.isascii():
+            object.__setattr__(thing, name, as_utf8(text))
 
 
 @dataclass(frozen=True)
@@ -51,6 +68,10 @@ class Attr:
     key: str
     value: str
     common: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Spell what is not UTF-8 with escapes, as ids of samples are."""
+        _spell(self, "key", "value")
 
 
 @dataclass(frozen=True)
@@ -82,6 +103,10 @@ class Sample:
     image_id: str | None = None
     source: str = ""
     """The name of its source in a run of several; empty for the first."""
+
+    def __post_init__(self) -> None:
+        """Spell names that are not UTF-8 with escapes, here for all sources: no table and no hash could hold them otherwise."""
+        _spell(self, "id", "split")
 
     @property
     def right(self) -> frozenset[int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.errors import SoritesError, UnknownName
-from sorites.files import TEMPORARY, locked
+from sorites.files import locked
 from sorites.labels import Labels
 from sorites.labels import labels as labels_of
 from sorites.pipeline.folder import MANIFEST, read_info, write_info
@@ -198,7 +198,7 @@ def _beside(folder: Path) -> Iterator[Path]:
     """Yield a folder beside the one to be made, which is gone afterwards."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        draft = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", suffix=TEMPORARY, dir=folder.parent))
+        draft = Path(tempfile.mkdtemp(prefix=".sorites-", suffix=".tmp", dir=folder.parent))
     except OSError as error:
         raise SoritesError(f"cannot make the run folder {folder}: {error}") from error
     try:

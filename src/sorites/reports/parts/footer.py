@@ -7,9 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from sorites import __version__
+from sorites.core import named_spec
 from sorites.reports.parts.markup import Html, tag
 from sorites.reports.view import RunView, View
 
+SHOWN = 12
+"""Characters of a model's version that are shown."""
 CONVENTIONS = (
     "Intervals are two-sided 95 %: Wilson's for shares, from paired differences for drops, order statistics for failure points.",
     "Accuracy under shift is the mean over shifts of the mean over the severities of each shift; every shift counts the same.",
@@ -29,12 +32,25 @@ def footer(view: View) -> Html:
 
 def _run(run: RunView) -> Html:
     entries = [("suite", run.name), *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine"))]
+    entries += _models(run)
     entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]
     entries += [(f"chosen for {name}", chosen) for name, chosen in (run.info.get("chosen") or {}).items()]
     versions: Mapping[str, Any] = run.info.get("versions") or {}
     entries += [("versions", ", ".join(f"{name} {version}" for name, version in versions.items()))]
     pairs = [part for key, value in entries if value not in (None, "") for part in (tag("dt", key), tag("dd", _text(value)))]
     return tag("div", tag("h3", "Run"), tag("dl", *pairs))
+
+
+def _models(run: RunView) -> list[tuple[str, Any]]:
+    """Return the run's models with the beginnings of their versions, those with a name of their own with their spec."""
+    specs = dict(named_spec(spec) for spec in run.suite.get("models", ()))
+    told = [
+        f"{name}{f' = {specs[name]}' if specs.get(name, name) != name else ''} ({str(version or '')[:SHOWN] or 'no version'})"
+        for name, version in (run.info.get("models") or {}).items()
+    ]
+    unsteady = run.info.get("not_repeating") or ()
+    why = f"{', '.join(unsteady)}: shown the same pictures again, other answers came" if unsteady else ""
+    return [("models", ", ".join(told)), ("not deterministic", why)]
 
 
 def _text(value: Any) -> str:

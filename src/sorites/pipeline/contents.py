@@ -1,0 +1,167 @@
+"""The content of samples: size, time and hash of what their pictures are decoded from, wherever that lies.
+
+What a sample is read from is seen in what its ``load`` holds: a path, a folder and a path in it, a member of a tar, bytes or an
+array. Where it holds none of these, nothing is known of its content, and it counts as unchanged.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import stat
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.core import Picture, Sample
+from sorites.errors import BadPicture
+from sorites.models._held import array_bytes
+from sorites.sources._tars import Member
+
+COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.String()})
+"""Size, time of the last change in nanoseconds, and hash; each null where it is not known."""
+LARGEST = 1 << 28
+"""Bytes of a whole file that are hashed; a larger one, which holds more than a picture, is known by its size and time."""
+
+Row = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Span:
+    """Some bytes of a file, or all of it."""
+
+    file: Path
+    size: int
+    modified: int
+    offset: int = 0
+
+    def hash(self) -> str | None:
+        """Return a hash of the bytes, or None where they cannot be read or are too many."""
+        if self.size > LARGEST:
+            return None
+        try:
+            with self.file.open("rb") as file:
+                file.seek(self.offset)
+                return hashlib.blake2b(file.read(self.size), digest_size=16).hexdigest()
+        except OSError:
+            return None
+
+
+Source = Span | bytes | NDArray[Any]
+"""Something that a picture is decoded from."""
+
+
+def contents(samples: Sequence[Sample], before: Sequence[Row] = ()) -> pl.DataFrame:
+    """Return size, time and hash of each sample; a sample whose size and time are those ``before`` keeps its hash unread."""
+    known = before or [{}] * len(samples)
+    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
+        held = list(pool.map(lambda sample: list(_sources(sample.load)), samples))
+        unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
+        once = {_key(thing): thing for things in unread for thing in things}  # samples may share a file or an array
+        hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True))
+    return pl.DataFrame([_content(things, row, hashes) for things, row in zip(held, known, strict=True)], COLUMNS, orient="row")
+
+
+def changed(then: Row, now: Row) -> bool:
+    """Return whether a sample is another than it was: by its hash, else by its size and time; false where one is not known."""
+    if then.get("content") is not None and now.get("content") is not None:
+        return bool(then["content"] != now["content"])
+    if then.get("bytes") is None or now.get("bytes") is None:
+        return False
+    return (then["bytes"], then["modified"]) != (now["bytes"], now["modified"])
+
+
+def guarded(sample: Sample, then: Row) -> Callable[[], Picture]:
+    """Return a ``load`` that refuses to decode a sample which is no longer the one that a run looked at."""
+
+    def load() -> Picture:
+        if changed(then, contents([sample], [then]).row(0, named=True)):
+            raise BadPicture(f"{sample.id} has changed since the run looked at it; type the run's command again")
+        return sample.load()
+
+    return load
+
+
+def _content(things: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]) -> tuple[int | None, int | None, str | None]:
+    spans = [thing for thing in things if isinstance(thing, Span)]
+    size = sum(span.size for span in spans) if spans else None
+    modified = max(span.modified for span in spans) if spans else None
+    if _is_known(things, known):
+        return size, modified, str(known["content"])
+    return size, modified, _together([hashes[_key(thing)] for thing in things])
+
+
+def _is_known(things: Sequence[Source], known: Row) -> bool:
+    """Return whether files have the size and time that are known, so that their hash is too."""
+    if not things or known.get("content") is None or not all(isinstance(thing, Span) for thing in things):
+        return False
+    spans = [thing for thing in things if isinstance(thing, Span)]
+    return (sum(s.size for s in spans), max(s.modified for s in spans)) == (known["bytes"], known["modified"])
+
+
+def _key(thing: Source) -> Any:
+    return thing if isinstance(thing, Span) else id(thing)
+
+
+def _hash(thing: Source) -> str | None:
+    if isinstance(thing, Span):
+        return thing.hash()
+    if isinstance(thing, bytes):
+        return hashlib.blake2b(thing, digest_size=16).hexdigest()
+    array = array_bytes(thing)
+    return None if array is None else array.hex()[:32]
+
+
+def _together(hashes: Sequence[str | None]) -> str | None:
+    """Return one hash of several, or None where one of them is not known."""
+    read = [one for one in hashes if one is not None]
+    if not read or len(read) < len(hashes):
+        return None
+    return read[0] if len(read) == 1 else hashlib.blake2b("".join(read).encode(), digest_size=16).hexdigest()
+
+
+def _sources(load: Any) -> Iterator[Source]:
+    """Yield the files, arrays and bytes that ``load`` holds itself; what is behind them is not looked at."""
+    values = list(_held(load))
+    folders = [value for value in values if isinstance(value, Path) and value.is_dir()]
+    for value in values:
+        if isinstance(value, Member):
+            found = _span(value.tar)
+            yield from [] if found is None else [Span(value.tar, value.size, found.modified, value.offset)]
+        elif isinstance(value, str | Path):
+            places = [folder / value for folder in folders] if isinstance(value, str) and folders else [Path(value)]
+            yield from (span for place in places if (span := _span(place)) is not None)
+        elif isinstance(value, bytes | np.ndarray):
+            yield value
+
+
+def _span(file: Path) -> Span | None:
+    try:
+        about = os.stat(file)
+    except (OSError, ValueError):  # no such file, or no name of a file at all
+        return None
+    return Span(file, about.st_size, about.st_mtime_ns) if stat.S_ISREG(about.st_mode) else None
+
+
+def _held(load: Any) -> Iterator[Any]:
+    if isinstance(load, functools.partial):
+        yield from (*load.args, *load.keywords.values())
+        yield from _held(load.func)
+    elif isinstance(load, types.FunctionType):
+        yield from (cell.cell_contents for cell in load.__closure__ or () if _filled(cell))
+        yield from (*(load.__defaults__ or ()), *(load.__kwdefaults__ or {}).values())
+
+
+def _filled(cell: types.CellType) -> bool:
+    try:
+        return cell.cell_contents is not None
+    except ValueError:
+        return False

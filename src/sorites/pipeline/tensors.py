@@ -1,0 +1,51 @@
+"""Outputs of models that a run folder keeps as safetensors (``features/``, ``fits/``, ``heads/``), read with one boundary: a
+file that is cut short or of another kind is an error that names it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import Damaged
+from sorites.table import repair
+
+Arrays = dict[str, NDArray[np.float32]]
+About = dict[str, Any]
+"""What a file says of its rows, by name: lists of one entry per row, and counts."""
+
+
+def read_tensors(path: Path, lists: Collection[str], parts: Sequence[str] | None = None) -> tuple[About, Arrays]:
+    """Return what a file of a run folder says of its rows, and its arrays, or those of ``parts`` that it has.
+
+    ``lists`` are what it must say of each row. All arrays have as many rows as these lists.
+    """
+    from safetensors import safe_open
+
+    try:
+        with safe_open(path, "numpy") as file:
+            about = {key: json.loads(text) for key, text in (file.metadata() or {}).items()}
+            names = sorted(file.keys())
+            arrays = {name: file.get_tensor(name) for name in names if parts is None or name in parts}
+        why = _wrong(about, arrays, lists)
+    except Exception as error:  # scrambled bytes make the reader raise nearly anything
+        raise _damaged(path, error) from error
+    if why:
+        raise _damaged(path, why)
+    return about, arrays
+
+
+def _damaged(path: Path, why: object) -> Damaged:
+    return Damaged(path, why, repair(path.parent.parent))
+
+
+def _wrong(about: About, arrays: Arrays, lists: Collection[str]) -> str:
+    for name in lists:
+        if not isinstance(about.get(name), list):
+            return f"it does not say the {name} of its rows"
+    sizes = {len(about[name]) for name in lists} | ({len(array) for array in arrays.values()} if lists else set())
+    return f"its parts have {' and '.join(map(str, sorted(sizes)))} rows" if len(sizes) > 1 else ""
