@@ -1,9 +1,11 @@
-"""Parts of a suite: the frame laid on every picture before the shift, the stops of a shift, further sources, and where scorers
-get training and validation pictures."""
+"""Parts of a suite: the frame laid on every picture before the shift, the stops of a shift, further sources, where scorers get
+training and validation pictures, and how distances are measured."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import PurePath
@@ -11,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image as Pillow
-from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
+from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from sorites import core
 from sorites.core import Shift, Stop
@@ -212,3 +214,27 @@ class Fit(Strict):
         if self.validation is not None and not self.search:
             raise ValueError("validation pictures are for a search: add to the suite's [fit]: search = true")
         return self
+
+
+class Distance(Strict):
+    """How the distance of each image is measured: by which referee, from which familiar pictures, and in which levels."""
+
+    referee: str
+    against: str
+    """The source of the familiar pictures."""
+    limit: StrictInt | None = Field(default=None, gt=0)
+    """Familiar pictures taken, in a fair order."""
+    decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
+    """A file made by "sorites decompose train"; without one the referee's own texts are used."""
+    k: StrictInt = Field(default=10, gt=0)
+    levels: StrictInt = Field(default=8, gt=1)
+    sem_edges: tuple[float, ...] = ()
+    cov_edges: tuple[float, ...] = ()
+    """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
+
+    @field_validator("sem_edges", "cov_edges")
+    @classmethod
+    def _rising(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
+        if not all(low < high for low, high in itertools.pairwise((-math.inf, *edges, math.inf))):
+            raise ValueError("wanted finite numbers that rise")
+        return edges

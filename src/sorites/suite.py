@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
-import math
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -14,36 +12,12 @@ from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError,
 
 from sorites import core
 from sorites.errors import SoritesError, UnknownName
-from sorites.frame import Dial, Fit, Frame, SourceEntry, Strict, Validation
+from sorites.frame import Dial, Distance, Fit, Frame, SourceEntry, Strict, Validation
 from sorites.reading.texts import toml_file, toml_table
 from sorites.types.specs import model_entry
 
 LpipsMeasure = Literal["lpips", "lpips_linear"]
 """The measures by which settings can be set aside."""
-
-
-class Distance(Strict):
-    """How the distance of each image is measured: by which referee, from which familiar pictures, and in which levels."""
-
-    referee: str
-    against: str
-    """The source of the familiar pictures."""
-    limit: StrictInt | None = Field(default=None, gt=0)
-    """Familiar pictures taken, in a fair order."""
-    decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
-    """A file made by "sorites decompose train"; without one the referee's own texts are used."""
-    k: StrictInt = Field(default=10, gt=0)
-    levels: StrictInt = Field(default=8, gt=1)
-    sem_edges: tuple[float, ...] = ()
-    cov_edges: tuple[float, ...] = ()
-    """Inner edges of the levels in cosine distance; without them, equal steps between the 1st and 99th percentile."""
-
-    @field_validator("sem_edges", "cov_edges")
-    @classmethod
-    def _rising(cls, edges: tuple[float, ...]) -> tuple[float, ...]:
-        if not all(low < high for low, high in itertools.pairwise((-math.inf, *edges, math.inf))):
-            raise ValueError("wanted finite numbers that rise")
-        return edges
 
 
 class Suite(Strict):

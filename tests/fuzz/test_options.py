@@ -12,12 +12,11 @@ import pytest
 import typer
 from hypothesis import strategies as st
 from tests.fuzz import bounds, hostile, worlds
-from typer.testing import CliRunner
+from tests.fuzz.verbs import typed
 
 import sorites
 from sorites.cli import app
 from sorites.core import METRICS, Model
-from sorites.errors import SoritesError
 from sorites.suite import parse
 from sorites.table import SCHEMA
 
@@ -97,13 +96,6 @@ def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: 
     return here
 
 
-def type_words(words: list[str]) -> None:
-    """Type a command; what is no exit code and no error of ours is raised here."""
-    done = CliRunner().invoke(app, words)
-    if done.exception is not None and not isinstance(done.exception, SystemExit | SoritesError):
-        raise done.exception
-
-
 @bounds.shares
 def test_options(share: float, home: Path) -> None:
     asked = [(verb, name, placed) for verb in VERBS for name, placed in options_of(verb) if (verb, name) not in SLOW]
@@ -118,7 +110,7 @@ def test_options(share: float, home: Path) -> None:
         if rng.random() < 0.2:
             command[rng.randrange(len(command))] = rng.choice(hostile.WORDS)
         try:
-            type_words(command)
+            typed(*command)
         finally:
             for made in home.iterdir():
                 if made.name.startswith("made"):
@@ -148,6 +140,6 @@ def test_metrics(share: float, home: Path) -> None:
             if rng.random() < 0.3
             else []
         )
-        type_words([*words, "--format", rng.choice(("table", "csv", "json"))])
+        typed(*words, "--format", rng.choice(("table", "csv", "json")))
 
     bounds.fuzz("metrics", share, st.tuples(st.sampled_from(METRICS.names()), hostile.seeds), run)

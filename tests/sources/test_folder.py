@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -165,9 +166,5 @@ def test_folders_may_be_nested_more_deeply_than_calls(tmp_path: Path) -> None:
     put(deep, "a.png")
     try:
         assert len(core.source(f"folder:{tmp_path}")) == 1
-    finally:  # whoever cleans up later may walk by calls
-        (deep / "a.png").unlink()
-        for folder in (deep, *deep.parents):
-            if folder == tmp_path:
-                break
-            folder.rmdir()
+    finally:
+        subprocess.run(["rm", "-rf", tmp_path / "n02123045"], check=True)  # pytest itself could not remove it

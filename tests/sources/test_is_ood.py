@@ -134,6 +134,21 @@ def test_the_styles_are_the_papers_51() -> None:
     assert made[0] == ("frog", "art nouveau", "art nouveau style frog")
 
 
+@pytest.mark.parametrize("line", ["../secret.png", "val/../../x.png", "/etc/passwd", "C:\\x.png"])
+def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
+    (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
+    (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
+    with pytest.raises(SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"):
+        core.source(f"is_ood:{tmp_path},present")
+
+
+def test_absurd_options_are_named(tmp_path: Path) -> None:
+    (tmp_path / "imglist").mkdir()
+    for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
+        with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
+            core.source(f"is_ood:{tmp_path},{word}")
+
+
 def test_table_1_eight_methods_stand_in_the_suite_and_three_wait_for_training_pictures(
     root: Path, tiny: Callable[..., Model]
 ) -> None:
@@ -149,18 +164,3 @@ def test_imagenet_21k_is_framed_224_and_224_as_the_released_code_does() -> None:
     picture = np.random.default_rng(0).integers(0, 256, (300, 400, 3), np.uint8)
     resized = Pillow.fromarray(picture).resize((298, 224), Pillow.Resampling.BILINEAR).crop((37, 0, 261, 224))
     np.testing.assert_array_equal(load("is_ood").frames["imagenet21k"](picture), np.asarray(resized))
-
-
-@pytest.mark.parametrize("line", ["../secret.png", "val/../../x.png", "/etc/passwd", "C:\\x.png"])
-def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
-    (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
-    (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
-    with pytest.raises(SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"):
-        core.source(f"is_ood:{tmp_path},present")
-
-
-def test_absurd_options_are_named(tmp_path: Path) -> None:
-    (tmp_path / "imglist").mkdir()
-    for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
-        with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
-            core.source(f"is_ood:{tmp_path},{word}")

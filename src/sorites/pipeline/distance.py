@@ -21,6 +21,7 @@ from sorites import core
 from sorites.core import Features, Picture, Referee, Sample, Source
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
+from sorites.frame import Distance
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Decomposition
@@ -37,7 +38,6 @@ from sorites.reading.places import is_file
 from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
-from sorites.suite import Distance
 from sorites.table import write, write_facts
 
 NAME, OLD_NAME = "distance", "degrees"

@@ -22,7 +22,7 @@ from PIL import Image as Pillow
 from sorites import core
 from sorites.core import CLEAN, Picture, Sample, Stop
 from sorites.engines import Engine
-from sorites.errors import BadPicture, SoritesError
+from sorites.errors import BadPicture, Damaged, SoritesError
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import Shot, captured, turned
 from sorites.pipeline.plan import Plan, Unit
@@ -31,7 +31,7 @@ from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.pipeline.shards import read_facts
 from sorites.progress import Bar
 from sorites.suite import LpipsMeasure
-from sorites.table import write_facts
+from sorites.table import repair, write_facts
 
 DEFAULT = ("lpips", "exposure_error", "clipped_share")
 NAME = "similarity"
@@ -178,6 +178,8 @@ class Found:
         self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
         path = run / "facts" / f"{name}.parquet"
         self.path, self._before = path, read_facts(path) if path.exists() else None
+        if self._before is not None and "degrees" not in self._before.columns:
+            raise Damaged(path, "it has no column degrees", repair(run))
         self._rows: list[Row] = []
         done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
         self._done: dict[str, list[str]] = dict(done.iter_rows())

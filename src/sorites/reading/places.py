@@ -55,11 +55,6 @@ def leads_inside(text: str) -> bool:
     return bool(text) and not posix.is_absolute() and not windows.anchor and ".." not in parts and "\0" not in text
 
 
-def printable(text: str) -> str:
-    """Return a name as text that any table can hold: bytes that are not UTF-8 become escapes."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return what lies in a folder, in the order of its names."""
     try:
@@ -69,9 +64,14 @@ def entries(folder: Path) -> list[os.DirEntry[str]]:
         raise SoritesError(f"cannot read the folder {folder}: {reason(error)}") from error
 
 
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a folder or a link to one, without asking the disk again where that is known."""
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir(follow_symlinks=False)
+
+
 def subfolders(folder: Path) -> list[Path]:
     """Return the folders in a folder, in the order of their names, without hidden ones."""
-    return [Path(entry.path) for entry in entries(folder) if not entry.name.startswith(".") and is_dir(entry.path)]
+    return [Path(entry.path) for entry in entries(folder) if not entry.name.startswith(".") and is_folder(entry)]
 
 
 def whole_bytes(path: Path, most: int = LARGEST) -> bytes:

@@ -29,8 +29,8 @@ from PIL import (
 )
 
 from sorites.core import Picture
-from sorites.errors import BadPicture
-from sorites.reading.places import is_dir, is_file, printable, reason
+from sorites.errors import BadPicture, as_utf8
+from sorites.reading.places import is_dir, is_file, reason
 from sorites.sources._pixels import refuse_large
 
 GROUND = 128
@@ -112,7 +112,7 @@ def on_ground(rgba: NDArray[np.uint8]) -> Picture:
 
 def _read(source: str | Path | bytes, name: str, turn: Turn) -> NDArray[np.uint8]:
     """Load a picture, upright and in a mode that ``convert`` turns into RGB or RGBA correctly, and turn it into an array."""
-    called = name or ("bytes" if isinstance(source, bytes) else printable(str(source)))
+    called = name or ("bytes" if isinstance(source, bytes) else as_utf8(str(source)))
     try:
         with _stream(source) as stream:
             opened = _open(stream)

@@ -22,9 +22,9 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sorites.core import CLEAN, Sample, Setting, add_source
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels, imagenet
-from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, printable, subfolders
+from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, subfolders
 from sorites.reading.texts import json_file, whole
 from sorites.sources._decode import SUFFIXES
 from sorites.sources._options import split_options
@@ -131,7 +131,7 @@ def _walked(root: Path) -> Iterator[CnsPicture]:
             number = _number(folder.name, folder)
             for file in entries(folder):
                 if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
-                    yield _named(Path(file.path), root, printable(shift.name), number)
+                    yield _named(Path(file.path), root, as_utf8(shift.name), number)
 
 
 def _number(name: str, folder: Path | PurePosixPath) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from sorites.core import Sample, add_source
 from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels
-from sorites.reading.places import entries, is_dir, is_file, path_of, resolved, subfolders
+from sorites.reading.places import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import SUFFIXES, decode
 
@@ -61,22 +61,22 @@ def _pictures(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
     Links that lead out of ``root`` are added to ``outside``.
     """
     linked = 0
-    left: list[tuple[Path, tuple[str, ...]]] = [(top, ())]
+    left: list[tuple[Path, str, tuple[str, ...]]] = [(top, str(root), ())]
     while left:
-        where, above = left.pop()
-        here = os.path.realpath(where)
+        where, here, above = left.pop()
         if here in above:
             continue
         for entry in entries(where):
             if entry.name.startswith("."):
                 continue
-            if entry.is_symlink() and not Path(os.path.realpath(entry)).is_relative_to(root):
+            real = os.path.realpath(entry) if entry.is_symlink() else os.path.join(here, entry.name)
+            if entry.is_symlink() and not Path(real).is_relative_to(root):
                 outside.append(Path(entry))
-            elif is_dir(entry.path):
+            elif is_folder(entry):
                 linked += entry.is_symlink()
                 if linked > LINKS:
                     raise SoritesError(f"{top}: more than {LINKS:,} folders are reached through links, the last {entry.path}")
-                left.append((Path(entry), (*above, here)))
+                left.append((Path(entry), real, (*above, here)))
             elif entry.name.lower().endswith(SUFFIXES):
                 yield Path(entry)
 

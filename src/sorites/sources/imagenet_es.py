@@ -18,9 +18,9 @@ from pathlib import Path
 
 from sorites import es_grid
 from sorites.core import Attr, Sample, Setting, add_source
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels
-from sorites.reading.places import entries, is_dir, is_file, path_of, printable, subfolders
+from sorites.reading.places import entries, is_dir, is_file, path_of, subfolders
 from sorites.sources._decode import SUFFIXES, decode
 
 NAMED = 6
@@ -123,7 +123,7 @@ def _pictures(folder: Path) -> dict[str, Path]:
     """Map WordNet id / file name to the file, in order."""
     files = (entry for path in subfolders(folder) for entry in entries(path))
     kept = (Path(entry.path) for entry in files if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith("."))
-    return {printable(f"{file.parent.name}/{file.name}"): file for file in kept}
+    return {as_utf8(f"{file.parent.name}/{file.name}"): file for file in kept}
 
 
 def _listed(names: list[str]) -> str:

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from sorites.core import Picture, Sample, add_source
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels
-from sorites.reading.places import printable
 from sorites.reading.texts import json_value
 from sorites.sources import _tars as tars
 from sorites.sources._decode import decode
@@ -42,7 +41,7 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
             picture = next((files[kind] for kind in PICTURES if kind in files), None)
             if picture is not None:
                 any_picture = True
-                id_ = f"{printable(tar.name)}/{key}"
+                id_ = f"{as_utf8(tar.name)}/{key}"
                 yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
     if not any_picture:
         raise SoritesError(f"there are no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
@@ -61,7 +60,7 @@ def _samples(tar: Path) -> Iterator[tuple[str, dict[str, tars.Member]]]:
         stem, _, extension = name.partition(".")
         if not stem or extension.lower() not in (*PICTURES, *LABELS):
             continue
-        files = grouped.setdefault(printable(folder + slash + stem), {})
+        files = grouped.setdefault(as_utf8(folder + slash + stem), {})
         if extension.lower() in files:
             raise SoritesError(f"{tar}: wanted each file once; {member.name} is there twice")
         files[extension.lower()] = member
