@@ -97,15 +97,33 @@ def is_ood(root: Path, grey: int) -> str:
     return f"is_ood:{root}"
 
 
+def coco(root: Path, grey: int) -> str:
+    picture(root / "a.png", grey)
+    box = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [0, 0, 9, 9], "area": 81, "iscrowd": 0}
+    image = {"id": 1, "file_name": "a.png", "width": 24, "height": 24}
+    content = {"images": [image], "annotations": [box], "categories": [{"id": 1, "name": "tabby"}]}
+    (root / "instances.json").write_text(json.dumps(content), encoding="utf-8")
+    return f"coco:{root}/instances.json"
+
+
+def yolo(root: Path, grey: int) -> str:
+    picture(root / "images/a.png", grey)
+    (root / "labels").mkdir()
+    (root / "labels/a.txt").write_text("0 0.5 0.5 0.5 0.5\n", encoding="utf-8")
+    (root / "data.yaml").write_text("val: images\nnames:\n  0: tabby\n", encoding="utf-8")
+    return f"yolo:{root}"
+
+
 READERS: dict[str, Callable[[Path, int], str]] = {
     "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
     "annotated": annotated,
-    "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood
+    "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
+    "coco": coco, "yolo": yolo,
 }  # fmt: skip
 
 
 def grey_of(source: Source) -> int:
-    truth = [int(box.xyxy[2]) for sample in source for box in sample.truth or ()]
+    truth = [int(box.xyxy[2]) for sample in source for box in sample.truth or () if box.xyxy[2] > 24]
     return truth[0] if truth else int(np.median([sample.load().mean() for sample in source if sample.shift == "clean"]))
 
 
@@ -121,8 +139,8 @@ def test_a_source_reads_the_folder_of_that_name(reader: str, name: str, tmp_path
 
 def test_every_source_that_takes_a_path_is_read_here() -> None:
     assert {name.split()[0] for name in READERS} - {"built", "annotated"} == set(SOURCES.names()) - {
-        "cifar", "imagenet_es", "stamps", "stamps_ood"
-    }, "cifar takes one file and imagenet_es thousands: tests/sources has them"  # fmt: skip
+        "cifar", "imagenet_es", "nuimages", "stamps", "stamps_ood", "composites"
+    }, "cifar takes one file, imagenet_es and nuimages many: tests/sources has them"  # fmt: skip
 
 
 @pytest.mark.parametrize("name", NAMES[:4])

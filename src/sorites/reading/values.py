@@ -9,7 +9,7 @@ import math
 import os
 import typing
 from collections.abc import Callable, Mapping
-from types import NoneType
+from types import NoneType, UnionType
 from typing import Any
 
 from sorites.errors import SoritesError
@@ -28,7 +28,8 @@ def refuse_types(owner: Callable[..., Any], given: Mapping[str, Any], called: st
     except (NameError, TypeError, AttributeError):  # a type that only a type checker sees
         return
     for key, value in given.items():
-        kinds = typing.get_args(stated.get(key)) or (stated.get(key),)
+        hint = stated.get(key)
+        kinds = typing.get_args(hint) if typing.get_origin(hint) in (UnionType, typing.Union) else (hint,)
         if all(kind in _WORDS for kind in kinds) and not any(_fits(kind, value) for kind in kinds):
             wanted = " or ".join(_WORDS[kind] for kind in kinds if kind is not NoneType)
             raise SoritesError(f"{called}: wanted {wanted} as {key}, got {str(value)[:80]!r}")

@@ -25,10 +25,10 @@ from sorites.reports.view import View, merge
 def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     here = tmp_path_factory.mktemp("boxes")
     suite = here / "rectangles.toml"
-    stops = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "gaussian_noise", levels = [3, 5]}]'
+    stops = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "jpeg", levels = [5]}]'
     suite.write_text(f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n')
     models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
-    table = run(suite, source=rectangles.source(24), models=models, out=here / "run")
+    table = run(suite, source=rectangles.source(12), models=models, out=here / "run")
     return merge(_views(table))
 
 
@@ -41,7 +41,7 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
     assert section is not None
     clean = metrics.map(view.table.filter(pl.col("shift") == "clean"), by=("model",)).filter(model="colours").row(0, named=True)
     assert f"<b>{100 * clean['value']:.1f}\u202f%</b>" in section.body
-    assert f"{clean['things']} things in 24 clean pictures" in section.body
+    assert f"{clean['things']} things in 12 clean pictures" in section.body
     assert "<b>wide</b>" not in section.body
 
 
@@ -84,7 +84,7 @@ def test_the_page_says_map_and_not_accuracy(view: View) -> None:
     html = render(view)
     assert "The 2 detectors have a mAP of" in html
     assert "No picture was judged" not in html
-    assert "24 pictures" in html
+    assert "12 pictures" in html
     found = re.findall(r'<section id="(\w+)"', html)
     assert {"detectors", "box_curves", "tide_errors", "box_classes", "box_failure"} <= set(found)
     assert not {"headline", "curves", "failure", "calibration"} & set(found)
