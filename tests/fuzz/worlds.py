@@ -76,7 +76,32 @@ def worlds() -> dict[str, tuple[str, Files]]:
         "is_ood": ("is_ood:.", {"imagenet1k/val/a.png": png(), "imagenet21k/n02123045/b.png": png(),
                    "imagenet1k/LOC_val_solution.csv": b"ImageId,PredictionString\na,n02123045 1 2 3 4\n",
                    **{f"imglist/{name}": data for name, data in lists.items()}}),
+        "coco": ("coco:a.json", {"a.png": png(), "a.json": json.dumps(COCO).encode()}),
+        "yolo": ("yolo:.", {"images/a.png": png(), "labels/a.txt": b"0 0.5 0.5 0.25 0.5\n1 0.1 0.1 0.2 0.1 0.3 0.4\n",
+                 "data.yaml": b"path: .\nval: images\nnames:\n  0: tench\n  1: tabby\n"}),
+        "nuimages": ("nuimages:.", {"samples/CAM_FRONT/1.png": png(),
+                     **{f"v1.0-val/{name}.json": json.dumps(rows).encode() for name, rows in NUIMAGES.items()}}),
     }  # fmt: skip
+
+
+COCO = {
+    "images": [{"id": 1, "file_name": "a.png", "width": 24, "height": 24}],
+    "annotations": [
+        {"id": 7, "image_id": 1, "category_id": 1, "bbox": [1, 2, 9, 8], "area": 60.5, "iscrowd": 0},
+        {"id": 8, "image_id": 1, "category_id": 3, "bbox": [0, 0, 20, 20], "area": 400, "iscrowd": 1},
+    ],
+    "categories": [{"id": 1, "name": "tench"}, {"id": 3, "name": "tabby"}],
+}
+FRAME = {"sample_token": "s1", "filename": "samples/CAM_FRONT/1.png", "width": 24, "height": 24, "is_key_frame": True}
+NUIMAGES = {
+    "sample": [{"token": "s1", "timestamp": 1, "log_token": "l", "key_camera_token": "d1"}],
+    "sample_data": [{"token": "d1", "fileformat": "png", "timestamp": 1, **FRAME}],
+    "category": [{"token": "c1", "name": "vehicle.car", "description": ""}],
+    "object_ann": [
+        {"token": "o1", "sample_data_token": "d1", "category_token": "c1", "attribute_tokens": [], "bbox": [1, 2, 9, 9]}
+    ],
+}
+"""The tables of nuImages, a row each."""
 
 
 def database(statements: list[str]) -> bytes:
@@ -118,7 +143,7 @@ def spoil(name: str, data: bytes, seed: int) -> bytes:
     ending = Path(name).suffix
     if ending == ".json" and rng.random() < 0.7:
         return hostile.written(hostile.replaced(json.loads(data), seed))
-    if ending in (".csv", ".tsv", ".txt", ".json") and rng.random() < 0.8:
+    if ending in (".csv", ".tsv", ".txt", ".json", ".yaml") and rng.random() < 0.8:
         return hostile.reworded(data.decode(), seed).encode("utf-8", "replace")
     if ending == ".parquet" and rng.random() < 0.7:
         try:

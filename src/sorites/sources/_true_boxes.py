@@ -19,6 +19,8 @@ from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
 
 EDGE = 1.0
+LARGEST = 1e15
+"""No area in px is as large as this."""
 
 
 class Tally:
@@ -46,7 +48,7 @@ def true_box(
     """Return the box x0, y0, x1, y1 of a picture of this width and height, or None where nothing of it lies inside."""
     try:
         x0, y0, x1, y1 = (float(number) for number in numbers)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadPicture(f"{where}: wanted a box of four numbers, got {numbers!r}") from None
     if not all(map(math.isfinite, (x0, y0, x1, y1))):
         raise BadPicture(f"{where}: wanted a box of finite numbers, got {[x0, y0, x1, y1]}")
@@ -65,7 +67,7 @@ def true_box(
 
 def _area(area: Any) -> float | None:
     """Return an area in px if it is one; a box without it counts by its own size."""
-    usable = isinstance(area, int | float) and not isinstance(area, bool) and math.isfinite(area) and area >= 0
+    usable = isinstance(area, int | float) and not isinstance(area, bool) and 0 <= area < LARGEST
     return float(area) if usable else None
 
 

@@ -16,7 +16,7 @@ from typing import Any
 from sorites.core import Box, Picture, Sample, add_source
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
-from sorites.reading.places import leads_inside
+from sorites.reading.places import is_file, leads_inside
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._json import read_json
 from sorites.sources._options import split_options
@@ -61,11 +61,13 @@ def _parts(file: Path) -> tuple[Rows, Rows, Rows]:
     _rows(file, "image", images, {"id": int | str, "file_name": str})
     _rows(file, "category", categories, {"id": int | str, "name": str})
     _rows(file, "annotation", annotations, {"image_id": int | str, "category_id": int | str})
+    numbered = [row for row in annotations if row.get("id") is not None]
+    _rows(file, "annotation with an id", numbered, {"id": int | str})
     for kind, rows, key in (
         ("image", images, "id"),
         ("image", images, "file_name"),
         ("category", categories, "id"),
-        ("annotation", [row for row in annotations if row.get("id") is not None], "id"),
+        ("annotation", numbered, "id"),
     ):
         _once(file, kind, rows, key)
     if not images:
@@ -103,7 +105,7 @@ def _folder(file: Path, given: str | None, images: Rows) -> Path:
     usual = [here, here / "images", here / name, above / name, above / "images" / name, above / "images", above]
     tried = usual if given is None else [Path(given).expanduser()]
     for folder in tried:
-        if any((folder / row["file_name"]).exists() for row in islice(images, 100 if given is None else None)):
+        if any(is_file(folder / row["file_name"]) for row in islice(images, 100 if given is None else None)):
             return folder
     what = f"none of the {len(images):,} pictures of {file}, such as {images[0]['file_name']}, is in"
     raise SoritesError(f"{what} {', '.join(map(str, tried[:4]))}. Say where they are: --source coco:{file},images=DIR")
@@ -153,7 +155,7 @@ def _box(row: dict[str, Any], label: int, size: tuple[int, int] | None, tally: T
         raise BadPicture(f"{called} has no bbox; masks and key points without one are not understood")
     try:
         x, y, width, height = (float(number) for number in numbers)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise BadPicture(f"{called}: wanted bbox as x, y, width and height in px, got {numbers!r}") from None
     corners = (x, y, x + width, y + height)
     return true_box(corners, label, size, called, tally, row.get("area"), bool(row.get("iscrowd", 0)))

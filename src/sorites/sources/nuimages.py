@@ -97,11 +97,16 @@ def _read(tables: Path, name: str) -> list[Row]:
     read = read_json(tables / f"{name}.json", f"nuImages' table {name}", _slim)
     rows = [row for row in read if row != {}] if isinstance(read, list) else [read]
     for i, row in enumerate(rows):
-        missing = [key for key in TABLES[name] if not isinstance(row, dict) or key not in row]
+        missing = [key for key in TABLES[name] if not isinstance(row, dict) or not _usable(key, row.get(key))]
         if missing:
             where = tables / f"{name}.json"
             raise SoritesError(f"wanted nuImages' table {name}; {where} has no {missing[0]} in row {i + 1}, as nuImages 1.0 has")
     return rows
+
+
+def _usable(key: str, value: Any) -> bool:
+    """Return whether a value may stand under a key of a table: text, but for a box."""
+    return value is not None if key == "bbox" else isinstance(value, str)
 
 
 def _slim(row: Row) -> Row:
