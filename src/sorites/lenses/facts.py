@@ -59,7 +59,7 @@ class _Tolerance(_Facts):
     unit: StrictStr
     stops: list[Number] = Field(min_length=2)
     field: Number
-    azimuths: list[StrictInt] = Field(min_length=1)
+    azimuths: list[Annotated[int, Field(strict=True, ge=0, lt=360)]] = Field(min_length=1)
 
     @model_validator(mode="after")
     def _rises_from_zero(self) -> _Tolerance:
