@@ -30,7 +30,7 @@ from sorites.pipeline.pictures import Shot
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.running import Running, chosen_engine, lent, running_in
-from sorites.pipeline.similarity import PAUSE, Found, Row, Todo, images_of, shots_of
+from sorites.pipeline.similarity import Found, Row, Todo, images_of, shots_of
 from sorites.pipeline.thresholds import Thresholds, read_thresholds
 from sorites.progress import Bar
 from sorites.table import write_facts
@@ -99,14 +99,7 @@ def filter_run(
         found = Found(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
         todo = _todo(plan, found) if referee else []
         tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
-        try:
-            for unit, rows in start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or os.cpu_count() or 1):
-                found.add(rows)
-                found.write(after=PAUSE)
-                tick(len(unit))
-        except BaseException:
-            found.write()
-            raise
+        found.gather(start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or os.cpu_count() or 1), tick)
         if not found.values().height:
             raise SoritesError(f"{folder}: none of its {images.height} shifted pictures could be made again{_why(plan)}")
     return _judged(folder, images, found.values(), told, limits, rule, whole, made_of.record)

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -29,7 +29,7 @@ from sorites.pipeline.plan import Plan, Unit
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.pipeline.shards import read_facts
-from sorites.progress import Bar
+from sorites.progress import Bar, Tick
 from sorites.suite import LpipsMeasure
 from sorites.table import repair, write_facts
 
@@ -102,14 +102,7 @@ def measure_images(
     found = Found(folder, keys, wanted)
     todo = found.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
-    try:
-        for unit, rows in engine(todo, functools.partial(measure_unit, folder), workers or os.cpu_count() or 1):
-            found.add(rows)
-            found.write(after=PAUSE)
-            tick(len(unit))
-    except BaseException:
-        found.write()
-        raise
+    found.gather(engine(todo, functools.partial(measure_unit, folder), workers or os.cpu_count() or 1), tick)
     return found.write(cut=cut)
 
 
@@ -187,6 +180,17 @@ class Found:
 
     def add(self, rows: list[Row]) -> None:
         self._rows.extend(rows)
+
+    def gather(self, results: Iterable[tuple[Sized, list[Row]]], tick: Tick) -> None:
+        """Add the rows of units as they come, and write them now and then, and when the work is stopped."""
+        try:
+            for unit, rows in results:
+                self.add(rows)
+                self.write(after=PAUSE)
+                tick(len(unit))
+        except BaseException:
+            self.write()
+            raise
 
     def missing(self, image_id: str) -> list[str]:
         """Return the wanted measures that the image was not measured by; one that it was too small for is not tried again."""

@@ -11,8 +11,9 @@ from sorites import metrics
 from sorites.core import CLEAN
 from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.boxed import DrawnBox, boxed
-from sorites.reports.parts.charts import pen, severity_text
+from sorites.reports.parts.charts import severity_text
 from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.model_columns import columns_of_models
 from sorites.reports.parts.picker import picker
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
@@ -48,7 +49,7 @@ def lost_things(view: View) -> Section | None:
         "clean, at the last severity at which it is found and at the first at which it is not. The thing is dashed; a box of "
         f"its class on it is green, the surest other one on it and boxes elsewhere (from {percent(SURE, 0)} on) are red."
     )
-    body = join([picker("lost", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
+    body = join([picker("lost", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)])
     return Section("What was lost first?", body, "Pictures", lead)
 
 
@@ -141,12 +142,3 @@ def _overlap(one: Row, other: Row) -> float:
     both = max(wide, 0.0) * max(high, 0.0)
     sizes = sum((box["x1"] - box["x0"]) * (box["y1"] - box["y0"]) for box in (one, other))
     return both / (sizes - both) if sizes > both else 0.0
-
-
-def _pick(view: View, shift: str, drawn: dict[tuple[str, str], list[Html]]) -> Html:
-    columns = [
-        tag("article", tag("h3", model), *drawn[shift, model], cls="card model", style=f"--pen:{pen(view, model).colour}")
-        for model in view.models
-        if (shift, model) in drawn
-    ]
-    return tag("div", tag("h3", shift, cls="away"), tag("div", *columns, cls="cards"), cls="picks", data_pick=shift)

@@ -10,8 +10,9 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.reports.parts.charts import pen, severity_text
+from sorites.reports.parts.charts import severity_text
 from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.model_columns import columns_of_models
 from sorites.reports.parts.picker import picker
 from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
@@ -59,7 +60,7 @@ def strips(view: View) -> Section | None:
         "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
         "the last severity before the failure and at the first that is wrong, with the prediction and its confidence."
     )
-    body = join([picker("strip", "Shift", shifts), *(_pick(view, shift, drawn) for shift in shifts)])
+    body = join([picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)])
     return Section("Which pictures fail first?", body, "Pictures", lead)
 
 
@@ -130,12 +131,3 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
     )
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
     return tag("figure", image, tag("figcaption", tag("b", prediction + sure + also), where), cls=kind)
-
-
-def _pick(view: View, shift: str, drawn: dict[tuple[str, str], list[Html]]) -> Html:
-    columns = [
-        tag("article", tag("h3", model), *drawn[shift, model], cls="card model", style=f"--pen:{pen(view, model).colour}")
-        for model in view.models
-        if (shift, model) in drawn
-    ]
-    return tag("div", tag("h3", shift, cls="away"), tag("div", *columns, cls="cards"), cls="picks", data_pick=shift)
