@@ -7,16 +7,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import Field, field_validator
 
 from sorites.errors import SoritesError
 from sorites.labels import coco, coco_category_ids
 from sorites.models._box_input import Filter, Fit
-from sorites.models._preprocess import Channels, Side
+from sorites.models._preprocess import Channels, Config, Side
 
 TASKS = {"segment": "segmentation masks", "pose": "key points", "obb": "turned boxes", "classify": "classes without boxes"}
 """The tasks of Ultralytics that are not boxes, and what their graphs give."""
@@ -24,10 +24,8 @@ SPACES = ("coco", "coco91", "coco90")
 """Names for label spaces: COCO's 80 classes numbered 0 to 79, by category id (1 to 90 with gaps), and by that id - 1."""
 
 
-class BoxConfig(BaseModel):
+class BoxConfig(Config):
     """How a detector is fed and read. A key that nobody sets has the default of the detector's layout."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     layout: str | None = None
     size: tuple[Side, Side] | None = None
@@ -52,24 +50,6 @@ class BoxConfig(BaseModel):
     @classmethod
     def _square(cls, size: Any) -> Any:
         return (size, size) if isinstance(size, int | str) else size
-
-    @field_validator("std")
-    @classmethod
-    def _divides(cls, std: Channels) -> Channels:
-        if not all(value > 0 for value in std):
-            raise ValueError("every std must be above 0")
-        return std
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any], where: str) -> Self:
-        """Read a config; ``where`` names its place in the error."""
-        try:
-            return cls(**config)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"])) or "config"
-            keys = ", ".join(cls.model_fields)
-            raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
 
 
 def gathered(path: Path, metadata: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:

@@ -61,10 +61,32 @@ def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mod
     return max(tall, wide * height // width), max(wide, tall * width // height)
 
 
-class Input(BaseModel):
-    """The input that a model wants. ``mean`` and ``std`` are those of pixels in 0..1, in the order red, green, blue."""
+class Config(BaseModel):
+    """What a file or a module says of a model's input. ``mean`` and ``std`` are those of pixels, as red, green, blue."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @field_validator("std", check_fields=False)
+    @classmethod
+    def _divides(cls, std: Channels) -> Channels:
+        if not all(value > 0 for value in std):
+            raise ValueError("every std must be above 0")
+        return std
+
+    @classmethod
+    def read(cls, config: Mapping[str, Any], where: str) -> Self:
+        """Read a config that a file or a module carries; ``where`` names it in the error."""
+        try:
+            return cls(**config)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(map(str, first["loc"])) or "config"
+            keys = ", ".join(cls.model_fields)
+            raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
+
+
+class Input(Config):
+    """The input that a model wants; ``mean`` and ``std`` are those of pixels in 0..1."""
 
     size: tuple[Side, Side] = (224, 224)
     """Height and width in pixels; one number stands for both."""
@@ -78,24 +100,6 @@ class Input(BaseModel):
     @classmethod
     def _square(cls, size: Any) -> Any:
         return (size, size) if isinstance(size, int) else size
-
-    @field_validator("std")
-    @classmethod
-    def _divides(cls, std: Channels) -> Channels:
-        if not all(value > 0 for value in std):
-            raise ValueError("every std must be above 0")
-        return std
-
-    @classmethod
-    def read(cls, config: Mapping[str, Any], where: str) -> Self:
-        """Read an input from a config that a file or a module carries; ``where`` names it in the error."""
-        try:
-            return cls(**config)
-        except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"])) or "config"
-            keys = ", ".join(cls.model_fields)
-            raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
 
     def prepare(self, picture: Picture, framed: bool) -> Picture:
         """Bring a picture to this input, as ``fit`` does."""
