@@ -57,7 +57,7 @@ def test_your_own_object_or_class(module: str, attribute: str) -> None:
         ("python:", "Type: python:module:name"),
         ("python:no_such_module:x", "did not load: ModuleNotFoundError"),
         ("open_clip:ViT-B-32", "wanted NAME@WEIGHTS"),
-        ("open_clip:nowhere.json@x", "cannot read the open_clip config"),
+        ("open_clip:nowhere.json@x", "cannot read nowhere.json: No such file or directory. Wanted an open_clip config"),
         ("cifar:12", "from 1000 to 40000"),
         ("cifar:many", "from 1000 to 40000, got 'many'"),
         ("clip", "no referee named 'clip'. Did you mean open_clip"),
