@@ -61,7 +61,7 @@ LabelFile = Annotated[
     typer.Option("--labels", metavar="FILE", help="A file of class names, one per line; the default is ImageNet's thousand."),
 ]
 Limit = Annotated[
-    int | None, typer.Option("--limit", metavar="N", min=1, help="Take only the first N samples of a fixed shuffled order.")
+    int | None, typer.Option("--limit", metavar="N", help="Take only the first N samples of a fixed shuffled order.")
 ]
 SuiteSeed = Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]
 Seed = Annotated[int, typer.Option("--seed", metavar="N", help="The seed of every random draw.")]

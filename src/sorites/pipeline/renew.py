@@ -70,7 +70,7 @@ def check_training(folder: Path, plan: Plan) -> None:
 
 def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     """Return the plan with samples that cannot be decoded once they are others than those that the run looked at."""
-    if "content" not in listed.columns:
+    if any(listed.schema.get(name) != kind for name, kind in COLUMNS.items()):
         return plan
     known = {_key(row): row for row in listed.select(*_KEY, *COLUMNS.names()).iter_rows(named=True)}
     every = {id(sample): sample for group in plan.groups.values() for sample in group}
@@ -93,7 +93,7 @@ def _about(plan: Plan, sample: Sample) -> dict[str, Any]:
 
 def _rows(listed: pl.DataFrame) -> list[dict[str, Any]]:
     """Return the contents that a manifest holds, row by row; nothing is known where it was written without."""
-    held = [name for name in COLUMNS if name in listed.columns]
+    held = [name for name, kind in COLUMNS.items() if listed.schema.get(name) == kind]
     return [{**dict.fromkeys(COLUMNS), **row} for row in listed.select(held).to_dicts()] if held else [
         dict.fromkeys(COLUMNS) for _ in range(listed.height)
     ]  # fmt: skip

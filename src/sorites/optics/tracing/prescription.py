@@ -153,6 +153,8 @@ def _surface(prescription: Prescription, word: str, rest: list[str]) -> None:
     elif word == "DISZ":
         last.thickness = math.inf if rest[0].upper().startswith("INF") else float(rest[0])
     elif word == "PARM":
+        if not -99 <= int(rest[0]) <= 99:
+            raise ValueError("there is no such parameter")
         last.even[int(rest[0])] = float(rest[1])
     elif word == "GLAS":
         last.glass = _glass(rest)
