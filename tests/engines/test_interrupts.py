@@ -92,11 +92,8 @@ def test_an_interrupted_run_ends_at_once_and_goes_on_to_the_same_table(home: Pat
 HANGING = """
 import os, pathlib, re, time
 import numpy as np
-calls = 0
 def logits(pictures):
-    global calls
-    calls += 1
-    if calls > 3:
+    if any(pathlib.Path("runs").glob("*/run.json")):  # the model was tried, and the run has begun
         pathlib.Path("hung").touch()
         if os.environ["HANG"] == "lock":
             re.match(r"(a+)+$", "a" * 60 + "b")  # foreign code that never gives the interpreter's lock back
