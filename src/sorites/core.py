@@ -12,7 +12,6 @@ from typing import Any, Literal
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
 from sorites.reading.places import reason
-from sorites.reading.values import called_with, grouped_once, refuse_types
 from sorites.registry import Registry
 from sorites.types import (
     CLEAN,
@@ -44,6 +43,7 @@ from sorites.types import (
     to_image,
     to_picture,
 )
+from sorites.types.values import called_with, grouped_once, refuse_values
 
 __all__ = [
     "CLEAN", "MEASURES", "METRICS", "MODELS", "REFEREES", "SCORERS", "SHIFTS", "SOURCES", "Apply", "Attr", "Batches", "Box",
@@ -136,7 +136,7 @@ def shift(name: str, **options: Any) -> Shift:
     known = inspect.signature(found.configure).parameters
     for key in options.keys() - known.keys():
         raise UnknownName("option", key, known, f"The shift {name} has {', '.join(known)}.")
-    refuse_types(found.configure, options, f"the shift {name}")
+    refuse_values(found.configure, options, f"the shift {name}")
     return replace(found.configure(**options), options=options)
 
 
@@ -177,7 +177,7 @@ def scorer(spec: str, **params: Any) -> Scorer:
     """``scorer("knn", k=10)`` or ``scorer("knn(k=10)")``: fit it first where it needs that, then call it on outputs."""
     name, params = scorer_params(spec, params)
     make, called = SCORERS.get(name), scorer_name(name, params)
-    refuse_types(make, params, f"scorer {name}")
+    refuse_values(make, params, f"scorer {name}")
     if not isinstance(make, type):
         ready: Scorer = PlainScorer(functools.partial(make, **params))
     else:

@@ -11,7 +11,7 @@ from sorites import core
 from sorites.core import Sample
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import labels
-from sorites.sources import _yaml
+from sorites.reading import yaml_part
 from sorites.sources._decode import decode, size
 
 COCO = labels("coco")
@@ -165,15 +165,15 @@ text: |
   x: 1
 empty:
 """
-    found = _yaml.parse(text)
+    found = yaml_part.parse(text)
     assert found["path"] == "../x"
     assert found["names"] == {"0": "person", "1": "it's", "2": "a # b"}
     assert found["list"] == ["a", "b, c", "men's"]
-    assert found["unended"] == _yaml.NotUnderstood(7)
+    assert found["unended"] == yaml_part.NotUnderstood(7)
     assert found["lines"] == ["a", "b c"]
     assert found["map"] == {"0": "x", "1": "y"}
-    assert found["deep"] == _yaml.NotUnderstood(14)
-    assert found["text"] == _yaml.NotUnderstood(17)
+    assert found["deep"] == yaml_part.NotUnderstood(14)
+    assert found["text"] == yaml_part.NotUnderstood(17)
     assert found["empty"] == ""
 
 

@@ -20,10 +20,17 @@ DIGITS = 18
 """The most digits of a whole number in a name or an option: every such number fits into 64 bits."""
 
 
-def text(path: Path, wanted: str = "") -> str:
+LARGEST_JSON = 1 << 30
+"""The most bytes of a JSON file of which only some keys are kept; parsed whole, it would take several times as much memory."""
+
+Slim = Callable[[dict[str, Any]], Any]
+"""Takes each object of a JSON file as it is read, and returns what is kept of it."""
+
+
+def text(path: Path, wanted: str = "", most: int = LARGEST) -> str:
     """Return a file as UTF-8 text, without its byte order mark; ``wanted`` says in messages what the file should be."""
     try:
-        return whole_bytes(path, LARGEST).decode("utf-8-sig")
+        return whole_bytes(path, most).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise SoritesError(f"cannot read {path}: it is not UTF-8 ({reason(error)}){_hint(wanted)}") from error
     except SoritesError as error:
@@ -35,9 +42,11 @@ def lines(path: Path, wanted: str = "") -> list[str]:
     return text(path, wanted).splitlines()
 
 
-def json_file(path: Path, wanted: str = "") -> Any:
-    """Return what a JSON file holds."""
-    return _parsed(path, json_value, "JSON", wanted)
+def json_file(path: Path, wanted: str = "", slim: Slim | None = None) -> Any:
+    """Return what a JSON file holds, or what ``slim`` keeps of it, so that a large file of annotations fits into memory."""
+    if slim is None:
+        return _parsed(path, json_value, "JSON", wanted)
+    return _parsed(path, lambda content: json_value(content, slim), "JSON", wanted, LARGEST_JSON)
 
 
 def toml_file(path: Path, wanted: str = "") -> dict[str, Any]:
@@ -46,18 +55,18 @@ def toml_file(path: Path, wanted: str = "") -> dict[str, Any]:
     return found
 
 
-def _parsed(path: Path, parse: Callable[[str], Any], kind: str, wanted: str) -> Any:
-    content = text(path, wanted)
+def _parsed(path: Path, parse: Callable[[str], Any], kind: str, wanted: str, most: int = LARGEST) -> Any:
+    content = text(path, wanted, most)
     try:
         return parse(content)
     except ValueError as error:
         raise SoritesError(f"{path}: not valid {kind}: {error}{_hint(wanted)}") from error
 
 
-def json_value(content: str | bytes) -> Any:
+def json_value(content: str | bytes, slim: Slim | None = None) -> Any:
     """Return the value that JSON text stands for; anything that is wrong with it is a ``ValueError``."""
     try:
-        found = json.loads(content)
+        found = json.loads(content, object_hook=slim)
         if "\\u" in (content if isinstance(content, str) else str(content)):
             json.dumps(found, ensure_ascii=False).encode()
     except RecursionError:

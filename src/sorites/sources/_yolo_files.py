@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.errors import SoritesError
-from sorites.sources import _yaml
+from sorites.reading import yaml_part
 from sorites.sources._decode import SUFFIXES
 
 NAMES = ("data.yaml", "data.yml", "dataset.yaml", "dataset.yml")
@@ -39,11 +39,11 @@ def dataset(path: Path) -> Dataset:
         raise SoritesError(f"there is no data.yaml in {path}. Write one with the lines: names: [person, car] and: val: images")
     file = found[0]
     try:
-        data = _yaml.parse(file.read_text(encoding="utf-8"))
+        data = yaml_part.parse(file.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise SoritesError(f"cannot read {file}: {error}") from error
     for key in ("names", "path", "kpt_shape", *SPLITS):
-        if isinstance(data.get(key), _yaml.NotUnderstood):
+        if isinstance(data.get(key), yaml_part.NotUnderstood):
             where = f"{file}, line {data[key].line}"
             raise SoritesError(f"{where}: {key} is YAML that is not understood; write plain text, [a, b] or {{0: a, 1: b}}")
     return Dataset(file, _root(file, data.get("path")), _class_names(file, data), _splits(data), "kpt_shape" in data)

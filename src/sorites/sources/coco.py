@@ -17,8 +17,8 @@ from sorites.core import Box, Picture, Sample, add_source
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
 from sorites.reading.places import is_file, leads_inside
+from sorites.reading.texts import json_file
 from sorites.sources import _sidecar as sidecar
-from sorites.sources._json import read_json
 from sorites.sources._options import split_options
 from sorites.sources._true_boxes import Tally, broken, known_classes, sized, true_box
 
@@ -50,7 +50,7 @@ def coco(path: str | None, labels: Labels) -> list[Sample]:
 
 def _parts(file: Path) -> tuple[Rows, Rows, Rows]:
     """Return the three lists of a file, checked as far as everything else relies on them."""
-    data = read_json(file, WHAT, _slim)
+    data = json_file(file, WHAT, _slim)
     if isinstance(data, list) and data and isinstance(data[0], dict) and "score" in data[0]:
         raise SoritesError(f"wanted {WHAT}; {file} is a list of results with scores, which a model gives")
     missing = [part for part in PARTS if not isinstance(data, dict) or not isinstance(data.get(part), list)]

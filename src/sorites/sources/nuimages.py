@@ -18,7 +18,7 @@ from sorites.core import Box, Sample, add_source
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
 from sorites.reading.places import leads_inside
-from sorites.sources._json import read_json
+from sorites.reading.texts import json_file
 from sorites.sources._options import split_options
 from sorites.sources._true_boxes import Tally, broken, true_box
 from sorites.sources.coco import load
@@ -94,7 +94,7 @@ def _tables(root: Path, version: str | None) -> Path:
 
 
 def _read(tables: Path, name: str) -> list[Row]:
-    read = read_json(tables / f"{name}.json", f"nuImages' table {name}", _slim)
+    read = json_file(tables / f"{name}.json", f"nuImages' table {name}", _slim)
     rows = [row for row in read if row != {}] if isinstance(read, list) else [read]
     for i, row in enumerate(rows):
         missing = [key for key in TABLES[name] if not isinstance(row, dict) or not _usable(key, row.get(key))]

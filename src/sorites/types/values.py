@@ -17,7 +17,7 @@ from sorites.errors import SoritesError
 _WORDS: Mapping[Any, str] = {str: "text", float: "a number", int: "a whole number", bool: "true or false", NoneType: "nothing"}
 
 
-def refuse_types(owner: Callable[..., Any], given: Mapping[str, Any], called: str) -> None:
+def refuse_values(owner: Callable[..., Any], given: Mapping[str, Any], called: str) -> None:
     """Raise an error that names the first value of another type than ``owner`` states for its parameter.
 
     Only text, numbers and truth values are held against it: what else a parameter may take is for its owner to say.

@@ -10,7 +10,7 @@ import polars as pl
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.reading.values import called_with, grouped_once, refuse_types
+from sorites.types.values import called_with, grouped_once, refuse_values
 
 
 def takes(
@@ -33,7 +33,7 @@ def takes(
     ],
 )
 def test_values_of_the_stated_type_pass(given: dict[str, Any]) -> None:
-    refuse_types(functools.partial(takes, "x"), given, "it")
+    refuse_values(functools.partial(takes, "x"), given, "it")
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_values_of_the_stated_type_pass(given: dict[str, Any]) -> None:
 )
 def test_values_of_another_type_are_named(given: dict[str, Any], said: str) -> None:
     with pytest.raises(SoritesError, match=said):
-        refuse_types(takes, given, "it")
+        refuse_values(takes, given, "it")
 
 
 def test_a_call_in_text_is_a_name_and_its_parameters() -> None:
