@@ -12,7 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports"),
+    ("datasets", "drawings", "reports", "training"),
     ("cli",),
 )
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""

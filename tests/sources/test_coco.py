@@ -206,7 +206,9 @@ def test_a_file_that_contradicts_itself_is_refused(made: Made, change: Callable[
 )
 def test_what_is_not_coco_is_said(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(SoritesError, match=f"(?s)(?i:wanted coco annotations).*{message}|{message}.*(?i:wanted coco annotations)"):
+    with pytest.raises(
+        SoritesError, match=f"(?s)(?i:wanted coco annotations).*{message}|{message}.*(?i:wanted coco annotations)"
+    ):
         read(tmp_path / "a.json")
 
 

@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from sorites.core import Sample
+from sorites.errors import SoritesError
+from sorites.training.pictures import SamplePictures
+
+
+def samples(*labels: int | None) -> list[Sample]:
+    return [Sample(f"s{i}", lambda i=i: np.full((2, 2, 3), i, np.uint8), label) for i, label in enumerate(labels)]  # type: ignore[misc]
+
+
+def test_pictures_of_samples_are_found_by_place() -> None:
+    pictures = SamplePictures(samples(4, 2))
+    assert [len(pictures), pictures.id(1), pictures.label(1)] == [2, "s1", 2]
+    assert (pictures.picture(1, np.random.default_rng(0)) == 1).all()
+
+
+def test_a_sample_without_a_label_is_refused() -> None:
+    with pytest.raises(SoritesError, match="s1 has none that is in the labels"):
+        SamplePictures(samples(4, None))
