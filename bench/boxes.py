@@ -84,7 +84,7 @@ def _lists(corners: Any, label: Any, conf: Any, each: int, kind: Any) -> pl.Seri
 
 
 def as_coco(rows: pl.DataFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """What a user would write: COCO's annotations and results, from the rows of a table."""
+    """Return COCO's annotations and results from the rows of a table, as a user would write them."""
     annotations: list[dict[str, Any]] = []
     results: list[dict[str, Any]] = []
     for picture, (truth, boxes) in enumerate(rows.select("truth", "boxes").iter_rows(), start=1):

@@ -5,6 +5,7 @@ A box is a row x0, y0, x1, y1 in pixels.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -30,19 +31,23 @@ def areas(boxes: NDArray[Any]) -> Rows:
     return np.asarray(sides[..., 0] * sides[..., 1])
 
 
+def shared(one: Sequence[Rows] | Rows, other: Sequence[Rows] | Rows) -> Rows:
+    """Return the area that boxes share pair by pair; each side of the pairs is given as the four arrays x0, y0, x1, y1."""
+    wide = np.minimum(one[2], other[2]) - np.maximum(one[0], other[0])
+    tall = np.minimum(one[3], other[3]) - np.maximum(one[1], other[1])
+    return np.asarray(np.maximum(wide, 0) * np.maximum(tall, 0))
+
+
 def intersection(a: NDArray[Any], b: NDArray[Any]) -> Rows:
     """Return the area that each of the boxes ``a`` (N x 4) shares with each of ``b`` (M x 4), as N x M."""
-    one, other = np.asarray(a, np.float64)[:, None], np.asarray(b, np.float64)[None]
-    wide = np.minimum(one[..., 2], other[..., 2]) - np.maximum(one[..., 0], other[..., 0])
-    tall = np.minimum(one[..., 3], other[..., 3]) - np.maximum(one[..., 1], other[..., 1])
-    return np.asarray(np.maximum(wide, 0) * np.maximum(tall, 0))
+    return shared(np.asarray(a, np.float64).T[:, :, None], np.asarray(b, np.float64).T[:, None])
 
 
 def iou(a: NDArray[Any], b: NDArray[Any]) -> Rows:
     """Return the intersection over union of each of ``a`` (N x 4) with each of ``b`` (M x 4); two boxes without area have 0."""
-    shared = intersection(a, b)
-    union = areas(a)[:, None] + areas(b)[None] - shared
-    return np.divide(shared, union, out=np.zeros_like(shared), where=union > 0)
+    both = intersection(a, b)
+    union = areas(a)[:, None] + areas(b)[None] - both
+    return np.divide(both, union, out=np.zeros_like(both), where=union > 0)
 
 
 def centred(boxes: NDArray[Any]) -> NDArray[Any]:
@@ -61,7 +66,7 @@ def nms(
     """Return the places of the boxes that greedy non-maximum suppression keeps, by falling score, then by place.
 
     A box goes if a kept one of a higher score and the same label has an IoU with it above ``threshold``. At most ``most`` are
-    kept. Boxes must be finite. The result is that of the plain loop; see ``bench/boxes.py`` for the time.
+    kept. Boxes must be finite. The result is that of the plain loop; see ``bench/nms.py`` for the time.
     """
     order = _falling(np.asarray(scores))
     if not len(order):
@@ -120,14 +125,10 @@ class _Field:
         which, near = _counted(begin[part], end[part])
         i, j = i[part][which], self.sorted[near]
         i, j = i[i < j], j[i < j]
-        shared = self._shared(i, j)
-        hit = shared > self.threshold * (self.area[i] + self.area[j] - shared)
+        sides = (self.x0, self.y0, self.x1, self.y1)
+        both = shared([side[i] for side in sides], [side[j] for side in sides])
+        hit = both > self.threshold * (self.area[i] + self.area[j] - both)
         return head[:compared], i[hit], j[hit]
-
-    def _shared(self, i: Places, j: Places) -> Rows:
-        wide = np.minimum(self.x1[i], self.x1[j]) - np.maximum(self.x0[i], self.x0[j])
-        tall = np.minimum(self.y1[i], self.y1[j]) - np.maximum(self.y0[i], self.y0[j])
-        return np.asarray(np.maximum(wide, 0) * np.maximum(tall, 0))
 
 
 def _falling(scores: NDArray[Any]) -> Places:

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from sorites.metrics._scenes import Boxes, Scene, sizes
+from sorites.boxes import areas
+from sorites.metrics._scenes import Boxes, Scene
 
 
 def random_scene(seed: int, pictures: int = 30, classes: int = 4, crowds: float = 0.1, ties: bool = True) -> Scene:
@@ -57,7 +58,7 @@ def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
     crowd = rows[:, 6] > 0 if conf is None else np.zeros(len(rows), bool)
     none = np.full(len(rows), np.nan)
     whole = rows[:, :2].astype(np.int64)
-    area = sizes(rows[:, 2:6]) * shares
+    area = areas(rows[:, 2:6]) * shares
     return Boxes(whole[:, 0], whole[:, 1], rows[:, 2:6], none if conf is None else conf, area, crowd, np.arange(len(rows)))
 
 

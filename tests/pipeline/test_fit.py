@@ -159,6 +159,21 @@ def test_other_training_pictures_are_another_run(run: Run, familiar: Source) -> 
         run(fit=Source("familiar", list(familiar)[1:]))
 
 
+def test_a_damaged_list_of_training_pictures_is_named(run: Run, tmp_path: Path) -> None:
+    run()
+    (tmp_path / "run" / "training.parquet").write_bytes(b"PAR1")
+    with pytest.raises(SoritesError, match=r"training.parquet cannot be read: .*Put it back from a copy"):
+        run()
+
+
+def test_a_folder_without_predictions_may_be_deleted(run: Run, tmp_path: Path, familiar: Source) -> None:
+    run()
+    for shard in (tmp_path / "run" / "predictions").glob("*.parquet"):
+        shard.unlink()
+    with pytest.raises(SoritesError, match=r"holds another run \(fit: .*It has no predictions yet: delete it, or choose another"):
+        run(fit=Source("familiar", list(familiar)[1:]))
+
+
 def test_without_training_pictures_scorers_that_need_some_are_refused_by_name(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
         SoritesError, match=r"^knn\(k=3\), mds, react, vim\(dim=9\): must be fitted.*--fit SOURCE, such as --fit folder:PATH"

@@ -224,3 +224,14 @@ def test_a_callable_of_before_is_readable_and_not_continued(run: Run) -> None:
             sorites.run(parse({"name": "s", "shifts": ["jpeg"]}, "t"), **options)
         with pytest.warns(UserWarning, match="is not finished"):
             assert sorites.read(run.out, partial=True).collect().height == 40
+
+
+def test_damaged_facts_of_changed_pictures_are_named(run: Run) -> None:
+    run()
+    similarity(run.out, ["ssim"])
+    (fact,) = (run.out / "facts").glob("*.parquet")
+    fact.write_bytes(b"PAR1")
+    picture = next(path for path in sorted(run.photos.rglob("*")) if path.is_file())
+    Pillow.fromarray(np.full((40, 40, 3), 7, np.uint8)).save(picture)
+    with pytest.raises(SoritesError, match=f"{fact.name} cannot be read: .*sorites check"):
+        run()

@@ -18,7 +18,7 @@ FLUSH = 1.0
 """Seconds that output has to reach its place when the process is ended where it stands."""
 
 _FLAGS = {("linux", 8): (136, 0x80000000), ("darwin", 8): (12, 4)}
-"""Where ``struct sigaction`` keeps its flags, and SA_RESETHAND, by system and bytes of a pointer."""
+"""This says where ``struct sigaction`` keeps its flags, and the value of SA_RESETHAND, by system and bytes of a pointer."""
 
 _here = threading.local()
 _announcing = threading.Event()

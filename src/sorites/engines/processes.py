@@ -32,7 +32,7 @@ def processes(units: Sequence[Unit], work: Callable[[Unit], Result], workers: in
 
 
 def _begin() -> None:
-    """What a worker begins with: the process that started it decides what Ctrl-C does, and takes the worker along when it ends.
+    """Begin a worker: the process that started it decides what Ctrl-C does, and takes the worker along when it ends.
 
     Ctrl-C reaches every process of the terminal.
     """

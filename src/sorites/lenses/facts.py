@@ -1,4 +1,4 @@
-"""What the files of traced lenses say of themselves, checked key by key before anything is computed with it."""
+"""The facts that the files of traced lenses hold of themselves are checked here, key by key, before anything is computed with them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which things of a picture a detector finds: by COCO's matching at IoU .5, in the right class."""
+"""Tell which things of a picture a detector finds: by COCO's matching at IoU .5, in the right class."""
 
 from __future__ import annotations
 

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.metrics._scenes import Boxes, Floats, Ints, sizes
+from sorites.boxes import areas, shared
+from sorites.metrics._scenes import Boxes, Floats, Ints
 
 MOST = 100
 """The most boxes that count per picture and class."""
@@ -29,7 +30,7 @@ FREE, TAKEN, IGNORED = 0, 1, 2
 
 @dataclass(frozen=True)
 class Pairs:
-    """Found and true boxes that share a group, with their overlap; pairs of one found box stand together."""
+    """Hold found and true boxes that share a group, with their overlap; pairs of one found box stand together."""
 
     found: Ints
     thing: Ints
@@ -90,18 +91,16 @@ def overlaps(found: Boxes, things: Boxes, per_class: bool = True) -> Iterator[Pa
 
 def iou(mine: Floats, theirs: Floats, crowd: Bools | None = None) -> Floats:
     """Return the overlap of boxes pair by pair; boxes without a size overlap nothing."""
-    low, high = np.maximum(mine[:, :2], theirs[:, :2]), np.minimum(mine[:, 2:], theirs[:, 2:])
-    shared = np.prod(np.maximum(high - low, 0.0), axis=1)
-    area = sizes(mine)
-    union = area + sizes(theirs) - shared
+    both, area = shared(mine.T, theirs.T), areas(mine)
+    union = area + areas(theirs) - both
     whole = union if crowd is None else np.where(crowd, area, union)
-    overlap: Floats = np.divide(shared, whole, out=np.zeros_like(shared), where=whole > 0)
+    overlap: Floats = np.divide(both, whole, out=np.zeros_like(both), where=whole > 0)
     return overlap
 
 
 @dataclass(frozen=True)
 class Matched:
-    """What becomes of the found boxes that overlap a true one enough; all others are free."""
+    """Say what becomes of the found boxes that overlap a true one enough; all others are free."""
 
     which: Ints
     """The places of those boxes, ascending."""

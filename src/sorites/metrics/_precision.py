@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from sorites.metrics._scenes import Floats, Ints
 
 RECALLS: Floats = np.linspace(0.0, 1.0, 101)
-"""Where precision is read, as pycocotools has them, to the last bit."""
+"""Precision is read at these recalls, which are those of pycocotools to the last bit."""
 
 SEED = 0
 CELLS = 1 << 23

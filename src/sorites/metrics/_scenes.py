@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from sorites.boxes import areas
 from sorites.metrics._rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, select_rows
 from sorites.table import Table
 
@@ -149,7 +150,7 @@ def _flat(rows: pl.DataFrame, column: str) -> Boxes:
     finite = np.isfinite(xyxy).all(axis=1)
     if column == "boxes":
         xyxy = np.where(finite[:, None], xyxy, 0.0)
-    area = np.where(np.isfinite(own), own, sizes(xyxy))
+    area = np.where(np.isfinite(own), own, areas(xyxy))
     crowd = frame["crowd"].fill_null(False).to_numpy()
     whole = [frame[name].to_numpy().astype(np.int64) for name in ("picture", "label", "place")]
     return Boxes(whole[0], whole[1], xyxy, frame["conf"].fill_null(np.nan).to_numpy().astype(np.float64), area, crowd, whole[2])
@@ -159,9 +160,3 @@ def _sound(things: Boxes) -> tuple[Boxes, int]:
     sides = things.xyxy[:, 2:] - things.xyxy[:, :2]
     sound: NDArray[np.bool_] = np.isfinite(things.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
     return things[sound], int((~sound).sum())
-
-
-def sizes(xyxy: Floats) -> Floats:
-    """Return the areas of boxes; a box whose corners are swapped has none."""
-    area: Floats = np.prod(np.maximum(xyxy[:, 2:] - xyxy[:, :2], 0.0), axis=1)
-    return area

@@ -8,7 +8,7 @@ unit. ``class`` and ``size`` (small, medium, large, as COCO has them) may stand 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,6 +21,10 @@ from sorites.metrics._bounds import share
 from sorites.metrics._found import VERDICTS, found_things
 from sorites.metrics._rows import WHOLE, select_rows
 from sorites.table import Table
+
+Row = dict[str, Any]
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
 
 BY = ("model", "shift")
 MARK = "#"
@@ -76,13 +80,12 @@ def box_survival(table: Table, by: Sequence[str] = BY, relative: bool = False, c
 
     As ``survival``, with things in the place of pictures.
     """
-    seen = things(table, conf)
-    answer = failure.survival(seen, by, relative)
-    bounds = []
-    for row, lost, top, sample in _groups(seen, by, relative, answer):
+
+    def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
         there = top >= row["severity"]
-        bounds.append(share(row["value"], _independent((lost > row["severity"])[there], sample[there])))
-    return _with_bounds(answer, [low for low, _ in bounds], [high for _, high in bounds])
+        return (lost > row["severity"])[there], sample[there]
+
+    return _shares(failure.survival, verdicts, things(table, conf), by, relative)
 
 
 @add_metric
@@ -91,20 +94,31 @@ def box_failure_histogram(table: Table, by: Sequence[str] = BY, relative: bool =
 
     As ``failure_histogram``, with things in the place of pictures.
     """
-    seen = things(table, conf)
-    answer = failure.failure_histogram(seen, by, relative)
-    bounds = []
-    for row, lost, _, sample in _groups(seen, by, relative, answer):
+
+    def verdicts(row: Row, lost: Floats, top: Floats, sample: Ints) -> tuple[NDArray[np.bool_], Ints]:
         above = -1.0 if row["above"] is None else row["above"]
-        inside = np.isinf(lost) if row["severity"] is None else (lost > above) & (lost <= row["severity"])
-        bounds.append(share(row["value"], _independent(inside, sample)))
+        return np.isinf(lost) if row["severity"] is None else (lost > above) & (lost <= row["severity"]), sample
+
+    return _shares(failure.failure_histogram, verdicts, things(table, conf), by, relative)
+
+
+def _shares(
+    metric: Callable[..., pl.DataFrame],
+    verdicts: Callable[[Row, Floats, Floats, Ints], tuple[NDArray[np.bool_], Ints]],
+    seen: pl.DataFrame,
+    by: Sequence[str],
+    relative: bool,
+) -> pl.DataFrame:
+    """Ask a metric of shares about things; ``verdicts`` are the things that each row counts, with their samples."""
+    answer = metric(seen, by, relative)
+    groups = _groups(seen, by, relative, answer)
+    bounds = [share(row["value"], _independent(*verdicts(row, lost, top, sample))) for row, lost, top, sample in groups]
     return _with_bounds(answer, [low for low, _ in bounds], [high for _, high in bounds])
 
 
-Group = tuple[dict[str, Any], NDArray[np.float64], NDArray[np.float64], NDArray[np.int64]]
-
-
-def _groups(seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame) -> Iterator[Group]:
+def _groups(
+    seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.DataFrame
+) -> Iterator[tuple[Row, Floats, Floats, Ints]]:
     """Yield each row of an answer with the failure points (inf: survived), tops and samples of its things."""
     points, _, keys = failure.failure_points(seen, by, relative)
     whole = points.collect(engine="streaming")
@@ -117,7 +131,7 @@ def _groups(seen: pl.DataFrame, by: Sequence[str], relative: bool, answer: pl.Da
         yield (row, *arrays[tuple(0 if key == WHOLE else row[key] for key in keys)])
 
 
-def _independent(verdict: NDArray[np.bool_], sample: NDArray[np.int64]) -> float:
+def _independent(verdict: NDArray[np.bool_], sample: Ints) -> float:
     """Return how many independent things would leave a share as sure as these, which come in samples; at most their number."""
     n, p = len(verdict), float(verdict.mean())
     sums, sizes = np.bincount(sample, verdict), np.bincount(sample)

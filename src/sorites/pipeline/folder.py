@@ -23,7 +23,7 @@ from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
 from sorites.pipeline.info import checked_info
 from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.renew import TRAINING, Say, check_training, renewed
+from sorites.pipeline.renew import ANOTHER, TRAINING, Say, check_training, renewed
 from sorites.table import SCHEMA, read_file, write
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
@@ -42,9 +42,6 @@ release 0.2 end with ``params``."""
 
 NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
 """Columns that the manifest of every release has."""
-
-ANOTHER = "Put it back from a copy, or choose another --out DIR."
-"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
 def read_info(run: str | Path) -> Info:
@@ -163,7 +160,9 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"
     if differs:
-        raise SoritesError(f"{folder} holds another run ({differs}). Choose another --out DIR.")
+        empty = not any((folder / "predictions").glob("*.parquet"))
+        what = "It has no predictions yet: delete it, or choose" if empty else "Choose"
+        raise SoritesError(f"{folder} holds another run ({differs}). {what} another --out DIR.")
 
 
 def _why_other(before: Info, now: Info) -> str:

@@ -14,11 +14,14 @@ from sorites.errors import SoritesError
 from sorites.pipeline.contents import COLUMNS, changed, contents, guarded
 from sorites.pipeline.plan import Plan, with_loads
 from sorites.pipeline.stale import redo_changed
-from sorites.table import write
+from sorites.table import read_file, write
 
 TRAINING = "training.parquet"
 """The training and validation pictures of scorers by their content, beside the manifest."""
 Say = Callable[[str], None]
+
+ANOTHER = "Put it back from a copy, or choose another --out DIR."
+"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
 def renewed(folder: Path, plan: Plan, samples: Sequence[Sample], listed: pl.DataFrame, moved: str, say: Say) -> pl.DataFrame:
@@ -52,7 +55,7 @@ def check_training(folder: Path, plan: Plan) -> None:
         return
     keys = pl.DataFrame({"kind": [kind for kind, _ in named], "sample_id": [sample.id for _, sample in named]})
     path = folder / TRAINING
-    before = pl.read_parquet(path, glob=False) if path.exists() else None
+    before = read_file(path, COLUMNS, ("kind", "sample_id"), ANOTHER) if path.exists() else None
     same = before is not None and before.select("kind", "sample_id").equals(keys)
     then = _rows(before) if same and before is not None else []
     now = contents([sample for _, sample in named], then)

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from sorites import metrics
+from sorites.boxes import iou
 from sorites.core import CLEAN
 from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.boxed import DrawnBox, boxed
@@ -137,8 +139,5 @@ def _drawn(view: View, row: Row, box: Row, thing: Row) -> DrawnBox:
 
 
 def _overlap(one: Row, other: Row) -> float:
-    wide = min(one["x1"], other["x1"]) - max(one["x0"], other["x0"])
-    high = min(one["y1"], other["y1"]) - max(one["y0"], other["y0"])
-    both = max(wide, 0.0) * max(high, 0.0)
-    sizes = sum((box["x1"] - box["x0"]) * (box["y1"] - box["y0"]) for box in (one, other))
-    return both / (sizes - both) if sizes > both else 0.0
+    mine, theirs = (np.array([[box[corner] for corner in CORNERS]]) for box in (one, other))
+    return float(iou(mine, theirs)[0, 0])
