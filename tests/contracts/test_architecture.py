@@ -177,3 +177,11 @@ def test_weights_are_never_unpickled(path: Path) -> None:
             assert any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"np.load", "numpy.load"}:
             assert not any(k.arg == "allow_pickle" and ast.unparse(k.value) == "True" for k in node.keywords)
+
+
+def test_tests_and_benches_are_short_too() -> None:
+    home = Path(__file__).parents[2]
+    sizes = {
+        p: len(p.read_text(encoding="utf-8").splitlines()) for room in ("tests", "bench") for p in (home / room).rglob("*.py")
+    }
+    assert [path.name for path, lines in sizes.items() if lines > 300] == []

@@ -259,22 +259,6 @@ def test_a_scorer_that_fails_on_one_picture_is_a_row_with_its_error(run: Run) ->
     assert failed.select("score", "correct").null_count().row(0) == (failed.height, failed.height)
 
 
-def test_a_suite_names_scorers_with_parameters() -> None:
-    tables = [{"name": "knn", "k": 10}, "energy", {"name": "vim", "dim": 256}, "ash_b(percentile=65)"]
-    made = parse({**SUITE.model_dump(), "scorers": tables}, "test")
-    assert made.scorers == ("knn(k=10)", "energy", "vim", "ash_b(percentile=65)")
-    with pytest.raises(SoritesError, match="scorer 'knn' stands twice"):
-        parse({**SUITE.model_dump(), "scorers": ["knn", {"name": "knn", "k": 50}]}, "test")
-    with pytest.raises(SoritesError, match="no parameter of scorer knn named 'kk'. Did you mean k. It has k, bank."):
-        parse({**SUITE.model_dump(), "scorers": [{"name": "knn", "kk": 10}]}, "test")
-    with pytest.raises(SoritesError, match="a scorer is a name or a table with one"):
-        parse({**SUITE.model_dump(), "scorers": [{"k": 10}]}, "test")
-    with pytest.raises(SoritesError, match="wanted a name, or a name with parameters"):
-        parse({**SUITE.model_dump(), "scorers": ["knn(10)"]}, "test")
-    with pytest.raises(SoritesError, match="unknown key 'fit.sauce'.*Did you mean source"):
-        parse({**SUITE.model_dump(), "fit": {"sauce": "stamps"}}, "test")
-
-
 def test_sizes_are_known_beforehand(asked: Source, familiar: Source, tmp_path: Path) -> None:
     recipe = parse({**SUITE.model_dump(), "models": ["linear"], "fit": {"source": "familiar"}}, "test")
     made = plan.make(recipe, asked, {"linear": linear()}, familiar)

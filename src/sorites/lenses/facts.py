@@ -1,4 +1,4 @@
-"""The facts that the files of traced lenses hold of themselves are checked here, key by key, before anything is computed with them."""
+"""Check the facts that files of traced lenses hold, key by key, before anything is computed with them."""
 
 from __future__ import annotations
 
