@@ -106,10 +106,9 @@ def box_headline(folder: Path) -> pl.DataFrame:
     clean = METRICS.get("map")(table.filter(pl.col("shift") == CLEAN), by=["model"], resamples=FEW)
     drop = METRICS.get("map_drop")(table, by=["model"], resamples=FEW)
     half = METRICS.get("box_failure_point")(table, by=["model"], relative=True)
-    shifted = drop.select("model", (100 * pl.col("shifted")).round(1).alias("shifted mAP"))
+    shifted = METRICS.get("mean_map")(table, by=["model"], resamples=FEW)
     frame = models.join(clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left")
-    frame = frame.join(shifted, on="model", how="left")
-    for name, part in (("drop", drop), ("half of the things lost at (% of dial)", half)):
+    for name, part in (("shifted mAP", shifted), ("drop", drop), ("half of the things lost at (% of dial)", half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame
 

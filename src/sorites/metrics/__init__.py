@@ -9,6 +9,7 @@ A metric reads the table alone: it loads no pictures and knows nothing of runs.
 from sorites.metrics._coverage import interval_note
 from sorites.metrics._intervals import normal_interval, wilson_interval
 from sorites.metrics._rows import answer_frame, judged_rows, select_rows, with_clean
+from sorites.metrics._stops import STOP, with_stops
 from sorites.metrics.abstain import aurc, risk_coverage
 from sorites.metrics.accuracy import accuracy, accuracy_drop, mean_accuracy
 from sorites.metrics.agreement import rank_agreement
@@ -37,6 +38,7 @@ from sorites.metrics.threshold import f1, f1_at_tpr95
 from sorites.metrics.tide import tide
 
 __all__ = [
+    "STOP",
     "accuracy",
     "accuracy_drop",
     "answer_frame",
@@ -114,4 +116,5 @@ __all__ = [
     "with_clean",
     "with_lenses",
     "with_settings",
+    "with_stops",
 ]

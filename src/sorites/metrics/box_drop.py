@@ -17,7 +17,8 @@ from sorites.metrics._coco import number_named
 from sorites.metrics._reference import is_curve, with_reference
 from sorites.metrics._rows import IMAGE_COLUMNS, SHIFTED, answer_frame, with_clean
 from sorites.metrics._scenes import Album, Scene, box_rows
-from sorites.metrics.box_map import BY, SETTING, asked
+from sorites.metrics._stops import STOP, with_stops
+from sorites.metrics.box_map import BY, asked
 from sorites.metrics.corruption import checked_reference
 from sorites.table import Table
 
@@ -68,10 +69,10 @@ def map_drop(table: Table, by: Sequence[str] = BY, number: str = "map", resample
 
     It is averaged over the settings of each shift, then over shifts. ``n`` counts samples.
     """
-    rows, keys, classed = box_rows(table, by)
+    rows, keys, classed = box_rows(with_stops(table), by)
     album = Album(rows)
     judge = _Judge(album, number, counts_of(album, resamples), classed)
-    cells = [*dict.fromkeys([*keys, *SETTING])]
+    cells = [*dict.fromkeys([*keys, *STOP])]
     lines = [
         combined(start, line, np.subtract, clean=start.value, shifted=line.value)
         for scene in album.scenes(cells, pl.col("shift") != CLEAN)

@@ -16,10 +16,10 @@ from sorites.metrics._box_lines import RESAMPLES, Line, answer, averaged, counts
 from sorites.metrics._coco import NUMBERS, number_named
 from sorites.metrics._rows import REAL_SAMPLES, with_clean
 from sorites.metrics._scenes import COUNTS, Album, box_rows
+from sorites.metrics._stops import STOP, with_stops
 from sorites.table import Table
 
 BY = ("model", "shift", "severity")
-SETTING = ("shift", "severity", "params")
 
 
 @add_metric
@@ -50,10 +50,10 @@ def mean_map(table: Table, by: Sequence[str] = ("model",), number: str = "map", 
 
     ``n`` counts samples. The mean over all settings of a benchmark is what its papers print.
     """
-    rows, keys, classed = box_rows(table, by)
+    rows, keys, classed = box_rows(with_stops(table), by)
     album = Album(rows.filter(pl.col("shift") != CLEAN))
     counts = counts_of(album, resamples)
-    cells = [*dict.fromkeys([*keys, *SETTING])]
+    cells = [*dict.fromkeys([*keys, *STOP])]
     lines = [line for scene in album.scenes(cells) for line in numbers(scene, [number_named(number)], counts, classed)]
     wanted = asked(by, keys, classed)
     return answer(averaged(lines, wanted), album, wanted)

@@ -11,6 +11,7 @@ from sorites.errors import SoritesError
 from sorites.metrics._intervals import Z, normal_interval, wilson_interval
 from sorites.metrics._pools import BY_SCORER, HAS_SCORE, framework_named, scored_rows
 from sorites.metrics._rows import answer_frame
+from sorites.metrics._stops import STOP, with_stops
 from sorites.table import Table
 
 SETTING = ("shift", "severity", "params")
@@ -41,13 +42,13 @@ def mean_score(table: Table, by: Sequence[str] = (*BY_SCORER, *SETTING)) -> pl.D
 def score_accuracy(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     """Correlation (Pearson's and Spearman's) over settings of mean score and accuracy; near -1 the score predicts failure.
 
-    A setting is a shift, severity and params. ``n`` counts settings; the value is null with fewer than 3, or where one side does
-    not vary. The interval is Fisher's, with Bonett and Wright's (2000) variance for ranks, from 4 settings on; it treats settings
+    A setting is a shift with a severity, or with the params that were asked for. ``n`` counts settings; the value is null with
+    fewer than 3, or where one side does not vary. The interval is Fisher's, with Bonett and Wright's (2000) variance for ranks, from 4 settings on; it treats settings
     as independent, though they show the same samples.
     """
     wanted = [by] if isinstance(by, str) else list(by)
     keys = list(dict.fromkeys([*wanted, *BY_SCORER]))
-    points = mean_score(table, [*keys, *SETTING]).rename({"value": "score"})
+    points = mean_score(with_stops(table), [*keys, *STOP]).rename({"value": "score"})
     kinds = {"pearson": pl.corr("score", "accuracy"), "spearman": pl.corr("score", "accuracy", method="spearman")}
     numbers = {name: pl.when(pl.len() >= 3).then(number) for name, number in kinds.items()}
     wide = points.group_by(keys).agg(n=pl.len().cast(pl.Int64), **numbers)

@@ -61,7 +61,7 @@ def _by_field(lenses: pl.LazyFrame, clean: Cells) -> dict[str, pl.DataFrame]:
 
 def _errors(rows: pl.LazyFrame) -> dict[str, Cells]:
     """Return the cost of each kind of error by detector, as the mean over settings."""
-    each = metrics.tide(rows, by=("model", "shift", "severity", "params"), resamples=0)
+    each = metrics.tide(metrics.with_stops(rows), by=("model", *metrics.STOP), resamples=0)
     means = each.group_by("model", "error").agg(pl.col("value").mean())
     return {kind: _values(means.filter(pl.col("error") == kind)) for kind in KINDS}
 

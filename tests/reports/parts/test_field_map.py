@@ -6,8 +6,10 @@ import re
 import polars as pl
 import pytest
 
+from sorites import metrics
 from sorites import table as tables
-from sorites.reports.parts.field_map import field_map
+from sorites.reports.parts.field_map import MAP
+from sorites.reports.parts.field_map import field_map as made_map
 from sorites.reports.parts.rings import HIGH, LOW
 from sorites.reports.view import RunView, View, merge
 
@@ -35,6 +37,10 @@ def rows(measured: bool) -> list[dict[str, object]]:
 
 def seen(measured: bool) -> View:
     return merge([RunView(tables.rows(rows(measured)).lazy(), "made")])
+
+
+def field_map(view: View) -> str:
+    return made_map(view, view.compute(metrics.lens_field))
 
 
 def drawn(made: str) -> list[str]:
@@ -93,3 +99,13 @@ def test_without_ssim_its_sector_is_left_out_and_it_says_how_to_get_it() -> None
 def test_no_lenses_no_map() -> None:
     assert field_map(merge([RunView(tables.rows([]).lazy(), "none")])) == ""
     assert field_map(merge([RunView(tables.rows(rows(True)).filter(pl.col("shift") != "lens").lazy(), "none")])) == ""
+
+
+def test_detectors_have_a_sector_of_map() -> None:
+    over = pl.DataFrame({"model": ["lite0"] * 2, "lens_field": [0.0, 0.9], "value": [0.4, 0.1], "n": [10, 10], "low": [0.3, 0.0],
+                         "high": [0.5, 0.2]})  # fmt: skip
+    (one,) = drawn(made := made_map(seen(measured=True), over, MAP))
+    told = re.findall(r"<title>mAP at (\d+)\u202f% of the field: ([\d.]+)", one)
+    assert [(int(field), float(value)) for field, value in told] == [(0, 40.0), (90, 10.0)]
+    assert "mAP, all detectors on one scale" in made
+    assert "models show mAP" in made

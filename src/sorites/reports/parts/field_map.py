@@ -1,4 +1,4 @@
-"""The field map shows MTF50, SSIM and accuracy as rings, by distance from the middle of the lens's picture.
+"""The field map shows MTF50, SSIM and accuracy or mAP as rings, by distance from the middle of the lens's picture.
 
 It follows figure 18 of Mueller, Braun and Keuper: one map per model, each sector on its own scale, over all lenses together.
 """
@@ -16,20 +16,31 @@ from sorites.reports.parts.rings import HIGH, LOW, MIDDLE, Rows, Sector, rings
 from sorites.reports.view import View
 
 GET = "sorites similarity RUN --measure ssim"
-SCALES = {"MTF50": "MTF50, cycles/px", "SSIM": "SSIM to the clean picture", "right": "accuracy (right), all models on one scale"}
+RIGHT, MAP = "right", "mAP"
+"""The sector of a model that gives labels, and of one that gives boxes."""
+SCALES = {
+    "MTF50": "MTF50, cycles/px",
+    "SSIM": "SSIM to the clean picture",
+    RIGHT: "accuracy (right), all models on one scale",
+    MAP: "mAP, all detectors on one scale",
+}
 
 
-def field_map(view: View) -> Html:
-    """Return one map per model, their scales, and all numbers as a table; it is empty without lenses."""
+def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
+    """Return one map per model, their scales, and all numbers as a table; it is empty without lenses.
+
+    ``over`` holds the accuracy (or mAP, as ``name`` says) of each model at each field position.
+    """
     optics = [
         Sector("MTF50", 210, 270, _by_field(_sharpness(view))),
         Sector("SSIM", 90, 132, _by_field(view.compute(metrics.lens_degree))),
     ]
     optics_sectors = [sector for sector in optics if sector.rows]
-    right = {model: sector for model in view.models if (sector := _right(view, model)).rows}
+    own = {model: _by_field(over.filter(pl.col("model") == model)) for model in view.models}
+    right = {model: Sector(name, -30, 48, rows, share=True) for model, rows in own.items() if rows}
     if not right:
         return EMPTY
-    scales = {sector.name: _range([sector]) for sector in optics_sectors} | {"right": _range(list(right.values()))}
+    scales = {sector.name: _range([sector]) for sector in optics_sectors} | {name: _range(list(right.values()))}
     without = tag("p", "SSIM has not been measured for this run. To measure it, type: ", tag("code", GET), cls="note")
     return join(
         [
@@ -42,13 +53,9 @@ def field_map(view: View) -> Html:
             _maps(optics_sectors, right, scales),
             _legend([*optics_sectors, next(iter(right.values()))], scales),
             EMPTY if "SSIM" in scales else without,
-            _table(optics_sectors, right),
+            _table(optics_sectors, right, "accuracy" if name == RIGHT else name),
         ]
     )
-
-
-def _right(view: View, model: str) -> Sector:
-    return Sector("right", -30, 48, _by_field(view.compute(metrics.lens_field).filter(pl.col("model") == model)), share=True)
 
 
 def _sharpness(view: View) -> pl.DataFrame:
@@ -93,9 +100,9 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
     return tag("div", *cells, cls="note", style=style)
 
 
-def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector]) -> Html:
+def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], shown: str) -> Html:
     fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
     columns = [(sector, "lenses" if sector.name == "MTF50" else "samples") for sector in [*optics_sectors, *right.values()]]
     lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
-    caption = "Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show accuracy"
+    caption = f"Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show {shown}"
     return grid(["", *(sector.name for sector in optics_sectors), *right], lines, caption=caption)

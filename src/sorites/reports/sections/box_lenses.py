@@ -7,6 +7,7 @@ import polars as pl
 from sorites import metrics
 from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import figure, legend, pen, plot
+from sorites.reports.parts.field_map import MAP, field_map
 from sorites.reports.parts.markup import Html, join, safe, tag
 from sorites.reports.parts.trend import fit
 from sorites.reports.section import Section, add_section
@@ -17,7 +18,7 @@ UPRIGHT = {"tickformat": ".0%", "rangemode": "tozero", "nticks": 6}
 
 @add_section(order=37)
 def box_lenses(view: View) -> Section | None:
-    """A scatter plot of lenses and a curve over field positions; absent without detectors or without lenses."""
+    """A scatter plot of lenses, a curve over field positions and a map of rings; absent without detectors or without lenses."""
     if not box_models(view) or not {"lens", "lens_whole"} & set(view.shifts):
         return None
     each, over = view.compute(map_by_lens).drop_nulls(["value", "quality"]), view.compute(map_by_field).drop_nulls("value")
@@ -30,9 +31,9 @@ def box_lenses(view: View) -> Section | None:
         "Each point is a lens: its quality is the mean MTF50 of its blur over the field, and its mAP that of all its pictures at "
         "all field positions together, with the 95 % interval over pictures. The curve is a third-order fit."
     )
-    return Section(
-        "How good must the lens be for the detector?", join([legend(view), tag("div", *cards, cls="cards two")]), "Lenses", lead
-    )
+    rings = [tag("div", tag("article", part, cls="card"), cls="below") for part in (field_map(view, over, MAP),) if part]
+    body = join([legend(view), tag("div", *cards, cls="cards two"), *rings])
+    return Section("How good must the lens be for the detector?", body, "Lenses", lead)
 
 
 def map_by_lens(table: pl.LazyFrame) -> pl.DataFrame:

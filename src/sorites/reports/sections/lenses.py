@@ -29,7 +29,8 @@ def lenses(view: View) -> Section | None:
         tag("article", tag("h3", "Against lens quality"), _scatter(view, each), cls="card"),
         tag("article", tag("h3", "Against distance from the middle"), _fields(view), cls="card"),
     ]
-    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in (field_map(view), _related(view)) if part]
+    rings = field_map(view, view.compute(metrics.lens_field))
+    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in (rings, _related(view)) if part]
     body = join([legend(view), tag("div", *cards, cls="cards two"), *below])
     return Section("How good must the lens be?", body, "Lenses", lead)
 
