@@ -43,8 +43,8 @@ def score_accuracy(table: Table, by: Sequence[str] = BY_SCORER) -> pl.DataFrame:
     """Correlation (Pearson's and Spearman's) over settings of mean score and accuracy; near -1 the score predicts failure.
 
     A setting is a shift with a severity, or with the params that were asked for. ``n`` counts settings; the value is null with
-    fewer than 3, or where one side does not vary. The interval is Fisher's, with Bonett and Wright's (2000) variance for ranks, from 4 settings on; it treats settings
-    as independent, though they show the same samples.
+    fewer than 3, or where one side does not vary. The interval is Fisher's, with Bonett and Wright's (2000) variance for ranks,
+    from 4 settings on; it treats settings as independent, though they show the same samples.
     """
     wanted = [by] if isinstance(by, str) else list(by)
     keys = list(dict.fromkeys([*wanted, *BY_SCORER]))
