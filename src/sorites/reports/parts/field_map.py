@@ -47,7 +47,8 @@ def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
             tag("h3", "Field map"),
             tag(
                 "p",
-                "Each ring is a distance from the middle of the lens's picture; the values are means over all lenses.",
+                "Each ring is a distance from the middle of the lens's picture; the values are means over all lenses"
+                + (", and mAP is that of the pictures of all lenses together." if name == MAP else "."),
                 cls="about",
             ),
             _maps(optics_sectors, right, scales),
@@ -102,7 +103,8 @@ def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]
 
 def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], shown: str) -> Html:
     fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
-    columns = [(sector, "lenses" if sector.name == "MTF50" else "samples") for sector in [*optics_sectors, *right.values()]]
+    counted = {"MTF50": "lenses", MAP: "pictures"}
+    columns = [(sector, counted.get(sector.name, "samples")) for sector in [*optics_sectors, *right.values()]]
     lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
     caption = f"Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show {shown}"
     return grid(["", *(sector.name for sector in optics_sectors), *right], lines, caption=caption)
