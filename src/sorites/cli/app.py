@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.features import features
@@ -54,6 +55,7 @@ app = typer.Typer(
 )
 app.command(rich_help_panel=EVALUATE)(run)
 app.command("import", rich_help_panel=EVALUATE)(import_)
+app.command(rich_help_panel=EVALUATE)(attack)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
 app.command("list", rich_help_panel=FIND_OUT)(list_)

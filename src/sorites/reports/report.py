@@ -18,7 +18,7 @@ from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.places import place_now
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.reopen import class_names, plan_of
+from sorites.pipeline.reopen import ATTACK, class_names, plan_of
 from sorites.pipeline.run import RunTable
 from sorites.pipeline.shards import read_record
 from sorites.pipeline.unfinished import unfinished
@@ -63,7 +63,7 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
-    pictures = None if "imported" in info else _Pictures(folder, plan)
+    pictures = None if {"imported", ATTACK} & info.keys() else _Pictures(folder, plan)
     kept = features_of(folder), _records(folder), unfinished(folder)
     return RunView(table, info["suite"]["name"], info, class_names(info), pictures, *kept)
 
