@@ -29,7 +29,7 @@ AGAIN = "Delete it and type the command again: sorites explain RUN"
 
 
 class Side(Strict):
-    """One image as one model judged it, with the class that is explained (a label of the run) and the layer that was looked at."""
+    """One image as one model judged it, with the class that is explained (a label of the run) and the layer looked at."""
 
     file: str
     image_id: str

@@ -53,8 +53,8 @@ def _gate() -> Any:
 
         @staticmethod
         def backward(ctx: Any, *above: torch.Tensor) -> torch.Tensor:
-            (fires,) = ctx.saved_tensors
-            return above[0].clamp(min=0) * fires
+            passed: torch.Tensor = above[0].clamp(min=0) * ctx.saved_tensors[0]
+            return passed
 
     return Gate.apply
 

@@ -107,9 +107,8 @@ def _targets(module: Any, inputs: torch.Tensor, targets: Sequence[int] | None) -
         return logits.argmax(1)
     wrong = next((target for target in targets if not 0 <= target < logits.shape[1]), None)
     if wrong is not None or len(targets) != len(inputs):
-        raise SoritesError(
-            f"wanted one target of 0 to {logits.shape[1] - 1} for each of {len(inputs)} pictures, got {wrong if wrong is not None else len(targets)}"
-        )
+        came = f"{len(targets)} targets" if wrong is None else str(wrong)
+        raise SoritesError(f"wanted one target of 0 to {logits.shape[1] - 1} for each of {len(inputs)} pictures, got {came}")
     return torch.tensor(list(targets), device=logits.device)
 
 

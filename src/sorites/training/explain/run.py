@@ -75,7 +75,7 @@ def explain(
 
 def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
     """Return the one or two models to explain."""
-    known = [name for name in info["models"]]
+    known = list(info["models"])
     names = list(dict.fromkeys(models)) or known
     for name in names:
         if name not in known:
@@ -170,19 +170,21 @@ class _Work:
         return digest(VERSION, *parts, size=8).hex()
 
     def _label(self, row: Row) -> int:
-        """Return the class to explain, as a label of the suite."""
-        return int(row["pred"] if self.target == "prediction" or row["label"] is None else row["label"])
+        """Return the class to explain, as a label of the suite: the answer, where the model does not have the true class."""
+        truth = self.target == "truth" and row["label"] in self._columns(row["model"])
+        return int(row["label"] if truth else row["pred"])
 
-    def _column(self, row: Row) -> int:
-        columns = self.plan.columns[row["model"]]
-        known = dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
-        return int(known.get(self._label(row), known[row["pred"]]))
+    def _columns(self, model: str) -> dict[int, int]:
+        """Return the column of a model's logits for each label of the suite that it has."""
+        columns = self.plan.columns[model]
+        return dict(zip(columns.labels.tolist(), columns.places.tolist(), strict=True))
 
     def _side(self, row: Row, file: str, picture: Picture, sample: Sample) -> Side:
         """Explain one answer and write its pictures."""
         model, framed = self.plan.models[row["model"]], self.plan.is_framed(sample)
         given = self.layers.get(model.name)
-        cams, guided, layer = explained(model, [picture], [self._column(row)], layer=given, framed=framed)
+        column = self._columns(model.name)[self._label(row)]
+        cams, guided, layer = explained(model, [picture], [column], layer=given, framed=framed)
         seen = np.asarray(model.prepare(np.array(picture), framed))
         drawn = {"seen": seen.astype(np.uint8), "cam": heat(seen.astype(np.float32), cams[0]), "guided": relief(guided[0])}
         for kind in KINDS:
