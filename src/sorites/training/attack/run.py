@@ -83,8 +83,8 @@ def attack(
         running.tick = bar("attacking", sum(plan.images_of(task.unit) for task in tasks)) if bar and tasks else running.tick
         work = functools.partial(attack_unit, path, how=how)
         with _without_weight_gradients(plan):
-            for task, _ in engine(tasks, work, workers or os.cpu_count() or 1):
-                running.tick(plan.images_of(task.unit))
+            for _ in engine(tasks, work, workers or os.cpu_count() or 1):
+                pass
     return path
 
 
@@ -129,8 +129,8 @@ def attack_unit(path: Path, task: Task, *, how: Settings) -> None:
     """A unit of work: attack a slice of the pictures against one model, or show them to it clean, and write its shard."""
     running, (name,) = running_in(path), task.models
     if task.unit.shift == CLEAN:
-        found = predict(running.plan, shots(running.plan, task.unit), BATCH, models=(name,))
+        found = predict(running.plan, shots(running.plan, task.unit), BATCH, running.tick, (name,))
     else:
-        found = predict(seen_by(running.plan, name, how), attacked(running.plan, task.unit, name, how), BATCH)
+        found = predict(seen_by(running.plan, name, how), attacked(running.plan, task.unit, name, how), BATCH, running.tick)
     rows = found[name].rows.with_columns(run_id=pl.lit(running.run_id)).select(SCHEMA.names())
     write(rows, shards.shard(path, task.unit, name))
