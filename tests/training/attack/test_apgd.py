@@ -82,7 +82,7 @@ def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str)
         assert point.min() >= 0
         assert point.max() <= 1
     assert kept[0] > kept[1] > kept[2]
-    assert kept[0] > 0.5
+    assert kept[0] > 0.4
     assert kept[2] < 0.3, "the sweep covers the dial, or equal verdicts say nothing"
 
 
