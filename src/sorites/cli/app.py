@@ -8,8 +8,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
+from sorites.cli.explain import explain
 from sorites.cli.features import features
 from sorites.cli.filter import filter_
 from sorites.cli.imports import import_
@@ -54,9 +56,11 @@ app = typer.Typer(
 )
 app.command(rich_help_panel=EVALUATE)(run)
 app.command("import", rich_help_panel=EVALUATE)(import_)
+app.command(rich_help_panel=EVALUATE)(attack)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
+app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)

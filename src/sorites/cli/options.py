@@ -116,8 +116,10 @@ def load_suite(
     **others: Any,
 ) -> Suite:
     """Load a suite by name or path and replace what the command line names."""
+    from sorites.pipeline.reopen import refuse_attacks
     from sorites.suite import load
 
+    refuse_attacks(suite, shifts or ())
     return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **others)
 
 

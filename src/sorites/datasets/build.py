@@ -27,6 +27,7 @@ from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
 from sorites.pipeline.identity import Info, describe
 from sorites.pipeline.pictures import Shot, shots
 from sorites.pipeline.plan import Plan, Unit
+from sorites.pipeline.reopen import refuse_attacks
 from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.pipeline.shards import slug
 from sorites.progress import Bar
@@ -55,6 +56,8 @@ def build(
     """Write the pictures that are not there yet, then the sidecar. Return how many there are, and the errors met."""
     if quality is not None and not 1 <= quality <= 100:
         raise SoritesError(f"--quality wants 1 to 100, got {quality}")
+    if not isinstance(suite, Suite):
+        refuse_attacks(suite)
     plan, folder = plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})), Path(out)
     start, units = chosen_engine(engine, plan), plan.units()
     written: dict[Unit, Written] = {}

@@ -10,6 +10,7 @@ import polars as pl
 
 from sorites.errors import SoritesError
 from sorites.files import locked
+from sorites.pipeline.explanations import LIST, ROOM, read_list, read_picture
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.heads import read_head_file
 from sorites.pipeline.shards import read_facts, read_record, read_shard
@@ -26,6 +27,8 @@ _READERS: tuple[tuple[str, str, Read, str], ...] = (
     ("heads", "*.safetensors", read_head_file, "type it with --keep-features"),
     ("facts", "*.parquet", read_facts, "type the command that measured them again"),
     ("facts", "*.json", read_record, "type the command that measured them again"),
+    (ROOM, LIST, read_list, "type: sorites explain RUN"),
+    (ROOM, "*.webp", read_picture, "type: sorites explain RUN"),
 )
 """Room, names, how a file is read in full, and what makes it again."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,14 @@ from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.places import candidates, respelled
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import guard
+from sorites.reading.places import is_file
 from sorites.rng import digest
 from sorites.suite import Suite, parse
+
+ATTACK = "attack"
+"""The key of ``run.json`` that holds the settings of an attack."""
+ATTACKS = "apgd_"
+"""How the names of attacks begin in the table."""
 
 
 def suite_of(info: Mapping[str, Any]) -> Suite:
@@ -51,6 +57,8 @@ def plan_of(run: str | Path) -> Plan:
     samples then come from the manifest, and decoding one of them is an error that says why.
     """
     info = read_info(run)
+    if ATTACK in info:
+        raise SoritesError(_of_attack(run))
     alone = suite_of(info).model_copy(update={"models": (), "fit": None})
     try:
         if "imported" in info:
@@ -62,6 +70,24 @@ def plan_of(run: str | Path) -> Plan:
         first, further = _from_manifest(run, alone, error)
         bare = alone.model_copy(update={"labels": _classes(run, info)})
         return plans.make(bare, first, further=further)
+
+
+def refuse_attacks(suite: str | Path, shifts: Sequence[str] = ()) -> None:
+    """Refuse the folder of an attack in the place of a suite, and attacks in the place of shifts: both follow from a model."""
+    if is_file(Path(suite) / "run.json") and ATTACK in read_info(suite):
+        raise SoritesError(_of_attack(suite))
+    for name in (name for name in shifts if name.startswith(ATTACKS)):
+        raise SoritesError(
+            f"{name} is an attack: it is made against a model, is not rounded to 8 bits, and no suite or dataset can hold it. "
+            "Type: sorites attack MODEL --eps 4/255,.1,.25"
+        )
+
+
+def _of_attack(run: str | Path) -> str:
+    return (
+        f"{run} holds an attack: its pictures were made against its models, were not rounded to 8 bits and were not kept, so "
+        'that nothing more can be made of them. Read it with "sorites metrics" and "sorites report".'
+    )
 
 
 def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:

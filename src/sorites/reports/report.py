@@ -12,13 +12,14 @@ import polars as pl
 
 from sorites.core import Picture, Setting, Stop
 from sorites.errors import SoritesError
+from sorites.pipeline.explanations import Explanations, read_changes
 from sorites.pipeline.features import features_of
 from sorites.pipeline.fitted import chosen_parameters, fit_notes
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.pictures import captured, turned
 from sorites.pipeline.places import place_now
 from sorites.pipeline.plan import Plan
-from sorites.pipeline.reopen import class_names, plan_of
+from sorites.pipeline.reopen import ATTACK, class_names, plan_of
 from sorites.pipeline.run import RunTable
 from sorites.pipeline.shards import read_record
 from sorites.pipeline.unfinished import unfinished
@@ -63,9 +64,14 @@ def _about(folder: Path) -> dict[str, Any]:
 
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
-    pictures = None if "imported" in info else _Pictures(folder, plan)
-    kept = features_of(folder), _records(folder), unfinished(folder)
+    pictures = None if {"imported", ATTACK} & info.keys() else _Pictures(folder, plan)
+    kept = features_of(folder), _records(folder), unfinished(folder), _explanations(folder)
     return RunView(table, info["suite"]["name"], info, class_names(info), pictures, *kept)
+
+
+def _explanations(folder: Path) -> Explanations | None:
+    changes = read_changes(folder)
+    return Explanations(folder, changes) if changes else None
 
 
 def _records(folder: Path) -> dict[str, Any]:

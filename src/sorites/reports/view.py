@@ -13,6 +13,7 @@ from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop, named_spec
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, class_name
 from sorites.pipeline.apart import distinct_names, renamed
+from sorites.pipeline.explanations import Explanations
 from sorites.pipeline.features import Features, Vectors
 from sorites.pipeline.together import together
 from sorites.pipeline.unfinished import Unfinished
@@ -37,6 +38,8 @@ class RunView:
     """How facts of the run were made, by their name: the content of ``facts/*.json``."""
     unfinished: Unfinished | None = None
     """What is missing of the run; None where nothing is."""
+    explanations: Explanations | None = None
+    """Pictures that changed sides, with where the models looked; None where nothing was explained."""
 
     @property
     def suite(self) -> Mapping[str, Any]:

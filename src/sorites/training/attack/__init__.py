@@ -1,0 +1,5 @@
+"""Attacks on models: the smallest change of a picture, chosen against one model, that makes it wrong."""
+
+from sorites.training.attack.run import attack
+
+__all__ = ["attack"]

@@ -1,0 +1,196 @@
+"""Pictures of a run that changed sides: which are chosen, what is kept of them, and what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.training.networks import small
+
+import sorites
+from sorites import core
+from sorites.errors import SoritesError
+from sorites.pipeline.check import check
+from sorites.pipeline.explanations import KINDS, LIST, ROOM, Change, picture_file, read_changes, read_picture
+from sorites.suite import Suite
+from sorites.training.explain import explain, grad_cam
+from sorites.training.explain.changes import changes
+
+pytest.importorskip("torch")
+
+SEEDS = {"one": 0, "other": 3}
+
+
+@pytest.fixture(autouse=True)
+def _networks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two small networks under the names ``one`` and ``other``."""
+    monkeypatch.setattr(core, "model", lambda spec: small(spec, SEEDS[spec]))
+
+
+@pytest.fixture(scope="module")
+def held(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    """A run of both networks, in a folder that is copied for each test."""
+    out = tmp_path_factory.mktemp("explain") / "run"
+    models = [small(name, seed) for name, seed in SEEDS.items()]
+    sorites.run(Suite(name="s"), source=f"folder:{photos}", models=models, shifts=["contrast", "jpeg"], out=out)
+    return out
+
+
+@pytest.fixture
+def run(held: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(held, tmp_path / "run"))
+
+
+def verdict(run: Path, change: Change) -> list[tuple[bool, int]]:
+    """What the table says of both sides."""
+    rows = sorites.read(run).collect()
+    found = []
+    for side in change.sides:
+        row = rows.filter(pl.col("image_id") == side.image_id, pl.col("model") == side.model).row(0, named=True)
+        found.append((row["correct"], row["pred"]))
+    return found
+
+
+def test_two_models_differ_on_the_same_image(run: Path) -> None:
+    found = explain(run, ["one", "other"], limit=6)
+    assert 2 <= len(found) <= 6
+    for change in found:
+        one, other = change.sides
+        assert (one.model, other.model, one.image_id) == ("one", "other", other.image_id)
+        assert verdict(run, change) == [(one.correct, one.pred), (other.correct, other.pred)]
+        assert one.correct != other.correct
+        assert (one.target, other.target) == (one.pred, other.pred)
+    assert len({change.sample_id for change in found}) == len(found), "one change per picture"
+    assert {change.sides[1].correct for change in found} == {True, False}, "both directions take turns"
+    assert read_changes(run) == found
+
+
+def test_one_model_differs_between_clean_and_the_least_severity(run: Path) -> None:
+    found = explain(run, ["other"], shifts=["contrast"], limit=None)
+    rows = sorites.read(run).collect().filter(pl.col("model") == "other", pl.col("shift") == "contrast")
+    assert found
+    for change in found:
+        clean, moved = change.sides
+        assert (clean.shift, clean.severity, moved.shift) == ("clean", 0.0, "contrast")
+        assert clean.correct != moved.correct
+        changed = rows.filter(pl.col("sample_id") == change.sample_id, pl.col("correct") == moved.correct)
+        assert moved.severity == changed["severity"].min()
+
+
+def test_what_is_drawn_is_the_picture_that_the_model_saw(run: Path) -> None:
+    side = explain(run, ["one", "other"], limit=1)[0].sides[0]
+    seen, cam, guided = (read_picture(picture_file(run, side.file, kind)) for kind in KINDS)
+    assert seen.shape == cam.shape == guided.shape == (32, 32, 3)
+    model = small("one", SEEDS["one"])
+    again = sorites.read(run).filter(pl.col("image_id") == side.image_id, pl.col("model") == "one").collect()
+    given = model([seen], framed=True).logits
+    assert given is not None
+    assert abs(float(np.exp(given - given.max()).max() / np.exp(given - given.max()).sum()) - again["conf"][0]) < 0.1
+    where = grad_cam(model, [seen], framed=True)[0]
+    hot = cam[..., 0].astype(int) - cam[..., 2]
+    if not side.empty:
+        y, x = np.unravel_index(where.argmax(), where.shape)
+        step = 32 // where.shape[0]
+        assert hot[y * step : (y + 1) * step, x * step : (x + 1) * step].mean() > hot.mean()
+
+
+def test_what_is_there_is_not_made_twice_and_what_changed_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from sorites.training.explain import run as module
+
+    made: list[str] = []
+    draw = module.explained
+    monkeypatch.setattr(module, "explained", lambda model, *a, **k: made.append(model.name) or draw(model, *a, **k))
+    first = explain(run, ["one", "other"], limit=2)
+    assert made == ["one", "other"] * 2
+    explain(run, ["one", "other"], limit=3)
+    assert len(made) == 6, "only the third is new"
+    picture_file(run, first[0].sides[0].file, "cam").unlink()
+    explain(run, ["one", "other"], limit=2)
+    assert len(made) == 8, "a change that lacks a picture is made again"
+    explain(run, ["other"], limit=2)
+    assert len(read_changes(run)) == 5, "explanations of other calls stay"
+    explain(run, ["one", "other"], limit=3, target="truth")
+    listed = read_changes(run)
+    assert len(listed) == 5, "another class takes the place of the first"
+    assert all(side.target == change.label for change in listed if change.between == "models" for side in change.sides)
+    files = {path.name for path in (run / ROOM).glob("*.webp")}
+    assert files == {f"{side.file}-{kind}.webp" for change in listed for side in change.sides for kind in KINDS}
+
+
+def test_a_stop_leaves_what_is_whole(run: Path) -> None:
+    class Stop(Exception):
+        pass
+
+    def tick(n: int) -> None:
+        raise Stop
+
+    with pytest.raises(Stop):
+        explain(run, ["one", "other"], limit=3, bar=lambda what, steps: tick)
+    assert len(read_changes(run)) == 1
+    assert len(explain(run, ["one", "other"], limit=3)) == 3
+    assert "whole" in check(str(run))
+
+
+def test_a_changed_answer_is_no_longer_explained(run: Path) -> None:
+    found = explain(run, ["one", "other"], limit=2)
+    shard = next(path for path in (run / "predictions").glob("*--one.parquet") if _holds(path, found[0].sides[0].image_id))
+    rows = pl.read_parquet(shard)
+    here = pl.col("image_id") == found[0].sides[0].image_id
+    rows.with_columns(conf=pl.when(here).then(pl.lit(0.123, pl.Float32)).otherwise("conf")).write_parquet(shard)
+    explain(run, ["other"], limit=1)
+    assert found[0] not in read_changes(run)
+    assert found[1] in read_changes(run)
+
+
+def _holds(path: Path, image_id: str) -> bool:
+    return image_id in pl.read_parquet(path)["image_id"]
+
+
+def test_damage_is_named_and_set_aside(run: Path) -> None:
+    side = explain(run, ["one", "other"], limit=1)[0].sides[0]
+    picture_file(run, side.file, "cam").write_bytes(b"RIFF")
+    (run / ROOM / LIST).write_text('{"changes": [{}]}')
+    with pytest.raises(SoritesError, match=f"{LIST} cannot be read.*\n.*-cam.webp cannot be read"):
+        check(str(run))
+    with pytest.raises(SoritesError, match=f"{LIST} cannot be read"):
+        explain(run, ["one", "other"], limit=1)
+    check(str(run), repair=True)
+    assert len(explain(run, ["one", "other"], limit=1)) == 1
+
+
+def test_the_table_of_a_run_can_be_explained_with_its_objects(photos: Path, tmp_path: Path) -> None:
+    networks = {"first": small("a", 0), "second": small("b", 3)}
+    table = sorites.run(Suite(name="s"), source=f"folder:{photos}", models=networks, shifts=["contrast"], out=tmp_path / "run")
+    assert sorites.explain(table, limit=2)[0].sides[1].model == "second"  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("models", "options", "said"),
+    [
+        (["ones"], {}, "no model of this run named 'ones'. Did you mean one"),
+        (["one"], {"shifts": ["jpg"]}, "no shift of this run named 'jpg'. Did you mean jpeg"),
+        (["one"], {"target": "label"}, "--target wants prediction or truth, got 'label'"),
+        (["one"], {"limit": 0}, "--limit wants a whole number above 0"),
+        (["one"], {"layer": "0.9"}, "no layer of one with maps named '0.9'.* The last of its 5 are 0.0, 0.1, 0.2, 0.3, 0"),
+        (["one"], {"layer": {"two": "0"}}, "no model to explain named 'two'"),
+    ],
+)
+def test_what_cannot_be_explained_is_said(run: Path, models: list[str], options: dict, said: str) -> None:  # type: ignore[type-arg]
+    with pytest.raises(SoritesError, match=said):
+        explain(run, models, **options)
+    assert read_changes(run) == ()
+
+
+def test_other_weights_and_models_without_gradients_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "model", lambda spec: small(spec, 7))
+    with pytest.raises(SoritesError, match="one has other weights than those that .* looked at"):
+        explain(run, ["one"])
+
+
+def test_nothing_changes_sides_in_an_empty_table(run: Path) -> None:
+    rows = sorites.read(run).collect()
+    assert changes(rows.filter(pl.col("correct")), ["one", "other"]) == []
+    assert changes(rows.with_columns(error=pl.lit("no")), ["one"]) == []
