@@ -32,7 +32,7 @@ class KernelBlur:
     def mixed(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
         """Return (1 - weight) x picture + weight x blurred picture, with one kernel and one weight per picture."""
         blend = self._direct if self.side <= LARGEST_DIRECT else self._by_fft
-        return blend(pictures, choice, weights.to(pictures.device, pictures.dtype)).clamp_(0, 1)
+        return blend(pictures.contiguous(), choice, weights.to(pictures.device, pictures.dtype)).clamp_(0, 1)
 
     def _direct(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
         """Blurring is linear, so that the weights go into the kernels and the pictures are read once."""

@@ -21,7 +21,8 @@ def as_images(pictures: Tensor, wanted_by: str) -> NDArray[np.float32]:
             f"{wanted_by}: wanted pictures in 0..1, got values from {least:.3g} to {most:.3g}. "
             "Augment first, normalise afterwards."
         )
-    return np.clip(images, 0, 1)
+    images = np.clip(images, 0, 1)
+    return images
 
 
 def as_pictures(pictures: Tensor, wanted_by: str) -> NDArray[np.uint8]:
