@@ -19,9 +19,8 @@ TEN = [f"class {i}" for i in range(10)]
 
 def pictures(wants: Input, count: int) -> list[Picture]:
     rng = np.random.default_rng(0)
-    return [
-        np.cumsum(rng.normal(0, 9, (*wants.size, 3)), axis=1).clip(-120, 120).astype(np.int64).astype(np.uint8) for _ in range(50)
-    ]
+    walks = np.cumsum(rng.normal(0, 9, (50, *wants.size, 3)), axis=2) + 128
+    return list(walks.clip(0, 255).astype(np.uint8))
 
 
 def test_the_small_network_has_the_size_of_the_one_that_was_tried() -> None:
@@ -34,7 +33,7 @@ def test_the_small_network_has_the_size_of_the_one_that_was_tried() -> None:
 
 
 def test_whitened_patches_are_white() -> None:
-    """The covariance of the filtered patches is the identity, less what the shrinkage takes from directions of little variance."""
+    """The covariance of filtered patches is the identity, less what the shrinkage takes from directions of little variance."""
     wants = _small.wants()
     some = pictures(wants, 50)
     filters = torch.from_numpy(_small.whitening(some, wants))
