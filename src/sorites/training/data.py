@@ -16,6 +16,7 @@ from sorites.labels import Labels, OpenLabels, labels
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.samples import in_order, unique
 from sorites.rng import digest
+from sorites.training.data_parts import composed, parted
 from sorites.training.pictures import Pictures, SamplePictures
 from sorites.training.recipe import Recipe
 from sorites.training.recipe_parts import Data
@@ -64,17 +65,16 @@ def pictures(recipe: Recipe) -> TrainingData:
     """Return the pictures that a recipe names; a part that cannot be trained on or judged by is an error here."""
     data = recipe.data
     found, space = _read(data)
-    chosen = found[: data.limit]
-    kept, aside = _parted(chosen, data)
+    some = {id(sample) for sample in _fair(found)[: data.limit]}
+    kept, aside = parted([sample for sample in found if id(sample) in some], data.validation)
     if data.validation is not None and data.validation.source is not None:
-        aside = _labelled(core.source(data.validation.source, space), f"data.validation: {data.validation.source}")
+        aside = _labelled(core.source(data.validation.source, space), data.validation.source, data.shifted)
         both = {sample.id for sample in kept} & {sample.id for sample in aside}
         if both and data.validation.source == data.source:
             raise SoritesError(f"data.validation: {len(both)} of its {len(aside)} pictures are training pictures; take a share")
-    limit = None if data.validation is None else data.validation.limit
-    aside = aside[:limit]
+    kept, aside = _fair(kept), _fair(aside)[: None if data.validation is None else data.validation.limit]
     whole = TrainingData(
-        SamplePictures(kept),
+        composed(SamplePictures(kept), data, space),
         None if data.validation is None else SamplePictures(aside),
         space,
         all(sample.framed for sample in (*kept, *aside)),
@@ -126,7 +126,7 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
     """Return the labelled clean pictures of the source in a fair order, and the classes."""
     if data.labels != FOUND:
         space = labels(data.labels)
-        return _labelled(core.source(data.source, space), f"data: {data.source}"), space
+        return _labelled(core.source(data.source, space), data.source, data.shifted), space
     asked = _Found((), (), {})
     samples = [sample for sample in core.source(data.source, asked) if sample.label is not None]
     used = {sample.label for sample in samples}
@@ -136,25 +136,19 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
     space = labels(names)
     moved = {place: names.index(name) for place, name in asked.spelled.items() if name in names}
     renamed = [replace(sample, label=moved[sample.label]) for sample in samples if sample.label is not None]
-    return _labelled(core.Source(data.source, renamed), f"data: {data.source}"), space
+    return _labelled(renamed, data.source, data.shifted), space
 
 
-def _labelled(source: Iterable[Sample], where: str) -> list[Sample]:
-    """Return the clean pictures in a fair order. Those of no class are an error unless the source says that they are unknown."""
-    clean = [sample for sample in source if sample.shift == CLEAN]
-    known = [sample for sample in clean if sample.label is not None or sample.split != "unknown"]
+def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:
+    """Return pictures with their classes, each under an id of its own. One of no class stays, to be refused by name, unless its
+    source says that it shows none of the classes."""
+    some = [sample for sample in source if shifted or sample.shift == CLEAN]
+    known = [sample for sample in some if sample.label is not None or sample.split != "unknown"]
     if not known:
-        raise SoritesError(f"{where} holds no clean pictures of the classes in data.labels")
+        raise SoritesError(f"data: {where} holds no clean pictures of the classes in data.labels")
     unique(known)
-    return in_order(core.Source(where, known))
+    return known
 
 
-def _parted(samples: list[Sample], data: Data) -> tuple[list[Sample], list[Sample]]:
-    """Return the training pictures and those kept aside; which these are follows from their ids alone."""
-    asked = data.validation
-    if asked is None or asked.share is None:
-        return samples, []
-    ordered = sorted(samples, key=lambda sample: digest("validation", asked.seed, sample.id))
-    count = round(asked.share * len(samples))
-    aside = {sample.id for sample in ordered[:count]}
-    return [s for s in samples if s.id not in aside], [s for s in samples if s.id in aside]
+def _fair(samples: Sequence[Sample]) -> list[Sample]:
+    return in_order(core.Source("data", samples)) if samples else []

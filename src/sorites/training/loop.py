@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from sorites.progress import ToldBar
 from sorites.torch_tools import one_thread
 from sorites.training import checkpoints
 from sorites.training import folder as folders
-from sorites.training.batches import Prepared
+from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, pictures
 from sorites.training.history import History
 from sorites.training.recipe import Recipe, load
@@ -137,28 +137,35 @@ class Training:
 
     def run(self, bar: ToldBar, checkpoint_seconds: float) -> None:
         """Take all steps that are left, then write the model."""
+        import torch
+
         tick = bar("training", self.steps.total, self.step)
-        written = time.monotonic()
         stopped = self._is_patience_over()
         batches = self.steps.batches.between(self.step, 0 if stopped else self.steps.total, self.workers)
+        repeatable = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
         try:
-            for batch in batches:
-                taken = self.steps.take(batch)
-                self.step = batch.step + 1
-                self.history.add(batch.step, *taken, self.steps.rate, self.epoch)
-                validated = self._validate_if_due()
-                tick(1, self._text())
-                if time.monotonic() - written > checkpoint_seconds or validated:
-                    self.checkpoint()
-                    written = time.monotonic()
-                if validated and self._is_patience_over():
-                    self.say(f"stopped after step {self.step}: the validation accuracy no longer rises")
-                    break
+            with repeatable:
+                self._take_all(batches, tick, checkpoint_seconds)
         except BrokenLoss as error:
             raise SoritesError(self._broken(error)) from error
         finally:
             batches.close()
         self._finish()
+
+    def _take_all(self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float) -> None:
+        written = time.monotonic()
+        for batch in batches:
+            taken = self.steps.take(batch)
+            self.step = batch.step + 1
+            self.history.add(batch.step, *taken, self.steps.rate, self.epoch)
+            validated = self._validate_if_due()
+            tick(1, self._text())
+            if time.monotonic() - written > checkpoint_seconds or validated:
+                self.checkpoint()
+                written = time.monotonic()
+            if validated and self._is_patience_over():
+                self.say(f"stopped after step {self.step}: the validation accuracy no longer rises")
+                break
 
     @property
     def epoch(self) -> float:

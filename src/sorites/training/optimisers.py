@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from sorites.errors import SoritesError
 from sorites.models._networks import Network
+from sorites.training.layers import layer_groups
 from sorites.training.recipe_parts import Stage
 
 if TYPE_CHECKING:
@@ -38,5 +39,9 @@ def optimiser(network: Network, stage: Stage) -> torch.optim.Optimizer:
 
 
 def _groups(network: Network, stage: Stage) -> list[dict[str, Any]]:
+    asked = stage.optimiser
+    if asked.layer_decay is not None:
+        inner: Any = getattr(network.module, "network", network.module)
+        return layer_groups(inner, asked.lr, asked.weight_decay, asked.layer_decay)
     trained: list[nn.Parameter] = [parameter for parameter in network.module.parameters() if parameter.requires_grad]
-    return [{"params": trained, "lr": stage.optimiser.lr}]
+    return [{"params": trained, "lr": asked.lr}]

@@ -20,10 +20,33 @@ from sorites.frame import Strict
 from sorites.reading.places import is_file
 from sorites.reading.texts import toml_file, toml_table
 from sorites.rng import digest
-from sorites.training.recipe_parts import Augment, Data, EarlyStopping, Optimiser, Schedule, Stage
+from sorites.training.recipe_parts import (
+    Augment,
+    CapturedPart,
+    Data,
+    DeepAugmentPart,
+    EarlyStopping,
+    MadePart,
+    Optimiser,
+    Schedule,
+    Stage,
+    ValidationPart,
+)
 
 SEE = 'See "sorites list recipes", or give a path that ends in .toml.'
-PARTS: dict[str, type[Strict]] = {"data": Data, "augment": Augment, "optimiser": Optimiser, "schedule": Schedule, "stages": Stage}
+PARTS: dict[str, type[Strict]] = {
+    "data": Data,
+    "validation": ValidationPart,
+    "captures": CapturedPart,
+    "deep_augment": DeepAugmentPart,
+    "made": MadePart,
+    "augment": Augment,
+    "optimiser": Optimiser,
+    "schedule": Schedule,
+    "stages": Stage,
+    "early_stopping": EarlyStopping,
+}
+"""The tables of a recipe by name, for messages about keys that they do not have."""
 
 
 class Recipe(Strict):
@@ -99,13 +122,21 @@ class Recipe(Strict):
         return digest(json.dumps(plain, sort_keys=True)).hex()
 
     def override(self, changes: Mapping[str, Any]) -> Recipe:
-        """Return a copy with some keys replaced, by dotted names such as ``optimiser.lr``; None means: as the recipe has it."""
+        """Return a copy with some keys replaced, by dotted names such as ``optimiser.lr``; None means: as the recipe has it.
+
+        The limit goes with the recipe's own source, and so does a validation part from a source: with another source all pictures
+        are taken, and a tenth is kept aside, unless something else is said.
+        """
         data = self.model_dump(exclude_unset=True)
         given = {key: value for key, value in changes.items() if value is not None}
         for one, other in (("epochs", "steps"), ("steps", "epochs")):
             if one in given:
                 data.pop(other, None)
                 data.pop("stages", None)
+        if given.get("data.source", self.data.source) != self.data.source:
+            data["data"] = {key: value for key, value in data["data"].items() if key != "limit"}
+            if self.data.validation is not None and self.data.validation.source is not None:
+                data["data"]["validation"] = {"share": 0.1}
         for key, value in given.items():
             _put(data, key.split("."), value, key)
         return parse(data, self.name)
@@ -194,5 +225,6 @@ def _say(error: Any) -> str:
         message = error["msg"].removeprefix("Value error, ")
         came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
         return f"{place}: {message}{came}" if place else message
-    owner = PARTS.get(str(error["loc"][0]), Recipe) if len(error["loc"]) > 1 else Recipe
+    around = [str(part) for part in error["loc"][:-1] if isinstance(part, str)]
+    owner = PARTS.get(around[-1], Recipe) if around else Recipe
     return f"unknown key {place!r}: " + str(UnknownName("key", str(error["loc"][-1]), owner.model_fields))

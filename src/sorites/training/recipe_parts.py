@@ -13,7 +13,10 @@ class ValidationPart(Strict):
     """The pictures by which a training is judged while it runs; no weight follows from them, but early stopping does."""
 
     share: float | None = Field(default=None, gt=0, lt=1)
-    """The share of the training pictures that is kept aside, by a hash of their ids."""
+    """The share of the training pictures that is kept aside."""
+    split: Literal["hash", "thing", "permuted"] = "hash"
+    """Which ones these are: by the hash of their ids; by thing, so that no thing is on both sides; or as torch's ``random_split``
+    draws them, which is how FOCUS was split."""
     seed: StrictInt = 0
     """Other seeds keep other pictures aside. It is not the seed of the training, so that trainings are judged alike."""
     source: str | None = None
@@ -27,6 +30,36 @@ class ValidationPart(Strict):
         return self
 
 
+class CapturedPart(Strict):
+    """Pictures as a camera took them, which stand in for the originals now and then (ImageNet-ES, experiments 4 to 6)."""
+
+    by: Literal["files", "camera"] = "files"
+    """``files``: the captures that the source holds itself (``imagenet_es:PATH/es-val``); ``camera``: the simulated camera."""
+    cut: float | None = Field(default=0.8, gt=0)
+    """Settings whose mean LPIPS is not below this are left out; None keeps all."""
+    share: float = Field(default=0.5, gt=0, le=1)
+    """The probability that a capture stands in for the original."""
+    measured_on: StrictInt | None = Field(default=None, gt=0)
+    """So many pictures are measured for the mean LPIPS of each setting; without it, the authors' published means count."""
+
+
+class DeepAugmentPart(Strict):
+    """Pictures that DeepAugment's scripts wrote, after the originals."""
+
+    root: str
+    """The folder that holds one folder per network."""
+    folders: tuple[str, ...] = ("EDSR", "CAE")
+
+
+class MadePart(Strict):
+    """Made pictures among the real ones (CNS-Bench, appendix C)."""
+
+    source: str
+    """All of its pictures are taken, shifted ones too: ``cns_bench:PATH``."""
+    share: float = Field(default=0.5, gt=0, lt=1)
+    """The share of all training pictures that is made."""
+
+
 class Data(Strict):
     """The pictures: where they come from, which classes they have, and how they are brought to the network's input."""
 
@@ -36,7 +69,12 @@ class Data(Strict):
     """``"imagenet"``, ``"coco"``, a text file or a list of class names; ``"found"`` takes the classes that the source has."""
     limit: StrictInt | None = Field(default=None, gt=0)
     """Take only so many pictures, the first of a fixed shuffled order, before a validation part is kept aside."""
+    shifted: StrictBool = False
+    """Take pictures of captured shifts too, not only clean ones."""
     validation: ValidationPart | None = None
+    captures: CapturedPart | None = None
+    deep_augment: DeepAugmentPart | None = None
+    made: MadePart | None = None
     size: StrictInt | None = Field(default=None, gt=0)
     """The side of the network's input in px; without it, the network's own."""
     flip: StrictBool = True
