@@ -19,7 +19,7 @@ from sorites.models._preprocess import Input
 from sorites.models._trained_folder import Record, write
 from sorites.progress import ToldBar
 from sorites.torch_tools import one_thread
-from sorites.training import checkpoints
+from sorites.training import checkpoints, plateau
 from sorites.training import folder as folders
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, pictures
@@ -105,7 +105,8 @@ class Training:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.data = pictures(recipe)
         self.begun = folders.claim(folder, recipe, self.data, command)
-        network = start(recipe.model, self.data.labels.ids, recipe.data.size, recipe.seed, _examples(self.data))
+        classes, examples = self.data.labels.ids, _examples(self.data)
+        network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
         self.validation = (
@@ -124,6 +125,7 @@ class Training:
         tensors, state = checkpoints.read(path)
         self.step, self.best = state["step"], state["best"]
         self.history.restore(state["history"])
+        self._look_for_plateau()
         self.steps.enter(self.step, (tensors, state))
         self.say(f"going on after step {self.step} of {self.steps.total}")
 
@@ -184,6 +186,7 @@ class Training:
             return False
         loss, right, n = validate(self.network, self.validation, self.steps)
         self.history.validated(self.step, self.epoch, loss, right, n)
+        self._look_for_plateau()
         accuracy = right / n
         self.best["last"] = accuracy
         if accuracy > self.best["accuracy"]:
@@ -193,6 +196,12 @@ class Training:
         else:
             self.best["since"] += 1
         return True
+
+    def _look_for_plateau(self) -> None:
+        """Let the rate fall where the schedule asks for that and the validation loss no longer falls."""
+        stretch = next((s for s in self.steps.stretches if self.step < s.last), self.steps.stretches[-1])
+        since = [row for row in self.history.rows if "validation_loss" in row and row["step"] > stretch.first]
+        self.steps.plateau = plateau.share([row["validation_loss"] for row in since], stretch.stage.schedule)
 
     def _is_patience_over(self) -> bool:
         asked = self.recipe.early_stopping

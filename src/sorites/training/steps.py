@@ -16,6 +16,7 @@ from sorites.errors import SoritesError
 from sorites.models._networks import Network
 from sorites.training import checkpoints
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
+from sorites.training.categories import collated
 from sorites.training.data import TrainingData
 from sorites.training.optimisers import optimiser, set_mode
 from sorites.training.recipe import Recipe
@@ -58,11 +59,14 @@ class Steps:
 
     optimiser: torch.optim.Optimizer
     rate = 0.0
+    plateau = 1.0
+    """The share of the rate that a plateau of the validation loss has left."""
 
     def __init__(self, recipe: Recipe, network: Network, data: TrainingData, device: str) -> None:
         import torch
 
         self.recipe, self.network, self.device = recipe, network, torch.device(device)
+        self.categories = data.categories
         network.module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         prepared = Prepared(data.train, network.wants, data.framed, recipe.data.crop)
         self.batches = Batches(prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip)
@@ -118,7 +122,7 @@ class Steps:
         stretch = self.stretch
         where = step - stretch.first, stretch.last - stretch.first, self.batches.per_epoch
         for group in self.optimiser.param_groups:
-            group["lr"] = rate(stretch.stage.schedule, group["highest"], *where)
+            group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
         self.rate = max(group["lr"] for group in self.optimiser.param_groups)
 
     def _augmented(self, pictures: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
@@ -185,7 +189,7 @@ class Steps:
         with mixed:
             given = self.network.module(pictures)
         logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
-        return logits
+        return logits if self.categories is None else collated(logits.float(), self.categories)
 
     def is_finite(self) -> bool:
         """Return whether all weights are numbers."""
