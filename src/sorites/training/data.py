@@ -12,10 +12,11 @@ import polars as pl
 from sorites import core
 from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
-from sorites.labels import Labels, OpenLabels, labels
+from sorites.labels import Labels, OpenLabels, imagenet, labels
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.samples import in_order, unique
 from sorites.rng import digest
+from sorites.training.categories import Groups, focus_groups
 from sorites.training.data_parts import composed, parted
 from sorites.training.pictures import Pictures, SamplePictures
 from sorites.training.recipe import Recipe
@@ -36,6 +37,8 @@ class TrainingData:
     """Whether pictures are only scaled to the network's input, never cropped."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     """The samples behind the pictures by part, where it is known which; what they are decoded from enters the data's hash."""
+    categories: Groups | None = None
+    """Where labels are those of categories: the classes that each of them stands for."""
 
     def listed(self, before: pl.DataFrame | None = None) -> pl.DataFrame:
         """Return a row for each picture: its part, id and label, and the content of its file; files known ``before`` are not
@@ -76,9 +79,10 @@ def pictures(recipe: Recipe) -> TrainingData:
     whole = TrainingData(
         composed(SamplePictures(kept), data, space),
         None if data.validation is None else SamplePictures(aside),
-        space,
+        space if data.categories is None else imagenet(),
         all(sample.framed for sample in (*kept, *aside)),
         {"train": kept, "validation": aside},
+        None if data.categories is None else focus_groups(space),
     )
     check(whole, recipe)
     return whole
@@ -95,7 +99,8 @@ def check(data: TrainingData, recipe: Recipe) -> None:
         _check_labels(part, len(data.labels))
     counted = Counter(data.train.label(place) for place in range(len(data.train)))
     if len(counted) == 1:
-        only = data.labels.names[next(iter(counted))]
+        named = data.labels.names if data.categories is None else recipe.data.labels
+        only = named[next(iter(counted))]
         raise SoritesError(f"data: all {len(data.train)} training pictures of {source} are of one class ({only}); wanted several")
 
 
@@ -110,6 +115,9 @@ def _check_labels(part: Pictures, classes: int) -> None:
 
 class _Found(OpenLabels):
     """Takes every class that a source asks for, and remembers how it was spelled."""
+
+    def __bool__(self) -> bool:
+        return True
 
     def find(self, name: str) -> int:
         place = super().find(name)

@@ -19,7 +19,7 @@ from sorites.models._preprocess import Input
 from sorites.models._trained_folder import Record, write
 from sorites.progress import ToldBar
 from sorites.torch_tools import one_thread
-from sorites.training import checkpoints
+from sorites.training import checkpoints, plateau
 from sorites.training import folder as folders
 from sorites.training.batches import Batch, Prepared
 from sorites.training.data import TrainingData, pictures
@@ -105,7 +105,8 @@ class Training:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.data = pictures(recipe)
         self.begun = folders.claim(folder, recipe, self.data, command)
-        network = start(recipe.model, self.data.labels.ids, recipe.data.size, recipe.seed, _examples(self.data))
+        classes, examples = self.data.labels.ids, _examples(self.data)
+        network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
         self.validation = (
@@ -124,16 +125,20 @@ class Training:
         tensors, state = checkpoints.read(path)
         self.step, self.best = state["step"], state["best"]
         self.history.restore(state["history"])
+        self._look_for_plateau()
         self.steps.enter(self.step, (tensors, state))
         self.say(f"going on after step {self.step} of {self.steps.total}")
 
     def checkpoint(self) -> None:
         """Write where the training stands; the history beside it is for those who look while it runs."""
-        if not self.steps.is_finite():
-            raise BrokenLoss("the weights are no longer finite")
+        self._check_weights()
         state = {"step": self.step, "best": self.best, "history": self.history.state(), "scaler": self.steps.scaler_state()}
         checkpoints.save(self.folder / checkpoints.FILE, self.network.module, self.steps.optimiser, state)
         self.history.write(self.folder)
+
+    def _check_weights(self) -> None:
+        if not self.steps.is_finite():
+            raise BrokenLoss("some weights are no longer finite", self.step - 1)
 
     def run(self, bar: ToldBar, checkpoint_seconds: float) -> None:
         """Take all steps that are left, then write the model."""
@@ -146,6 +151,7 @@ class Training:
         try:
             with repeatable:
                 self._take_all(batches, tick, checkpoint_seconds)
+            self._check_weights()
         except BrokenLoss as error:
             raise SoritesError(self._broken(error)) from error
         finally:
@@ -180,6 +186,7 @@ class Training:
             return False
         loss, right, n = validate(self.network, self.validation, self.steps)
         self.history.validated(self.step, self.epoch, loss, right, n)
+        self._look_for_plateau()
         accuracy = right / n
         self.best["last"] = accuracy
         if accuracy > self.best["accuracy"]:
@@ -190,19 +197,24 @@ class Training:
             self.best["since"] += 1
         return True
 
+    def _look_for_plateau(self) -> None:
+        """Let the rate fall where the schedule asks for that and the validation loss no longer falls."""
+        stretch = next((s for s in self.steps.stretches if self.step < s.last), self.steps.stretches[-1])
+        since = [row for row in self.history.rows if "validation_loss" in row and row["step"] > stretch.first]
+        self.steps.plateau = plateau.share([row["validation_loss"] for row in since], stretch.stage.schedule)
+
     def _is_patience_over(self) -> bool:
         asked = self.recipe.early_stopping
         return asked is not None and self.best["since"] >= asked.patience
 
     def _broken(self, error: BrokenLoss) -> str:
         """Say where a training broke off, and what to do."""
-        step = self.step + 1
-        ids = self.steps.batches.ids(self.step) if self.step < self.steps.total else []
+        ids = self.steps.batches.ids(error.step)
         shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         held = self.folder / checkpoints.FILE
         kept = f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
         return (
-            f"{error} at step {step} of {self.steps.total} (pictures {shown}). {kept}. "
+            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}). {kept}. "
             "Try a lower learning rate in another folder: --set optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
         )
 

@@ -64,6 +64,8 @@ class Recipe(Strict):
     steps: StrictInt | None = Field(default=None, gt=0)
     """Updates of the weights, instead of epochs."""
     head_only: StrictBool = False
+    keep_head: StrictBool = False
+    """Begin with those rows of the model's head that stand for the classes, which it must know, not with a random head."""
     stages: tuple[Stage, ...] = ()
     """Stretches of training one after the other, instead of epochs or steps. A stage that names no optimiser or schedule has the
     recipe's."""
@@ -100,6 +102,10 @@ class Recipe(Strict):
             raise ValueError("head_only stands in the stages where there are some")
         if self.early_stopping is not None and self.data.validation is None:
             raise ValueError("early stopping goes by a validation part, and the recipe has none: data.validation = 0.1, say")
+        if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
+            raise ValueError(
+                "the schedule plateau goes by a validation part, and the recipe has none: data.validation = 0.1, say"
+            )
         return self
 
     @property

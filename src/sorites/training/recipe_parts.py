@@ -74,6 +74,8 @@ class Data(Strict):
     validation: ValidationPart | None = None
     captures: CapturedPart | None = None
     deep_augment: DeepAugmentPart | None = None
+    categories: Literal["focus"] | None = None
+    """Learn FOCUS's ten categories, the labels, with a head of ImageNet's thousand classes: by the sum of their probabilities."""
     made: MadePart | None = None
     size: StrictInt | None = Field(default=None, gt=0)
     """The side of the network's input in px; without it, the network's own."""
@@ -126,10 +128,12 @@ class Optimiser(Strict):
 class Schedule(Strict):
     """The learning rate over the steps of a stage."""
 
-    kind: Literal["constant", "step", "cosine", "one_cycle"] = "constant"
+    kind: Literal["constant", "step", "cosine", "one_cycle", "plateau"] = "constant"
     every: float = Field(default=30, gt=0)
     """``step``: epochs after which the rate is multiplied by ``factor``."""
     factor: float = Field(default=0.1, gt=0, lt=1)
+    patience: StrictInt = Field(default=10, ge=0)
+    """``plateau``: times that the validation loss may fail to fall before the rate is multiplied by ``factor``."""
     floor: float = Field(default=0.0, ge=0)
     """``cosine``: the rate that it ends at."""
     rise: float = Field(default=0.25, gt=0, lt=1)

@@ -16,6 +16,7 @@ from sorites.errors import SoritesError
 from sorites.models._networks import Network
 from sorites.training import checkpoints
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
+from sorites.training.categories import collated
 from sorites.training.data import TrainingData
 from sorites.training.optimisers import optimiser, set_mode
 from sorites.training.recipe import Recipe
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class BrokenLoss(SoritesError):
-    """The loss is no longer a number."""
+    """The loss, or a weight, is no longer a number since ``step``."""
+
+    def __init__(self, what: str, step: int) -> None:
+        super().__init__(what)
+        self.step = step
 
 
 @dataclass(frozen=True)
@@ -54,11 +59,14 @@ class Steps:
 
     optimiser: torch.optim.Optimizer
     rate = 0.0
+    plateau = 1.0
+    """The share of the rate that a plateau of the validation loss has left."""
 
     def __init__(self, recipe: Recipe, network: Network, data: TrainingData, device: str) -> None:
         import torch
 
         self.recipe, self.network, self.device = recipe, network, torch.device(device)
+        self.categories = data.categories
         network.module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         prepared = Prepared(data.train, network.wants, data.framed, recipe.data.crop)
         self.batches = Batches(prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip)
@@ -80,11 +88,13 @@ class Steps:
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
         set_mode(self.network, self.stretch.stage)
         self.optimiser = optimiser(self.network, self.stretch.stage)
-        if checkpoint is None or step == self.stretch.first:
+        if checkpoint is None:
             return
-        checkpoints.restore_optimiser(self.optimiser, self.network.module, checkpoint[0], checkpoint[1]["numbers"])
-        if self._scaler is not None and checkpoint[1].get("scaler"):
-            self._scaler.load_state_dict(checkpoint[1]["scaler"])
+        tensors, state = checkpoint
+        if step != self.stretch.first:
+            checkpoints.restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
+        if self._scaler is not None and state.get("scaler"):
+            self._scaler.load_state_dict(state["scaler"])
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
         """Take one step: return its loss, how many pictures were right, how many it saw, and the seconds it took."""
@@ -104,7 +114,7 @@ class Steps:
             (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
             loss, right = loss + float(weighted.detach()), right + part_right
         if not np.isfinite(loss):
-            raise BrokenLoss(f"the loss is {loss}")
+            raise BrokenLoss(f"the loss is {loss}", batch.step)
         self._update()
         return loss, right, len(labels), time.perf_counter() - began
 
@@ -112,7 +122,7 @@ class Steps:
         stretch = self.stretch
         where = step - stretch.first, stretch.last - stretch.first, self.batches.per_epoch
         for group in self.optimiser.param_groups:
-            group["lr"] = rate(stretch.stage.schedule, group["highest"], *where)
+            group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
         self.rate = max(group["lr"] for group in self.optimiser.param_groups)
 
     def _augmented(self, pictures: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
@@ -179,7 +189,7 @@ class Steps:
         with mixed:
             given = self.network.module(pictures)
         logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
-        return logits
+        return logits if self.categories is None else collated(logits.float(), self.categories)
 
     def is_finite(self) -> bool:
         """Return whether all weights are numbers."""
