@@ -116,6 +116,9 @@ def _check_labels(part: Pictures, classes: int) -> None:
 class _Found(OpenLabels):
     """Takes every class that a source asks for, and remembers how it was spelled."""
 
+    def __bool__(self) -> bool:
+        return True
+
     def find(self, name: str) -> int:
         place = super().find(name)
         self.spelled.setdefault(place, name)

@@ -131,11 +131,14 @@ class Training:
 
     def checkpoint(self) -> None:
         """Write where the training stands; the history beside it is for those who look while it runs."""
-        if not self.steps.is_finite():
-            raise BrokenLoss("the weights are no longer finite")
+        self._check_weights()
         state = {"step": self.step, "best": self.best, "history": self.history.state(), "scaler": self.steps.scaler_state()}
         checkpoints.save(self.folder / checkpoints.FILE, self.network.module, self.steps.optimiser, state)
         self.history.write(self.folder)
+
+    def _check_weights(self) -> None:
+        if not self.steps.is_finite():
+            raise BrokenLoss("some weights are no longer finite", self.step - 1)
 
     def run(self, bar: ToldBar, checkpoint_seconds: float) -> None:
         """Take all steps that are left, then write the model."""
@@ -148,6 +151,7 @@ class Training:
         try:
             with repeatable:
                 self._take_all(batches, tick, checkpoint_seconds)
+            self._check_weights()
         except BrokenLoss as error:
             raise SoritesError(self._broken(error)) from error
         finally:
@@ -205,13 +209,12 @@ class Training:
 
     def _broken(self, error: BrokenLoss) -> str:
         """Say where a training broke off, and what to do."""
-        step = self.step + 1
-        ids = self.steps.batches.ids(self.step) if self.step < self.steps.total else []
+        ids = self.steps.batches.ids(error.step)
         shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         held = self.folder / checkpoints.FILE
         kept = f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
         return (
-            f"{error} at step {step} of {self.steps.total} (pictures {shown}). {kept}. "
+            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}). {kept}. "
             "Try a lower learning rate in another folder: --set optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
         )
 

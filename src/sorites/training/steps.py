@@ -28,7 +28,11 @@ if TYPE_CHECKING:
 
 
 class BrokenLoss(SoritesError):
-    """The loss is no longer a number."""
+    """The loss, or a weight, is no longer a number since ``step``."""
+
+    def __init__(self, what: str, step: int) -> None:
+        super().__init__(what)
+        self.step = step
 
 
 @dataclass(frozen=True)
@@ -84,11 +88,13 @@ class Steps:
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
         set_mode(self.network, self.stretch.stage)
         self.optimiser = optimiser(self.network, self.stretch.stage)
-        if checkpoint is None or step == self.stretch.first:
+        if checkpoint is None:
             return
-        checkpoints.restore_optimiser(self.optimiser, self.network.module, checkpoint[0], checkpoint[1]["numbers"])
-        if self._scaler is not None and checkpoint[1].get("scaler"):
-            self._scaler.load_state_dict(checkpoint[1]["scaler"])
+        tensors, state = checkpoint
+        if step != self.stretch.first:
+            checkpoints.restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
+        if self._scaler is not None and state.get("scaler"):
+            self._scaler.load_state_dict(state["scaler"])
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
         """Take one step: return its loss, how many pictures were right, how many it saw, and the seconds it took."""
@@ -108,7 +114,7 @@ class Steps:
             (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
             loss, right = loss + float(weighted.detach()), right + part_right
         if not np.isfinite(loss):
-            raise BrokenLoss(f"the loss is {loss}")
+            raise BrokenLoss(f"the loss is {loss}", batch.step)
         self._update()
         return loss, right, len(labels), time.perf_counter() - began
 

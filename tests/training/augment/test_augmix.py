@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from sorites.errors import SoritesError
 from sorites.training import AugMix, jsd_loss
-from sorites.training.augment import _pillow
+from sorites.training.augment import _operations
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,45 @@ ORIGINAL = {
 int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2."""
 
 
-@pytest.mark.parametrize("operation", _pillow.OPERATIONS, ids=lambda o: o.__name__)
+@pytest.mark.parametrize("operation", _operations.OPERATIONS, ids=lambda o: o.__name__)
 def test_operations_are_those_of_the_original(operation, picture):
-    made = operation(picture, 2.8, -1)
-    assert np.array_equal(np.asarray(made), np.asarray(ORIGINAL[operation.__name__](picture)))
-    assert not np.array_equal(np.asarray(made), np.asarray(picture))
-    assert len(ORIGINAL) == len(_pillow.OPERATIONS) == 9
+    made = operation(np.asarray(picture), 2.8, -1)
+    assert np.array_equal(made, np.asarray(ORIGINAL[operation.__name__](picture)))
+    assert not np.array_equal(made, np.asarray(picture))
+    assert len(ORIGINAL) == len(_operations.OPERATIONS) == 9
+
+
+def levelled(level, sign, width, height):
+    """The original's calls of Pillow at a level and a sign."""
+
+    def affine(*matrix):
+        return lambda p: p.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+
+    return {
+        "autocontrast": ImageOps.autocontrast,
+        "equalize": ImageOps.equalize,
+        "posterize": lambda p: ImageOps.posterize(p, 4 - int(level * 4 / 10)),
+        "rotate": lambda p: p.rotate(sign * int(level * 30 / 10), Image.Resampling.BILINEAR),
+        "solarize": lambda p: ImageOps.solarize(p, 256 - int(level * 256 / 10)),
+        "shear_x": affine(1, sign * float(level) * 0.3 / 10, 0, 0, 1, 0),
+        "shear_y": affine(1, 0, 0, sign * float(level) * 0.3 / 10, 1, 0),
+        "translate_x": affine(1, 0, sign * int(level * (width / 3) / 10), 0, 1, 0),
+        "translate_y": affine(1, 0, 0, 0, 1, sign * int(level * (height / 3) / 10)),
+    }
+
+
+@pytest.mark.parametrize("operation", _operations.OPERATIONS, ids=lambda o: o.__name__)
+@pytest.mark.parametrize("kind", ["noise", "few values", "one value", "dark", "tiny"])
+def test_operations_are_pillows_at_every_level_on_odd_pictures(operation, kind):
+    rng = np.random.default_rng(len(kind))
+    shape = (3, 5, 3) if kind == "tiny" else (30, 41, 3)
+    most = {"few values": 3, "one value": 1, "dark": 60}.get(kind, 256)
+    given = rng.integers(0, most, shape, dtype=np.uint8) + np.uint8(90 if kind == "few values" else 0)
+    for level in (0.1, 1.7, 3.0, 6.4, 9.99):
+        for sign in (-1, 1):
+            calls = levelled(level, sign, shape[1], shape[0])
+            wanted = np.asarray(calls[operation.__name__](Image.fromarray(given)))
+            assert np.array_equal(operation(given, level, sign), wanted), (level, sign)
 
 
 def batch(picture, number=1):
@@ -61,10 +94,12 @@ def test_the_mixture_is_the_weighted_sum_of_its_chains(picture):
     wanted = np.zeros((2, 32, 32, 3))
     for n in range(2):
         for chain in range(3):
-            made = picture
+            made = np.asarray(picture)
             for step in range(lengths[n, chain]):
-                made = _pillow.OPERATIONS[kinds[n, chain, step]](made, float(levels[n, chain, step]), int(signs[n, chain, step]))
-            wanted[n] += float(shares[n, chain]) * np.asarray(made) / 255
+                made = _operations.OPERATIONS[kinds[n, chain, step]](
+                    made, float(levels[n, chain, step]), int(signs[n, chain, step])
+                )
+            wanted[n] += float(shares[n, chain]) * made / 255
     mixes.seed("fixed")
     assert np.abs(mixes.chains(batch(picture, 2)).permute(0, 2, 3, 1).numpy() - wanted).max() < 1e-6
 
@@ -89,7 +124,7 @@ def test_shares_of_chains_are_dirichlet_and_weights_uniform():
 
 def test_a_fixed_depth_is_kept(picture, monkeypatch):
     calls = []
-    counted = tuple(lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in _pillow.OPERATIONS)
+    counted = tuple(lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in _operations.OPERATIONS)
     monkeypatch.setattr("sorites.training.augment.augmix.OPERATIONS", counted)
     AugMix(depth=5, width=2)(batch(picture, 3))
     assert len(calls) == 5 * 2 * 3

@@ -14,15 +14,14 @@ SLACK = 1e-3
 
 def as_images(pictures: Tensor, wanted_by: str) -> NDArray[np.float32]:
     """Return the batch as N x H x W x 3 floats on the CPU; values that are not in 0..1 are refused."""
-    images = np.ascontiguousarray(pictures.detach().permute(0, 2, 3, 1).cpu().float().numpy())
+    images: NDArray[np.float32] = np.ascontiguousarray(pictures.detach().permute(0, 2, 3, 1).cpu().float().numpy())
     least, most = float(images.min()), float(images.max())
     if not (least >= -SLACK and most <= 1 + SLACK):
         raise SoritesError(
             f"{wanted_by}: wanted pictures in 0..1, got values from {least:.3g} to {most:.3g}. "
             "Augment first, normalise afterwards."
         )
-    images = np.clip(images, 0, 1)
-    return images
+    return np.clip(images, 0, 1, out=np.empty_like(images))
 
 
 def as_pictures(pictures: Tensor, wanted_by: str) -> NDArray[np.uint8]:

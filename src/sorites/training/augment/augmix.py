@@ -9,13 +9,12 @@ from collections.abc import Sequence
 
 import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor
 from torch.nn import functional
 
 from sorites.errors import SoritesError
 from sorites.training.augment._eight_bits import as_pictures
-from sorites.training.augment._pillow import OPERATIONS, STEPS
+from sorites.training.augment._operations import OPERATIONS, STEPS
 from sorites.training.augment.base import Mixing
 
 LEAST_LEVEL = 0.1
@@ -26,7 +25,7 @@ class AugMix(Mixing):
     """Mixes ``width`` chains of operations by Dirichlet(alpha, ...), and the result with the picture by Beta(alpha, alpha).
 
     Each chain has ``depth`` operations, or 1 to 3 drawn uniformly where that is -1; each operation is one of the original nine,
-    at a level drawn from 0.1 to ``severity`` (the original has 3 for CIFAR and 1 for ImageNet). They are Pillow's own, on
+    at a level drawn from 0.1 to ``severity`` (the original has 3 for CIFAR and 1 for ImageNet). They give what Pillow gives, on
     pictures rounded to 8 bits, so a batch on a GPU travels to the CPU and back: there, use a ``PictureTransform`` in the
     workers of a data loader instead.
     """
@@ -61,14 +60,13 @@ class AugMix(Mixing):
         levels = self.uniform(*shape, low=LEAST_LEVEL, high=self.severity).tolist()
         signs = (self.whole(*shape, below=2) * 2 - 1).tolist()
         mixed = np.zeros((number, *pictures.shape[2:], 3), np.float32)
-        for place, array in enumerate(as_pictures(pictures, "AugMix")):
-            start = Image.fromarray(array)
+        for place, start in enumerate(as_pictures(pictures, "AugMix")):
             for chain in range(self.width):
                 picture = start
                 for step in range(lengths[place][chain] if self.depth == -1 else self.depth):
                     operation = OPERATIONS[kinds[place][chain][step]]
                     picture = operation(picture, levels[place][chain][step], signs[place][chain][step])
-                mixed[place] += np.float32(shares[place][chain] / 255) * np.asarray(picture)
+                mixed[place] += np.float32(shares[place][chain] / 255) * picture
         return torch.from_numpy(mixed).permute(0, 3, 1, 2).contiguous().to(pictures.device, pictures.dtype)
 
 
