@@ -11,6 +11,7 @@ import typer
 
 from sorites.cli import options
 from sorites.cli.output import say
+from sorites.cli.train_arms import arms
 
 if TYPE_CHECKING:
     from sorites.models._trained_folder import Record
@@ -105,6 +106,9 @@ def run(
     record = read_record(folder)
     training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html", defaults())
     _say_result(folder, record)
+
+
+app.command()(arms)
 
 
 def _share(text: str | None) -> float | str | None:

@@ -79,6 +79,8 @@ class Recipe(Strict):
     mixed_precision: StrictBool = True
     """Compute in 16 bits where that is exact enough; on a GPU only."""
     seed: StrictInt = Field(default=0, ge=0, lt=2**63)
+    suites: tuple[str, ...] = ()
+    """The suites by which ``sorites train arms`` compares trainings by this recipe; no weight follows from them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -120,11 +122,11 @@ class Recipe(Strict):
 
     def described(self) -> dict[str, Any]:
         """Return what the weights follow from, as plain data."""
-        return self.model_dump(mode="json", exclude={"name", "about"})
+        return self.model_dump(mode="json", exclude={"name", "about", "suites"})
 
     def hash(self) -> str:
         """Return a hash of what the weights follow from; a key added later enters it only where it is set."""
-        plain = self.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
+        plain = self.model_dump(mode="json", exclude={"name", "about", "suites"}, exclude_defaults=True)
         return digest(json.dumps(plain, sort_keys=True)).hex()
 
     def override(self, changes: Mapping[str, Any]) -> Recipe:
