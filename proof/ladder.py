@@ -6,7 +6,9 @@ settings that each cut by LPIPS keeps. It is tested on photographs of the test p
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 from proof._lines import Line
 from sorites import core
 from sorites.core import Model, Sample, to_image, to_picture
-from sorites.files import cache
 from sorites.labels import labels
 from sorites.rng import fair_order, rng_for
 from sorites.sources.cifar import CLASSES
@@ -33,9 +34,8 @@ Verdicts = NDArray[np.float64]
 """Per seed and photograph: the share of its pictures that the model got right."""
 
 
-def models() -> dict[str, list[Model]]:
-    """Return the fine-tuned models by arm, one per seed; what was trained before is read from the cache."""
-    root = cache("proof", "ladder")
+def models(root: Path) -> dict[str, list[Model]]:
+    """Train a model, fine-tune it once per arm and seed, and return the fine-tuned ones by arm."""
     base = train("cifar_optics", root / "base")
     made = {}
     for arm in (PLAIN, *CUTS):
@@ -75,7 +75,12 @@ def difference(first: Verdicts, other: Verdicts) -> tuple[float, float]:
 
 
 def run() -> Iterator[Line]:
-    some = models()
+    with tempfile.TemporaryDirectory() as room:
+        yield from measured(models(Path(room)))
+
+
+def measured(some: dict[str, list[Model]]) -> Iterator[Line]:
+    """Yield the figures of the fine-tuned models."""
     for cut in CUTS:
         shots = getattr(pictures(load(f"cifar_captures@{cut}")).train, "shots", ())
         yield Line(f"validation settings kept by the cut {cut}", len(shots), "of 128")

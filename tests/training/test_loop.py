@@ -148,7 +148,7 @@ def test_a_head_alone_leaves_all_other_layers_as_they_were(photos: Path, tmp_pat
 def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Without batch normalisation, which sees each batch by itself, and in double precision, two of 4 are one of 8."""
 
-    def plain(spec: str, classes: Any, *more: Any) -> _networks.Network:
+    def plain(spec: str, classes: Any, *more: Any, **named: Any) -> _networks.Network:
         torch.manual_seed(0)
         layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))

@@ -86,6 +86,7 @@ def run(
     from sorites.reports.training_page import training_page
     from sorites.training import history
     from sorites.training.loop import train
+    from sorites.training.recipe import defaults
 
     changes: dict[str, Any] = {"model": model, "source": source, "labels": labels, "validation": _share(validation)}
     changes |= {"augment": augment, "head_only": head_only, "epochs": epochs, "steps": steps, "batch": batch}
@@ -103,7 +104,7 @@ def run(
             **changes,
         )
     record = read_record(folder)
-    training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html")
+    training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html", defaults())
     _say_result(folder, record)
 
 

@@ -150,7 +150,7 @@ class Training:
         repeatable = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
         try:
             with repeatable:
-                self._take_all(batches, tick, checkpoint_seconds)
+                self.take_all(batches, tick, checkpoint_seconds)
             self._check_weights()
         except BrokenLoss as error:
             raise SoritesError(self._broken(error)) from error
@@ -158,7 +158,8 @@ class Training:
             batches.close()
         self._finish()
 
-    def _take_all(self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float) -> None:
+    def take_all(self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float) -> None:
+        """Take the steps of some batches, with validation, history and checkpoints on the way."""
         written = time.monotonic()
         for batch in batches:
             taken = self.steps.take(batch)
@@ -233,6 +234,8 @@ class Training:
             recipe={"name": self.recipe.name, **self.recipe.described()},
             recipe_hash=self.recipe.hash(),
             data_hash=self.begun.data_hash,
+            pictures={"training": len(self.data.train)}
+            | ({} if self.validation is None else {"validation": len(self.validation)}),
             parent=self.network.parent,
             steps=step,
             validation=self._validated(step),

@@ -163,6 +163,11 @@ def _put(data: dict[str, Any], path: list[str], value: Any, key: str) -> None:
     _put(data[first], rest, value, key)
 
 
+def defaults() -> dict[str, Any]:
+    """Return the keys that have a default, with it."""
+    return parse({"name": "r", "data": {"source": ""}, "steps": 1}, "r").described()
+
+
 def builtin_recipes() -> list[str]:
     """Return the names of the recipes that come with the package."""
     folder = files("sorites.training").joinpath("recipes")
