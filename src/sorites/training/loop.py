@@ -114,9 +114,7 @@ class Training:
         self.data = pictures(recipe)
         self.begun = folders.claim(folder, recipe, self.data, command)
         for name, there, here in self.begun.other_versions():
-            say(
-                f"it was begun with {name} {there}, and goes on with {here}: the weights may differ from an undisturbed training's"
-            )
+            say(f"it was begun with {name} {there}, and goes on with {here}: other weights may come of it")
         classes, examples = self.data.labels.ids, _examples(self.data)
         network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
         self.network = network
