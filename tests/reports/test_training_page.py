@@ -10,7 +10,7 @@ from sorites.reports.training_page import training_page
 
 RECORD: dict[str, Any] = {
     "network": "small", "classes": ["cat", "<dog>"], "input": {"size": [32, 32]}, "recipe_hash": "aa", "data_hash": "bb",
-    "steps": 20,
+    "steps": 20, "pictures": {"training": 1200, "validation": 400},
     "parent": {"spec": "small", "weights": None}, "versions": {"torch": "2"},
     "validation": {"accuracy": 0.75, "n": 400, "low": 0.705, "high": 0.79},
     "recipe": {
@@ -33,6 +33,7 @@ def test_it_says_what_was_reached_and_from_what(tmp_path: Path) -> None:
     assert "folder:&lt;x&gt;" in page
     assert "stages.0.steps" in page
     assert ">epochs<" not in page
+    assert "1\u202f200 training pictures · 400 validation pictures" in page
     assert len(re.findall('class="chart"', page)) == 3
     assert "default-src 'none'" in page
 

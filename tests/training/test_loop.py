@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,7 +149,7 @@ def test_a_head_alone_leaves_all_other_layers_as_they_were(photos: Path, tmp_pat
 def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
     """Without batch normalisation, which sees each batch by itself, and in double precision, two of 4 are one of 8."""
 
-    def plain(spec: str, classes: Any, *more: Any) -> _networks.Network:
+    def plain(spec: str, classes: Any, *more: Any, **named: Any) -> _networks.Network:
         torch.manual_seed(0)
         layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))
@@ -270,3 +271,39 @@ def test_the_bar_advances_with_words(photos: Path, tmp_path: Path) -> None:
     train(recipe(photos, steps=4, data={"validation": 0.25}), tmp_path / "r", bar=bar)
     assert [count for count, _ in ticks] == [1] * 4
     assert all(part in ticks[-1][1] for part in ("loss ", "accuracy ", " pictures/s", "validation "))
+
+
+def test_a_device_that_is_not_there_is_said(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="there is no device 'cdua' here .* Type: --device cpu"):
+        train(recipe(photos), tmp_path / "r", device="cdua")
+
+
+def test_going_on_with_another_library_is_said(photos: Path, tmp_path: Path) -> None:
+    train(recipe(photos, steps=1), tmp_path / "r")
+    (tmp_path / "r/model.json").unlink()
+    held = json.loads((tmp_path / "r/train.json").read_text())
+    (tmp_path / "r/train.json").write_text(json.dumps({**held, "versions": {**held["versions"], "torch": "1.0"}}))
+    said: list[str] = []
+    train(recipe(photos, steps=1), tmp_path / "r", say=said.append)
+    assert said[0].startswith("it was begun with torch 1.0, and goes on with ")
+
+
+def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    made = recipe(tmp_path / "photos", steps=1)
+    train(made, tmp_path / "r")
+    (tmp_path / "r/model.json").unlink()
+    changed = tmp_path / "photos/n01440764/p00.png"
+    changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
+    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is another picture now"):
+        train(made, tmp_path / "r")
+    changed.unlink()
+    with pytest.raises(SoritesError, match="20 pictures then, 19 now"):
+        train(made, tmp_path / "r")
+
+
+def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
+    folder = train(recipe(photos, steps=2, augment={"names": "augmix", "jsd": True}), tmp_path / "r")
+    assert np.isfinite([row["loss"] for row in history.read(folder)]).all()
+    with pytest.raises(SoritesError, match='augment.jsd goes with "augmix"'):
+        train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")

@@ -11,6 +11,7 @@ import typer
 
 from sorites.cli import options
 from sorites.cli.output import say
+from sorites.cli.train_arms import arms
 
 if TYPE_CHECKING:
     from sorites.models._trained_folder import Record
@@ -85,6 +86,7 @@ def run(
     from sorites.reports.training_page import training_page
     from sorites.training import history
     from sorites.training.loop import train
+    from sorites.training.recipe import defaults
 
     changes: dict[str, Any] = {"model": model, "source": source, "labels": labels, "validation": _share(validation)}
     changes |= {"augment": augment, "head_only": head_only, "epochs": epochs, "steps": steps, "batch": batch}
@@ -102,8 +104,11 @@ def run(
             **changes,
         )
     record = read_record(folder)
-    training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html")
+    training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html", defaults())
     _say_result(folder, record)
+
+
+app.command()(arms)
 
 
 def _share(text: str | None) -> float | str | None:

@@ -36,6 +36,8 @@ class Record(BaseModel):
     recipe_hash: str
     data_hash: str
     """A hash of the ids, labels and contents of the training and validation pictures."""
+    pictures: dict[str, int] = {}
+    """How many pictures each of the two parts has."""
     parent: dict[str, Any]
     """The model that training began from: its spec, and a hash of its weights, null where they were random."""
     steps: int

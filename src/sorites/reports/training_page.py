@@ -22,10 +22,15 @@ WINDOW = 40
 """The curves of training are means over about this many of the shown steps' neighbours, divided into as many pieces."""
 
 
-def training_page(record: Mapping[str, Any], history: Sequence[Row], out: Path) -> Path:
-    """Write the page of a finished training from its record (``model.json``) and its history, whole or not at all."""
+def training_page(
+    record: Mapping[str, Any], history: Sequence[Row], out: Path, defaults: Mapping[str, Any] | None = None
+) -> Path:
+    """Write the page of a finished training from its record (``model.json``) and its history, whole or not at all.
+
+    Keys of the recipe that are as in ``defaults`` are folded away.
+    """
     name = str(record["recipe"]["name"])
-    found = {"curves": _curves(history), "recipe": _recipe(record), "origin": _origin(record)}
+    found = {"curves": _curves(history), "recipe": _recipe(record, defaults or {}), "origin": _origin(record)}
     page = document(f"{name} · training", _top(record, name, history), found, EMPTY)
     write_bytes(page.encode("utf-8", errors="replace"), out)
     return out
@@ -52,7 +57,7 @@ def _in_short(record: Mapping[str, Any]) -> str:
     began = "random weights" if parent.get("weights") is None else f"the weights of {parent['spec']}"
     augmented = record["recipe"]["augment"]["names"]
     how = f"with the augmentation {augmented}" if augmented != "none" else "without augmentation"
-    trained = f"{record['network']} was trained from {began} for {several(record['steps'], 'step')}, {how}."
+    trained = f"The network {record['network']} was trained from {began} for {several(record['steps'], 'step')}, {how}."
     if held is None:
         return f"{trained} It was not judged by validation pictures."
     interval = between(percent(held["low"]), percent(held["high"]))
@@ -61,7 +66,9 @@ def _in_short(record: Mapping[str, Any]) -> str:
 
 def _facts(record: Mapping[str, Any], history: Sequence[Row]) -> str:
     speeds = sorted(row["pictures_per_second"] for row in history if "pictures_per_second" in row)
+    counted = [several(n, f"{part} picture") for part, n in record["pictures"].items()]
     parts = [
+        *counted,
         several(len(record["classes"]), "class", "classes"),
         f"{record['input']['size'][0]} px",
         f"batch {record['recipe']['batch'] * record['recipe']['accumulate']}",
@@ -73,7 +80,7 @@ def _facts(record: Mapping[str, Any], history: Sequence[Row]) -> str:
 
 def _curves(history: Sequence[Row]) -> Section:
     cards = [
-        _card("Loss", "Cross-entropy with what the recipe adds to it; lower is better.", _losses(history)),
+        _card("Loss", "Cross-entropy; in training with what the recipe adds to it, such as label smoothing.", _losses(history)),
         _card(
             "Accuracy", "Of training pictures as the network saw them, augmented, and of validation pictures.", _shares(history)
         ),
@@ -93,14 +100,14 @@ def _card(title: str, words: str, fig: go.Figure) -> Html:
 
 
 def _losses(history: Sequence[Row]) -> go.Figure:
-    fig = figure_of([TRAINING, VALIDATION], "step", "loss")
+    fig = figure_of([TRAINING, VALIDATION], "step", "loss", xaxis=_along(history))
     _trained(fig, history, "loss", ".3f")
     _validated(fig, history, "validation_loss", ".3f")
     return fig
 
 
 def _shares(history: Sequence[Row]) -> go.Figure:
-    fig = figure_of([TRAINING, VALIDATION], "step", "accuracy", yaxis=PERCENT_AXIS)
+    fig = figure_of([TRAINING, VALIDATION], "step", "accuracy", xaxis=_along(history), yaxis=PERCENT_AXIS)
     _trained(fig, history, "accuracy", ".1%")
     _validated(fig, history, "validation_accuracy", ".1%")
     return fig
@@ -108,9 +115,15 @@ def _shares(history: Sequence[Row]) -> go.Figure:
 
 def _rates(history: Sequence[Row]) -> go.Figure:
     rows = [row for row in history if "lr" in row]
-    fig = figure_of([], "step", "learning rate", yaxis={"rangemode": "tozero"})
+    fig = figure_of([], "step", "learning rate", xaxis=_along(history), yaxis={"rangemode": "tozero"})
     fig.add_trace(_line([row["step"] for row in rows], [row["lr"] for row in rows], "learning rate", COLOURS[2], ".3~g"))
-    return fig
+    return fig.update_layout(showlegend=False)
+
+
+def _along(history: Sequence[Row]) -> dict[str, Any]:
+    """Return an axis of steps from the first to the last, with a margin."""
+    last = max((row["step"] for row in history), default=1)
+    return {"range": [-0.02 * last, 1.03 * last], "nticks": 6}
 
 
 def _trained(fig: go.Figure, history: Sequence[Row], key: str, form: str) -> None:
@@ -146,12 +159,15 @@ def _smoothed(values: Sequence[float]) -> list[float]:
     return [math.fsum(values[max(0, i + 1 - width) : i + 1]) / min(i + 1, width) for i in range(len(values))]
 
 
-def _recipe(record: Mapping[str, Any]) -> Section:
-    rows = [(tag("code", key), _value(value)) for key, value in _flat(record["recipe"]) if value is not None]
-    table = tag("article", grid(["key", "value"], rows, text=2), cls="card")
-    return Section(
-        "The recipe", table, "Recipe", "Every key as it was when the training began; keys that are not set are left out."
-    )
+def _recipe(record: Mapping[str, Any], defaults: Mapping[str, Any]) -> Section:
+    usual = dict(_flat(defaults))
+    held = [(key, value) for key, value in _flat(record["recipe"]) if value is not None and value != []]
+    chosen = [(tag("code", key), _value(value)) for key, value in held if usual.get(key) != value]
+    others = [(tag("code", key), _value(value)) for key, value in held if usual.get(key) == value]
+    summary = tag("summary", several(len(others), "key"), " at the default")
+    rest = tag("details", summary, grid(["key", "value"], others, text=2), cls="fold") if others else EMPTY
+    body = join([tag("article", grid(["key", "value"], chosen, text=2), cls="card"), rest])
+    return Section("The recipe", body, "Recipe", "Every key that is not at its default, as it was when the training began.")
 
 
 def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
@@ -169,7 +185,7 @@ def _value(value: Any) -> str:
     if isinstance(value, list):
         shown = ", ".join(map(str, value[:12]))
         return f"{shown} and {len(value) - 12} more" if len(value) > 12 else shown
-    return str(value)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _origin(record: Mapping[str, Any]) -> Section:
@@ -182,6 +198,6 @@ def _origin(record: Mapping[str, Any]) -> Section:
         ("libraries", ", ".join(f"{name} {version}" for name, version in record["versions"].items())),
         ("classes", _value(record["classes"])),
     ]
-    table = tag("article", grid(["", ""], rows, text=2), cls="card")
+    table = tag("article", grid(["of this model", "what it is"], rows, text=2), cls="card")
     use = tag("p", "Name it anywhere a model is named: ", tag("code", "--model trained:DIR"), ".", cls="lead")
     return Section("Where it comes from", join([use, table]), "Origin")

@@ -79,6 +79,8 @@ class Recipe(Strict):
     mixed_precision: StrictBool = True
     """Compute in 16 bits where that is exact enough; on a GPU only."""
     seed: StrictInt = Field(default=0, ge=0, lt=2**63)
+    suites: tuple[str, ...] = ()
+    """The suites by which ``sorites train arms`` compares trainings by this recipe; no weight follows from them."""
 
     @model_validator(mode="before")
     @classmethod
@@ -100,6 +102,8 @@ class Recipe(Strict):
             raise ValueError("head_only stands in the stages where there are some")
         if self.early_stopping is not None and self.data.validation is None:
             raise ValueError("early stopping goes by a validation part, and the recipe has none: data.validation = 0.1, say")
+        if self.augment.jsd and self.label_smoothing:
+            raise ValueError("label_smoothing does not go with augment.jsd, whose loss has no smoothing")
         if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
             raise ValueError(
                 "the schedule plateau goes by a validation part, and the recipe has none: data.validation = 0.1, say"
@@ -120,11 +124,11 @@ class Recipe(Strict):
 
     def described(self) -> dict[str, Any]:
         """Return what the weights follow from, as plain data."""
-        return self.model_dump(mode="json", exclude={"name", "about"})
+        return self.model_dump(mode="json", exclude={"name", "about", "suites"})
 
     def hash(self) -> str:
         """Return a hash of what the weights follow from; a key added later enters it only where it is set."""
-        plain = self.model_dump(mode="json", exclude={"name", "about"}, exclude_defaults=True)
+        plain = self.model_dump(mode="json", exclude={"name", "about", "suites"}, exclude_defaults=True)
         return digest(json.dumps(plain, sort_keys=True)).hex()
 
     def override(self, changes: Mapping[str, Any]) -> Recipe:
@@ -159,6 +163,11 @@ def _put(data: dict[str, Any], path: list[str], value: Any, key: str) -> None:
         raise SoritesError(f"{key}: {first} holds no keys of its own")
     data[first] = {**inner}
     _put(data[first], rest, value, key)
+
+
+def defaults() -> dict[str, Any]:
+    """Return the keys that have a default, with it."""
+    return parse({"name": "r", "data": {"source": ""}, "steps": 1}, "r").described()
 
 
 def builtin_recipes() -> list[str]:
