@@ -307,3 +307,27 @@ def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
     assert np.isfinite([row["loss"] for row in history.read(folder)]).all()
     with pytest.raises(SoritesError, match='augment.jsd goes with "augmix"'):
         train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any) -> None:
+    """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because there is no GPU here."""
+
+    def mixed(*_: Any) -> tuple[torch.dtype, torch.amp.GradScaler | None]:
+        return half, torch.amp.GradScaler("cpu", growth_interval=2) if half is torch.float16 else None
+
+    monkeypatch.setattr(steps, "precision", mixed)
+    made = recipe(photos, epochs=2, batch=8)
+    train(made, tmp_path / "whole")
+    real = steps.Steps.take
+    monkeypatch.setattr(steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(made, tmp_path / "stopped", checkpoint_seconds=0)
+    monkeypatch.setattr(steps.Steps, "take", real)
+    train(made, tmp_path / "stopped")
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+    monkeypatch.undo()
+    train(made, tmp_path / "plain")
+    assert not same(tmp_path / "whole", tmp_path / "plain")
+    losses = [[row["loss"] for row in history.read(tmp_path / name)] for name in ("whole", "plain")]
+    np.testing.assert_allclose(losses[0][0], losses[1][0], rtol=0.02)
