@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -270,3 +271,63 @@ def test_the_bar_advances_with_words(photos: Path, tmp_path: Path) -> None:
     train(recipe(photos, steps=4, data={"validation": 0.25}), tmp_path / "r", bar=bar)
     assert [count for count, _ in ticks] == [1] * 4
     assert all(part in ticks[-1][1] for part in ("loss ", "accuracy ", " pictures/s", "validation "))
+
+
+def test_a_device_that_is_not_there_is_said(photos: Path, tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="there is no device 'cdua' here .* Type: --device cpu"):
+        train(recipe(photos), tmp_path / "r", device="cdua")
+
+
+def test_going_on_with_another_library_is_said(photos: Path, tmp_path: Path) -> None:
+    train(recipe(photos, steps=1), tmp_path / "r")
+    (tmp_path / "r/model.json").unlink()
+    held = json.loads((tmp_path / "r/train.json").read_text())
+    (tmp_path / "r/train.json").write_text(json.dumps({**held, "versions": {**held["versions"], "torch": "1.0"}}))
+    said: list[str] = []
+    train(recipe(photos, steps=1), tmp_path / "r", say=said.append)
+    assert said[0].startswith("it was begun with torch 1.0, and goes on with ")
+
+
+def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    made = recipe(tmp_path / "photos", steps=1)
+    train(made, tmp_path / "r")
+    (tmp_path / "r/model.json").unlink()
+    changed = tmp_path / "photos/n01440764/p00.png"
+    changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
+    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is another picture now"):
+        train(made, tmp_path / "r")
+    changed.unlink()
+    with pytest.raises(SoritesError, match="20 pictures then, 19 now"):
+        train(made, tmp_path / "r")
+
+
+def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
+    folder = train(recipe(photos, steps=2, augment={"names": "augmix", "jsd": True}), tmp_path / "r")
+    assert np.isfinite([row["loss"] for row in history.read(folder)]).all()
+    with pytest.raises(SoritesError, match='augment.jsd goes with "augmix"'):
+        train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any) -> None:
+    """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because there is no GPU here."""
+
+    def mixed(*_: Any) -> tuple[torch.dtype, torch.amp.GradScaler | None]:
+        return half, torch.amp.GradScaler("cpu", growth_interval=2) if half is torch.float16 else None
+
+    monkeypatch.setattr(steps, "precision", mixed)
+    made = recipe(photos, epochs=2, batch=8)
+    train(made, tmp_path / "whole")
+    real = steps.Steps.take
+    monkeypatch.setattr(steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(made, tmp_path / "stopped", checkpoint_seconds=0)
+    monkeypatch.setattr(steps.Steps, "take", real)
+    train(made, tmp_path / "stopped")
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+    monkeypatch.undo()
+    train(made, tmp_path / "plain")
+    assert not same(tmp_path / "whole", tmp_path / "plain")
+    losses = [[row["loss"] for row in history.read(tmp_path / name)] for name in ("whole", "plain")]
+    np.testing.assert_allclose(losses[0][0], losses[1][0], rtol=0.02)

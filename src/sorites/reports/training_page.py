@@ -198,6 +198,6 @@ def _origin(record: Mapping[str, Any]) -> Section:
         ("libraries", ", ".join(f"{name} {version}" for name, version in record["versions"].items())),
         ("classes", _value(record["classes"])),
     ]
-    table = tag("article", grid(["", ""], rows, text=2), cls="card")
+    table = tag("article", grid(["of this model", "what it is"], rows, text=2), cls="card")
     use = tag("p", "Name it anywhere a model is named: ", tag("code", "--model trained:DIR"), ".", cls="lead")
     return Section("Where it comes from", join([use, table]), "Origin")

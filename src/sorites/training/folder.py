@@ -30,6 +30,10 @@ class Begun:
     data_hash: str
     versions: dict[str, str]
 
+    def other_versions(self) -> list[tuple[str, str, str]]:
+        """Return the libraries that are others now: name, version then, version now."""
+        return [(name, there, version(name)) for name, there in self.versions.items() if version(name) != there]
+
 
 def is_finished(folder: Path) -> bool:
     """Return whether the folder holds a trained model."""

@@ -18,6 +18,7 @@ from sorites.models._networks import start
 from sorites.models._preprocess import Input
 from sorites.models._trained_folder import Record, write
 from sorites.progress import ToldBar
+from sorites.reading.places import reason
 from sorites.torch_tools import one_thread
 from sorites.training import checkpoints, plateau
 from sorites.training import folder as folders
@@ -67,7 +68,7 @@ def train(
         if folders.is_finished(folder):
             say(f"{folder} holds this model already; nothing is left to do")
             return folder
-        training = Training(asked, folder, device or _device(), workers or _workers(), say, command)
+        training = Training(asked, folder, _device(device), workers or _workers(), say, command)
         training.run(bar, checkpoint_seconds)
     return folder
 
@@ -86,10 +87,17 @@ def named_changes(changes: dict[str, Any]) -> dict[str, Any]:
     return {short.get(key, key): value for key, value in changes.items()}
 
 
-def _device() -> str:
+def _device(asked: str | None) -> str:
+    """Return the device to train on: the one asked for if it is there, else a GPU if there is one."""
     import torch
 
-    return "cuda" if torch.cuda.is_available() else "cpu"
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        torch.zeros(1, device=asked)
+    except (RuntimeError, AssertionError) as error:
+        raise SoritesError(f"there is no device {asked!r} here ({reason(error)}). Type: --device cpu") from error
+    return asked
 
 
 def _workers() -> int:
@@ -105,6 +113,8 @@ class Training:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.data = pictures(recipe)
         self.begun = folders.claim(folder, recipe, self.data, command)
+        for name, there, here in self.begun.other_versions():
+            say(f"it was begun with {name} {there}, and goes on with {here}: other weights may come of it")
         classes, examples = self.data.labels.ids, _examples(self.data)
         network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
         self.network = network

@@ -102,6 +102,8 @@ class Recipe(Strict):
             raise ValueError("head_only stands in the stages where there are some")
         if self.early_stopping is not None and self.data.validation is None:
             raise ValueError("early stopping goes by a validation part, and the recipe has none: data.validation = 0.1, say")
+        if self.augment.jsd and self.label_smoothing:
+            raise ValueError("label_smoothing does not go with augment.jsd, whose loss has no smoothing")
         if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
             raise ValueError(
                 "the schedule plateau goes by a validation part, and the recipe has none: data.validation = 0.1, say"
