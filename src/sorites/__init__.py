@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from sorites.pipeline.together import read
     from sorites.reports.report import report
     from sorites.training.explain import explain
+    from sorites.training.loop import train
 
 __version__ = "0.2.0"
 
@@ -51,6 +52,7 @@ _HOMES = {
     "sorites.pipeline.together": ("read",),
     "sorites.reports.report": ("report",),
     "sorites.training.explain": ("explain",),
+    "sorites.training.loop": ("train",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
@@ -119,5 +121,5 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
-    "add_source", "build", "explain", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source",
+    "add_source", "build", "explain", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source", "train",
 ]  # fmt: skip

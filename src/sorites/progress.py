@@ -12,6 +12,9 @@ if TYPE_CHECKING:
 Tick = Callable[[int], None]
 Bar = Callable[[str, int], Tick]
 """A function that opens a bar by name and number of steps, and returns the function that advances it."""
+ToldBar = Callable[[str, int, int], Callable[[int, str], None]]
+"""A function that opens a bar by name, number of steps and steps already done, and returns the function that advances it and sets
+the words after it."""
 
 
 def recording(bar: Bar, opened: list[str]) -> Bar:
@@ -48,5 +51,22 @@ def bars() -> Iterator[Bar]:
         def bar(what: str, steps: int) -> Tick:
             task = progress.add_task(what, total=steps)
             return lambda n: progress.advance(task, n)
+
+        yield bar
+
+
+@contextmanager
+def told_bars() -> Iterator[ToldBar]:
+    """Yield a function that opens progress bars with words after them; they are drawn until the context ends."""
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    words = TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True))
+    columns = (TextColumn("{task.description}"), BarColumn(10), MofNCompleteColumn(), TimeRemainingColumn(), words)
+    with Progress(*columns, console=console(), expand=True) as progress:
+
+        def bar(what: str, steps: int, done: int) -> Callable[[int, str], None]:
+            task = progress.add_task(what, total=steps, completed=done, words="")
+            return lambda n, words: progress.update(task, advance=n, words=words)
 
         yield bar

@@ -13,7 +13,7 @@ def test_list(command: Command) -> None:
     code, out, _ = command("list")
     assert code == 0
     assert [line for line in out.splitlines() if not line.startswith(" ")] == [
-        f"{kind}:" for kind in ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites")
+        f"{kind}:" for kind in ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
     ]
     assert "  demo" in command("list", "suites")[1]
     assert "levels 75, 82, 85, 90, 93" in command("list", "shifts")[1]

@@ -102,3 +102,23 @@ def test_a_file_that_is_something_else(tmp_path):
             load(tmp_path / name)
     with pytest.raises(SoritesError, match="no file"):
         load(tmp_path / "absent.pt")
+
+
+@pytest.mark.parametrize(("mode", "level"), [(4, 1), (7, 3)])
+def test_the_shipped_small_kernels_are_what_the_model_makes(mode, level):
+    """If this fails, pixels changed: make a new file and count VERSION up."""
+    made = Modelled(kernels.shrunk(kernels.RGB, kernels.SMALL))
+    assert np.abs(kernels.small().taps(mode, level) - made.taps(mode, level)).max() < 1e-5
+
+
+@pytest.mark.parametrize("mode", [4, 5, 7, 10])
+def test_a_scaled_kernel_is_the_published_one_shrunk(mode):
+    """Its pixels are blocks of 4 x 4 px of a kernel that is centred on a block, up to what the smaller share of a pixel sees."""
+    fine = kernels.replace(kernels.RGB, size=52, aperture=1.0).kernel({mode: WAVES[mode][1]})
+    coarse = kernels.replace(kernels.shrunk(kernels.RGB, 4), aperture=1.0).kernel({mode: WAVES[mode][1]})
+    assert np.abs(fine.reshape(3, 13, 4, 13, 4).sum((2, 4)) - coarse).sum() / 3 < 0.02
+
+
+@pytest.mark.parametrize(("times", "side"), [(1, 25), (2, 25), (3, 17), (4, 13), (7, 9), (25, 3)])
+def test_the_frame_of_a_scaled_kernel_is_twice_as_wide_as_it_has_to_be(times, side):
+    assert kernels.shrunk(kernels.RGB, times).size == side

@@ -26,11 +26,12 @@ from sorites.cli.run import run
 from sorites.cli.score import score
 from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
+from sorites.cli.train import app as train_app
 from sorites.errors import SoritesError
 from sorites.reading.places import reason
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
-MEASURE, LENSES = "Measure and score", "Lenses"
+MEASURE, LENSES, TRAIN = "Measure and score", "Lenses", "Train models"
 
 
 class Guarded(TyperGroup):
@@ -72,6 +73,7 @@ app.command(rich_help_panel=MEASURE)(distance)
 app.command(rich_help_panel=MEASURE)(features)
 app.command("filter", rich_help_panel=MEASURE)(filter_)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
+app.add_typer(train_app, name="train", rich_help_panel=TRAIN)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
 app.command("degrees", hidden=True, help='Deprecated: type "sorites similarity" instead; its options are the same.')(similarity)

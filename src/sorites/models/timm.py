@@ -31,20 +31,26 @@ def timm(argument: str | None) -> Model:
         )
     name, _, path = argument.partition("@")
     library = beside_torchvision("timm", "model timm", "timm")
-    network = _network(library, name, path)
-    wants = _wants(library, name, network)
+    network = load(library, name, path)
+    wants = input_of(library, name, network)
     labels = imagenet().ids if network.num_classes == 1000 else None
     spec = f"timm:{argument}"
-    one_pass = with_features(network, _parts)
-    if not _same(one_pass, network, wants):
+    whole = one_pass(network, wants)
+    if whole is None:
         return torch_model(spec, network, wants, labels)
-    return torch_model(spec, one_pass, wants, labels, linear_head(network.get_classifier()))
+    return torch_model(spec, whole, wants, labels, linear_head(network.get_classifier()))
 
 
-def _network(library: Any, name: str, path: str) -> Any:
+def load(library: Any, name: str, path: str = "") -> Any:
+    """Return the torch network itself, with its published weights or those of a file, in eval mode."""
+    check_name(library, name)
+    return (_from_file(library, name, path) if path else _published(library, name)).eval()
+
+
+def check_name(library: Any, name: str) -> None:
+    """Refuse a name that timm does not have; a name with a colon is one of a hub."""
     if ":" not in name and not library.is_model(name):
         raise UnknownName("timm model", name, library.list_models())
-    return (_from_file(library, name, path) if path else _published(library, name)).eval()
 
 
 def _published(library: Any, name: str) -> Any:
@@ -88,7 +94,8 @@ def _classes(published: Any, state: dict[str, Any]) -> int | None:
     return None if weight is None else int(weight.shape[0])
 
 
-def _wants(library: Any, name: str, network: Any) -> Input:
+def input_of(library: Any, name: str, network: Any) -> Input:
+    """Return the input that the weights were published with."""
     config = library.data.resolve_model_data_config(network)
     _, height, width = config["input_size"]
     return Input.read(
@@ -109,7 +116,13 @@ def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return network.get_classifier()(features), features
 
 
-def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:
+def one_pass(network: Any, wants: Input) -> nn.Module | None:
+    """Return a module that gives logits and features together, or None where the two halves do not make the whole."""
+    halves = with_features(network, _parts)
+    return halves if _same(halves, network, wants) else None
+
+
+def _same(halves: nn.Module, network: nn.Module, wants: Input) -> bool:
     """Return whether the two halves make the whole; distilled and a few other networks end otherwise and give logits only."""
     import torch
 
@@ -117,7 +130,7 @@ def _same(one_pass: nn.Module, network: nn.Module, wants: Input) -> bool:
     with torch.inference_mode(), one_thread():
         whole = network(x)
         try:
-            logits, features = one_pass(x)
+            logits, features = halves(x)
         except (AttributeError, RuntimeError, TypeError, ValueError):
             return False
     return bool(features.ndim == 2 and logits.shape == whole.shape and torch.allclose(logits, whole, atol=1e-5))

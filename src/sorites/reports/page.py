@@ -26,17 +26,22 @@ def page(runs: Sequence[RunView], out: Path, partial: bool = False) -> Path:
 
 
 def render(view: View) -> Html:
-    """Return the whole document. Its security policy lets only its own two scripts run and nothing be fetched."""
+    """Return the whole document."""
+    found = sections(view)
+    return document(_title(view), _hero(view), found, footer(view))
+
+
+def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html) -> Html:
+    """Return a document of sections. Its security policy lets only its own two scripts run and nothing be fetched."""
     import plotly.offline
 
-    found = sections(view)
-    body = join([_hero(view), _navigation(found), tag("main", *(_section(*item) for item in found.items())), footer(view)])
+    body = join([top, _navigation(found), tag("main", *(_section(*item) for item in found.items())), bottom])
     scripts = [plotly.offline.get_plotlyjs(), _asset("page.js")] if 'class="chart"' in body else [_asset("page.js")]
     head = join(
         [
             Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
-            tag("title", f"{_title(view)} · Sorites"),
+            tag("title", f"{title} · Sorites"),
             Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}</style>'),
         ]
     )
@@ -72,6 +77,11 @@ def _hero(view: View) -> Html:
         tag("p", in_short(view), cls="short"),
         tag("p", _counts(view), cls="facts"),
     ]
+    return hero(*words)
+
+
+def hero(*words: Html) -> Html:
+    """Return the top of a page: some words beside the drawing of the heaps."""
     return tag("header", tag("div", *words), _heaps(), cls="hero")
 
 

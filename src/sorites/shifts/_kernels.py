@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
-from typing import Protocol
+from typing import Literal, Protocol, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,12 +23,17 @@ from sorites.reading.places import is_file
 from sorites.rng import digest
 
 Array = NDArray[np.float64]
+Colours = Literal["rgb", "rg"]
 VERSION = 1
 """This number changes whenever a tap of the default kernels does."""
 
 LEVELS = (1, 2, 3, 4, 5)
 SHAPE = (8, 5, 3, 25, 25)
 """The shape of a kernel stack: mode, level, colour, y, x."""
+
+SMALL = 4
+"""How many times the kernels are scaled down for pictures of 32 px. Their exact share of 224 px is 7; with 4 a small model falls
+over the levels about as large models do in the paper."""
 
 WAVES: dict[int, tuple[float, ...]] = {
     4: (0.7, 0.9, 1.3, 1.6, 2.1),
@@ -132,8 +137,42 @@ def make(kernels: Kernels) -> NDArray[np.float32]:
 @functools.cache
 def default() -> Stack:
     """Return the default kernels: shipped data at the levels, the same on every machine, and the optical model between them."""
-    with files("sorites.shifts").joinpath(f"optics_bench_{VERSION}.npy").open("rb") as file:
-        return Stack(checked(np.load(file), "the default kernels"), Modelled())
+    return _shipped(f"optics_bench_{VERSION}.npy", RGB)
+
+
+@functools.cache
+def small() -> Stack:
+    """Return the default kernels scaled down ``SMALL`` times, from shipped data too because making them takes half a minute."""
+    return _shipped(f"optics_bench_{VERSION}_scaled_{SMALL}.npy", shrunk(RGB, SMALL))
+
+
+def _shipped(name: str, imager: Imager) -> Stack:
+    with files("sorites.shifts").joinpath(name).open("rb") as file:
+        return Stack(checked(np.load(file), "the default kernels", imager.size), Modelled(imager))
+
+
+def choose(name: str, *, kernels: str | None = None, colours: str = "rgb", centre: bool = True, scaled: float = 1.0) -> Kernels:
+    """Return the kernels that the options of an aberration name; ``configure`` in ``aberration`` says what they mean."""
+    if colours not in get_args(Colours):
+        raise SoritesError(f"{name}: wanted colours rgb or rg, got {colours!r}")
+    if isinstance(scaled, bool) or not isinstance(scaled, int | float) or not 1 <= scaled <= SHAPE[-1]:
+        raise SoritesError(f"{name}: wanted kernels scaled down 1 to {SHAPE[-1]} times, got {scaled!r}")
+    if kernels is not None and (colours != "rgb" or not centre or scaled != 1):
+        raise SoritesError(f"{name}: kernels from a file are taken as they are; leave out colours, centre and scaled")
+    if kernels is not None:
+        return load(kernels)
+    if colours == "rgb" and centre and scaled in (1, SMALL):
+        return default() if scaled == 1 else small()
+    return Modelled(shrunk(RG if colours == "rg" else RGB, scaled), centre)
+
+
+def shrunk(imager: Imager, times: float) -> Imager:
+    """Return the camera with pixels so many times larger, as if its picture were shrunk; the frame is twice as wide as it has to
+    be, as far as the published 25 px go, because light beyond the frame counts for more where the frame is small."""
+    if times == 1:
+        return imager
+    half = min(SHAPE[-1] // 2, math.ceil((2 * SHAPE[-1] / times - 1) / 2))
+    return replace(imager, pixel_um=imager.pixel_um * times, size=2 * half + 1)
 
 
 def load(path: str | Path) -> Stack:
@@ -159,11 +198,12 @@ def _torch(path: Path) -> object:
     return stack.numpy() if isinstance(stack, torch.Tensor) else stack
 
 
-def checked(stack: object, name: str) -> NDArray[np.float32]:
+def checked(stack: object, name: str, side: int = SHAPE[-1]) -> NDArray[np.float32]:
     """Return ``stack`` if it is a stack of non-negative kernels that each sum to one; raise an error otherwise."""
-    if not isinstance(stack, np.ndarray) or stack.shape != SHAPE or stack.dtype.kind != "f":
+    wanted = (*SHAPE[:3], side, side)
+    if not isinstance(stack, np.ndarray) or stack.shape != wanted or stack.dtype.kind != "f":
         came = f"shape {stack.shape} of {stack.dtype}" if isinstance(stack, np.ndarray) else type(stack).__name__
-        raise SoritesError(f"kernels: wanted real numbers of shape {SHAPE} (mode, level, colour, y, x) in {name}, got {came}")
+        raise SoritesError(f"kernels: wanted real numbers of shape {wanted} (mode, level, colour, y, x) in {name}, got {came}")
     if not np.isfinite(stack).all() or stack.min() < 0:
         raise SoritesError(f"kernels: {name} has taps that are negative or not finite; wanted light, which is neither")
     off = np.abs(stack.sum((-2, -1), dtype=np.float64) - 1).max()

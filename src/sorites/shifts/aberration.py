@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from sorites.errors import SoritesError
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
 from sorites.shifts._dial import check
-from sorites.shifts._kernels import LEVELS, NAMES, PAIRS, RG, RGB, Kernels, Modelled, default, load
+from sorites.shifts._kernels import LEVELS, NAMES, PAIRS, Colours, Kernels, choose, default
 
-Colours = Literal["rgb", "rg"]
 Aberrated = tuple[Image, Mapping[str, Any]]
 """A picture and the Zernike mode that was drawn for it."""
 
@@ -54,25 +53,24 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
 
 
 def configure(
-    name: str, *, kernels: str | None = None, padding: Padding = "zeros", colours: Colours = "rgb", centre: bool = True
+    name: str,
+    *,
+    kernels: str | None = None,
+    padding: Padding = "zeros",
+    colours: Colours = "rgb",
+    centre: bool = True,
+    scaled: float = 1.0,
 ) -> Shift:
     """Return the shift with some of its options changed.
 
     ``kernels`` names a file with a published stack to use instead of ours. ``padding`` says what lies beyond the border:
     ``zeros`` as published, or ``reflect``. ``colours`` is ``rgb``, or ``rg`` for the magenta and green variant. ``centre``
     puts the centre of mass of each kernel on its middle; ``False`` leaves coma off centre, as the first release did.
+    ``scaled`` shrinks the kernels so many times, for pictures that are smaller than the published 224 px.
     """
     if padding not in get_args(Padding) or colours not in get_args(Colours):
         raise SoritesError(f"{name}: wanted padding zeros or reflect and colours rgb or rg, got {padding!r} and {colours!r}")
-    if kernels is not None and (colours != "rgb" or not centre):
-        raise SoritesError(f"{name}: kernels from a file are taken as they are; leave out colours and centre")
-    if kernels is not None:
-        chosen: Kernels = load(kernels)
-    elif colours == "rgb" and centre:
-        chosen = default()
-    else:
-        chosen = Modelled(RG if colours == "rg" else RGB, centre)
-    return aberration(name, chosen, padding)
+    return aberration(name, choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled), padding)
 
 
 for _name in PAIRS:

@@ -1,1 +1,46 @@
-"""Models that survive: augmentations, recipes, the training loop, and what changed in a model by training it."""
+"""Models that survive: augmentations, recipes, the training loop, and what changed in a model by training it.
+
+The augmentations are torch modules: their names are fetched when first used, so that importing this room stays cheap.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from sorites.errors import MissingExtra
+
+if TYPE_CHECKING:
+    from sorites.training.augment import (
+        Augmentation,
+        AugMix,
+        CameraAugment,
+        Cascade,
+        Digital,
+        LensAugment,
+        OpticsAugment,
+        PictureTransform,
+        ShiftAugment,
+        augmentation,
+        jsd_loss,
+    )
+
+__all__ = [
+    "AugMix", "Augmentation", "CameraAugment", "Cascade", "Digital", "LensAugment", "OpticsAugment", "PictureTransform",
+    "ShiftAugment", "augmentation", "jsd_loss",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'sorites.training' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module("sorites.training.augment"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise MissingExtra(f"sorites.training.{name}", "train") from error
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

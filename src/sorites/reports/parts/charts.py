@@ -51,11 +51,16 @@ def axis_name(shift: str) -> str:
 
 
 def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
-    """Return an empty figure with axis titles and room for the legend above it."""
+    """Return an empty figure with axis titles and room for the legend of the models above it."""
+    return figure_of(view.models, x, y, **axes)
+
+
+def figure_of(names: Sequence[str], x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
+    """Return an empty figure with axis titles and room for a legend of some names above it."""
     import plotly.graph_objects as go
 
-    inside = _fits(view.models)
-    room = LEGEND_ROW * _legend_rows(view.models) if inside else 0
+    inside = _fits(names)
+    room = LEGEND_ROW * _legend_rows(names) if inside else 0
     plain: dict[str, Any] = {"zeroline": False, "showline": False, "ticks": "", "automargin": True, "fixedrange": True}
     layout = {
         "template": "none",

@@ -1,0 +1,170 @@
+"""The page of arms: trainings that differ in the augmentation alone, what each gains, and where it loses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import polars as pl
+
+from sorites.core import CLEAN
+from sorites.files import write_bytes
+from sorites.reports.page import document, hero
+from sorites.reports.parts.charts import COLOURS, PERCENT_AXIS, SYMBOLS, figure_of, plot
+from sorites.reports.parts.markup import DASH, EMPTY, Html, count, folded, grid, join, number, percent, points, several, tag
+from sorites.reports.section import Section
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+Frames = Mapping[str, pl.DataFrame]
+"""Of one suite: ``accuracies`` and ``gains`` by family and severity, ``shift_gains`` by shift, and ``over_optics`` or nothing."""
+WORDS = {"none": "no augmentation", "optics": "OpticsAugment", "augmix": "AugMix", "cascade": "the cascade"}
+
+
+def arms_page(about: Mapping[str, Any], suites: Mapping[str, Frames], out: Path) -> Path:
+    """Write the page of a comparison, whole or not at all. ``about`` has the recipe's name, the arms, seeds and trainings."""
+    found: dict[str, Section] = {}
+    for suite, frames in suites.items():
+        for name, section in _of_suite(frames, about["arms"], len(about["seeds"])).items():
+            found[f"{suite}-{name}" if len(suites) > 1 else name] = section
+    found["trainings"] = _trainings(about["trainings"])
+    first = next(iter(suites.values()))
+    page = document(f"{about['recipe']} · arms", _top(about, first), found, EMPTY)
+    write_bytes(page.encode("utf-8", errors="replace"), out)
+    return out
+
+
+def _top(about: Mapping[str, Any], frames: Frames) -> Html:
+    arms, seeds = about["arms"], len(about["seeds"])
+    samples = int(frames["accuracies"]["n"].max() or 0)  # type: ignore[arg-type]
+    facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "picture")]
+    return hero(
+        tag("p", f"Sorites · training · {about['recipe']}", cls="kind"),
+        tag("h1", "What does each augmentation gain?"),
+        tag("p", _in_short(frames["gains"], arms), cls="short"),
+        tag("p", " · ".join(facts), cls="facts"),
+    )
+
+
+def _in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
+    """Say of each arm where it gains most, and what that costs on clean pictures."""
+    said = []
+    for arm in arms[1:]:
+        own = gains.filter(pl.col("arm") == arm)
+        clean, moved = own.filter(pl.col("family") == CLEAN), own.filter(pl.col("family") != CLEAN)
+        if not moved.height:
+            continue
+        best = moved.sort("value", descending=True).row(0, named=True)
+        text = f"{_called(arm).capitalize() if arm in ('cascade',) else _called(arm)} gains most on {_place(best)}: {_gain(best)}"
+        said.append(f"{text}; clean pictures {_gain(clean.row(0, named=True))}." if clean.height else f"{text}.")
+    return f"Against {_called(arms[0])}: {' '.join(said)}" if said else ""
+
+
+def _called(arm: str) -> str:
+    return WORDS.get(arm, arm)
+
+
+def _place(row: Mapping[str, Any]) -> str:
+    if row["family"] == CLEAN:
+        return "clean pictures"
+    name = row["family"] if len(row["shifts"]) > 1 else row["shifts"][0]
+    return name if row["severity"] is None else f"{name} at {number(row['severity'])}"
+
+
+def _gain(row: Mapping[str, Any]) -> str:
+    low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
+    return f"{points(row['value'])} ({low} to {high})"
+
+
+def _of_suite(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:
+    found = {"accuracy": _accuracy(frames["accuracies"], arms), "gains": _gains(frames["gains"], arms, arms[0], seeds)}
+    if "over_optics" in frames:
+        others = [arm for arm in arms if arm not in ("optics", arms[0])]
+        found["optics"] = _gains(frames["over_optics"], ["optics", *others], "optics", seeds)
+    found["shifts"] = _by_shift(frames["shift_gains"], arms)
+    return found
+
+
+def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
+    cards = []
+    for family in [name for name in rows["family"].unique().sort() if name != CLEAN]:
+        own = rows.filter((pl.col("family") == family) & pl.col("severity").is_not_null())
+        if own["severity"].n_unique() > 1:
+            drawn = plot(_curve(pl.concat([rows.filter(pl.col("family") == CLEAN), own]), arms), f"Accuracy over {family}")
+            cards.append(tag("article", tag("h3", family), drawn, cls="card"))
+    table = grid(["", *map(_called, arms)], [_line(rows, place, arms, percent) for place in _places(rows)])
+    body = join([tag("div", *cards, cls="cards"), tag("article", table, cls="card")])
+    lead = "Means over the shifts of a family at one severity, and over seeds; severity 0 is the clean pictures."
+    return Section("Accuracy of the arms", body, "Accuracy", lead)
+
+
+def _curve(rows: pl.DataFrame, arms: Sequence[str]) -> go.Figure:
+    fig = figure_of([_called(arm) for arm in arms], "severity", "accuracy", yaxis=PERCENT_AXIS)
+    for place, arm in enumerate(arms):
+        own = rows.filter(pl.col("arm") == arm).sort("severity")
+        above, below = (own["high"] - own["value"]).to_list(), (own["value"] - own["low"]).to_list()
+        colour = COLOURS[place % len(COLOURS)]
+        shown = f"<b>{_called(arm)}</b><br>severity %{{x}}<br>%{{y:.1%}}<extra></extra>"
+        fig.add_trace(
+            {
+                "type": "scatter", "mode": "lines+markers", "name": _called(arm), "hovertemplate": shown,
+                "x": own["severity"].to_list(), "y": own["value"].to_list(), "line": {"color": colour, "width": 2.2},
+                "marker": {"size": 8, "color": colour, "symbol": SYMBOLS[place % len(SYMBOLS)]},
+                "error_y": {"type": "data", "array": above, "arrayminus": below, "thickness": 1.4, "width": 3},
+            }
+        )  # fmt: skip
+    return fig
+
+
+def _places(rows: pl.DataFrame) -> list[dict[str, Any]]:
+    """Return each family and severity once, clean pictures first."""
+    keys = rows.select("family", "severity", "shifts").unique(["family", "severity"])
+    return sorted(keys.to_dicts(), key=lambda row: (row["family"] != CLEAN, row["family"], row["severity"] or 0.0))
+
+
+def _line(rows: pl.DataFrame, place: Mapping[str, Any], arms: Sequence[str], say: Any) -> list[object]:
+    here = rows.filter((pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"])))
+    found = {row["arm"]: row for row in here.to_dicts()}
+    return [_place(place), *(say(found[arm]["value"]) if arm in found else DASH for arm in arms)]
+
+
+def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
+    others = [arm for arm in arms if arm != over]
+    lines = []
+    for place in _places(rows):
+        here = rows.filter((pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"])))
+        found = {row["arm"]: _gain(row) for row in here.to_dicts()}
+        lines.append([_place(place), *(found.get(arm, DASH) for arm in others)])
+    table = tag("article", grid(["", *map(_called, others)], lines), cls="card")
+    scatter = (
+        "the seeds' scatter is in the intervals" if seeds > 1 else "one seed was trained, so that its scatter is not in them"
+    )
+    lead = f"On the same pictures with the same seeds, in points with 95 % intervals; {scatter}."
+    return Section(f"Gains over {_called(over)}", table, f"Over {_called(over)}", lead)
+
+
+def _by_shift(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
+    moved = rows.filter(pl.col("shift") != CLEAN).sort("shift", "severity", nulls_last=True)
+    lines = [
+        [
+            row["shift"],
+            DASH if row["severity"] is None else number(row["severity"]),
+            _called(row["arm"]),
+            _gain(row),
+            count(row["n"]),
+        ]
+        for row in moved.to_dicts()
+    ]
+    table = grid(["shift", "severity", "arm", f"gain over {_called(arms[0])}", "n"], lines, text=1)
+    return Section("Shift by shift", folded("Every shift and severity", table, len(lines)), "Shifts")
+
+
+def _trainings(rows: Sequence[Mapping[str, Any]]) -> Section:
+    lines = [
+        [tag("a", row["name"], href=row["page"]), row["arm"], row["seed"], percent(row["accuracy"]), tag("code", row["model"])]
+        for row in rows
+    ]
+    table = tag("article", grid(["training", "arm", "seed", "validation", "model"], lines, text=2), cls="card")
+    return Section("The trainings", table, "Trainings", "Each has a page of its own, and is a model wherever one is named.")

@@ -1,0 +1,18 @@
+"""Augmentations: torch modules that move batches of pictures while a model is trained.
+
+They import torch when they are imported; ``sorites.training`` names them without doing so.
+"""
+
+from sorites.training.augment.augmix import AugMix, jsd_loss
+from sorites.training.augment.base import Augmentation, Chain, Flip, Mixing, NoAugment
+from sorites.training.augment.cascade import Cascade
+from sorites.training.augment.digital import Digital
+from sorites.training.augment.named import augmentation
+from sorites.training.augment.optics import OpticsAugment
+from sorites.training.augment.shifts import CameraAugment, LensAugment, ShiftAugment
+from sorites.training.augment.transform import PictureTransform
+
+__all__ = [
+    "AugMix", "Augmentation", "CameraAugment", "Cascade", "Chain", "Digital", "Flip", "LensAugment", "Mixing", "NoAugment",
+    "OpticsAugment", "PictureTransform", "ShiftAugment", "augmentation", "jsd_loss",
+]  # fmt: skip

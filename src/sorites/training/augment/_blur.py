@@ -1,0 +1,100 @@
+"""Blur every picture of a batch by a kernel of its own: grouped convolution where kernels are small, FFT where they are large.
+
+On one core the two cost the same near 15 x 15 taps: 64 pictures of 32 px take 4 ms against 6 ms with 13 x 13 taps, 8 pictures
+of 224 px take 30 ms against 14 ms with 25 x 25.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+LARGEST_DIRECT = 15
+"""The largest kernel, in taps per side, that is laid over pictures directly; larger ones go through an FFT."""
+
+TOGETHER = 4 * 250 * 250
+"""How many pixels are transformed together: more leave the processor's cache and take more memory, fewer cost calls."""
+
+
+class KernelBlur:
+    """A set of kernels, K x 3 x side x side with an odd side, laid over pictures as they are drawn (cross-correlation).
+
+    Beyond the border a picture is mirrored without its edge repeated, again and again where it is smaller than the kernel. The
+    spectra of the kernels are kept for the latest size and device only, which bounds the memory.
+    """
+
+    def __init__(self, taps: Tensor) -> None:
+        self.taps = taps
+        self.side = taps.shape[-1]
+        self._kept: tuple[tuple[tuple[int, int], torch.device], Tensor] | None = None
+
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": None}  # spectra are large and soon made again
+
+    def mixed(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        """Return (1 - weight) x picture + weight x blurred picture, with one kernel and one weight per picture."""
+        blend = self._direct if self.side <= LARGEST_DIRECT else self._by_fft
+        return blend(pictures.contiguous(), choice, weights.to(pictures.device, pictures.dtype)).clamp_(0, 1)
+
+    def _direct(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        """Blurring is linear, so that the weights go into the kernels and the pictures are read once."""
+        number, colours, height, width = pictures.shape
+        middle = self.side // 2
+        kernels = self.taps[choice].to(pictures.device, pictures.dtype) * weights[:, None, None, None]
+        kernels[:, :, middle, middle] += 1 - weights[:, None]
+        wide = mirrored(pictures, middle).reshape(1, number * colours, height + 2 * middle, width + 2 * middle)
+        blurred = functional.conv2d(wide, kernels.reshape(number * colours, 1, self.side, self.side), groups=number * colours)
+        return blurred.reshape(pictures.shape)
+
+    def _by_fft(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
+        height, width = pictures.shape[2:]
+        middle = self.side // 2
+        size = fast_length(height + 2 * middle), fast_length(width + 2 * middle)
+        transfer, out = self._transfer(size, pictures.device), torch.empty_like(pictures)
+        step = max(1, TOGETHER // (size[0] * size[1]))
+        which = choice.tolist()
+        for start in range(0, len(pictures), step):
+            some = pictures[start : start + step]
+            spectrum = torch.fft.rfft2(mirrored(some.float(), middle), s=size)
+            for place in range(len(some)):
+                spectrum[place] *= transfer[which[start + place]]
+            blurred = torch.fft.irfft2(spectrum, s=size)[..., middle : middle + height, middle : middle + width]
+            out[start : start + step] = torch.lerp(some, blurred.to(some.dtype), weights[start : start + step, None, None, None])
+        return out
+
+    def _transfer(self, size: tuple[int, int], device: torch.device) -> Tensor:
+        if self._kept is None or self._kept[0] != (size, device):
+            margin = (0, size[1] - self.side, 0, size[0] - self.side)
+            laid = torch.roll(functional.pad(self.taps.to(device), margin), (-(self.side // 2),) * 2, (-2, -1))
+            self._kept = (size, device), torch.fft.rfft2(laid).conj().resolve_conj()
+        return self._kept[1]
+
+
+def mirrored(pictures: Tensor, margin: int) -> Tensor:
+    """Return the pictures with a margin on every side that mirrors them without repeating their edge."""
+    height, width = pictures.shape[2:]
+    if margin < min(height, width):
+        return functional.pad(pictures, (margin,) * 4, mode="reflect")
+    rows, columns = (_reflected(side, margin).to(pictures.device) for side in (height, width))
+    return pictures[:, :, rows][:, :, :, columns]
+
+
+def _reflected(side: int, margin: int) -> Tensor:
+    """Return which row stands at each place from -margin to side + margin - 1."""
+    period = max(1, 2 * (side - 1))
+    places = torch.arange(-margin, side + margin) % period
+    return torch.minimum(places, period - places) if side > 1 else torch.zeros_like(places)
+
+
+def fast_length(least: int) -> int:
+    """Return the least length from ``least`` that has no prime factor above five, which an FFT is quick at."""
+    length = least
+    while True:
+        left = length
+        for factor in (2, 3, 5):
+            while left % factor == 0:
+                left //= factor
+        if left == 1:
+            return length
+        length += 1

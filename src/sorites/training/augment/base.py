@@ -1,0 +1,140 @@
+"""What every augmentation has: batches in and out on their own device, and a generator that belongs to it alone."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from sorites.errors import SoritesError
+from sorites.rng import digest
+
+
+class Augmentation(torch.nn.Module, abc.ABC):
+    """Moves pictures while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on the device of the batch.
+
+    Every draw comes from a generator of its own on the CPU, so that no other random number of a program moves it and every
+    device draws alike. ``seed`` starts it anew; its state is in ``state_dict``, so that a restored training goes on with the
+    draws it would have had. In ``eval`` mode pictures pass as they are, as with dropout. No gradient goes through.
+    ``size`` is the side of the pictures, if it is known: others are then refused.
+    """
+
+    def __init__(self, size: int | None = None) -> None:
+        super().__init__()
+        if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
+            raise SoritesError(f"{type(self).__name__}: wanted the side of the pictures in px as size, got {size!r}")
+        self.size = size
+        self.generator = torch.Generator()
+        self.seed(torch.initial_seed())
+
+    @abc.abstractmethod
+    def augment(self, pictures: Tensor) -> Tensor:
+        """Return the moved pictures; the batch that is given has been checked, holds at least one, and is not written into."""
+
+    def forward(self, pictures: Tensor) -> Tensor:
+        self._check(pictures)
+        if not self.training or not len(pictures):
+            return pictures
+        with torch.no_grad():
+            return self.augment(pictures)
+
+    def seed(self, *words: object) -> None:
+        """Start the generator anew from a hash of the words, such as a seed, an epoch and a rank; parts get their own streams."""
+        self.generator.manual_seed(int.from_bytes(digest(type(self).__name__, *words, size=8), "little") >> 1)
+        for name, part in self.named_children():
+            if isinstance(part, Augmentation):
+                part.seed(*words, name)
+
+    def get_extra_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Any) -> None:
+        self.generator.set_state(state.cpu())
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "generator": self.generator.get_state()}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self.generator = torch.Generator()
+        self.generator.set_state(state["generator"])
+
+    def uniform(self, *shape: int, low: float = 0.0, high: float = 1.0) -> Tensor:
+        """Draw numbers that are uniform from ``low`` to ``high``, on the CPU."""
+        return torch.rand(shape, generator=self.generator, dtype=torch.float64) * (high - low) + low
+
+    def whole(self, *shape: int, below: int) -> Tensor:
+        """Draw whole numbers from 0 to ``below`` - 1, on the CPU."""
+        return torch.randint(below, shape, generator=self.generator)
+
+    def dirichlet(self, rows: int, parts: int, alpha: float = 1.0) -> Tensor:
+        """Draw rows of ``parts`` weights that sum to one, with the same ``alpha`` for each part, on the CPU."""
+        return torch._sample_dirichlet(torch.full((rows, parts), alpha, dtype=torch.float64), self.generator)
+
+    def _check(self, pictures: Tensor) -> None:
+        name = type(self).__name__
+        if not isinstance(pictures, Tensor) or pictures.ndim != 4 or pictures.shape[1] != 3 or not pictures.is_floating_point():
+            came = (
+                f"{pictures.dtype} of shape {tuple(pictures.shape)}" if isinstance(pictures, Tensor) else type(pictures).__name__
+            )
+            raise SoritesError(f"{name}: wanted a batch of pictures as floats in 0..1 of shape (N, 3, height, width), got {came}")
+        if self.size is not None and pictures.shape[2:] != (self.size, self.size):
+            height, width = pictures.shape[2:]
+            raise SoritesError(f"{name}: wanted pictures of {self.size}x{self.size} px, got {width}x{height}")
+
+
+class Mixing(Augmentation):
+    """An augmentation that mixes each picture with what it makes of it, by a weight of its own from Beta(alpha, alpha)."""
+
+    def __init__(self, size: int | None = None, alpha: float = 1.0) -> None:
+        super().__init__(size)
+        if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha < 1e6:
+            raise SoritesError(f"{type(self).__name__}: wanted a number above 0 as alpha, got {alpha!r}")
+        self.alpha = float(alpha)
+
+    @abc.abstractmethod
+    def mix(self, pictures: Tensor, weights: Tensor) -> Tensor:
+        """Return (1 - weight) x picture + weight x the moved picture, for one weight per picture."""
+
+    def weights(self, number: int) -> Tensor:
+        """Draw the weights of so many pictures; with alpha = 1 they are uniform in 0..1."""
+        return self.dirichlet(number, 2, self.alpha)[:, 0].float()
+
+    def augment(self, pictures: Tensor) -> Tensor:
+        return self.mix(pictures, self.weights(len(pictures)))
+
+
+class Chain(Augmentation):
+    """Several augmentations, one after another in the order given, each with its own generator and at its own full strength."""
+
+    def __init__(self, parts: Sequence[Augmentation], size: int | None = None) -> None:
+        super().__init__(size)
+        self.parts = torch.nn.Sequential(*parts)
+        self.seed(torch.initial_seed())
+
+    def seed(self, *words: object) -> None:
+        super().seed(*words)
+        for place, part in enumerate(getattr(self, "parts", ())):
+            part.seed(*words, place)
+
+    def augment(self, pictures: Tensor) -> Tensor:
+        moved: Tensor = self.parts(pictures)
+        return moved
+
+
+class NoAugment(Augmentation):
+    """Leaves every picture as it is, for the arm that the others are compared with."""
+
+    def augment(self, pictures: Tensor) -> Tensor:
+        return pictures
+
+
+class Flip(Augmentation):
+    """Mirrors each picture left to right with probability one half."""
+
+    def augment(self, pictures: Tensor) -> Tensor:
+        mirrored = (self.whole(len(pictures), below=2) == 1).to(pictures.device)
+        return torch.where(mirrored[:, None, None, None], pictures.flip(-1), pictures)

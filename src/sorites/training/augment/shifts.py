@@ -1,0 +1,92 @@
+"""Any shift of the house as an augmentation: pictures moved as an evaluation would move them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from sorites.core import Stop, shift
+from sorites.errors import SoritesError
+from sorites.training.augment._eight_bits import as_images
+from sorites.training.augment.base import Augmentation
+
+
+class ShiftAugment(Augmentation):
+    """Moves pictures by a shift of the house: ``ShiftAugment("fog")``, ``ShiftAugment("camera", options={"grid": "val"})``.
+
+    Each picture is moved with ``probability``, to a stop drawn uniformly from ``stops``: severities on the dial or settings of
+    the grid, by default the shift's published levels or all its settings. What the shift itself draws (a direction, a noise
+    field) is drawn for each picture anew. Shifts work on the CPU, one picture at a time, on values that are not rounded; a
+    batch on another device travels there and back.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        size: int | None = None,
+        *,
+        stops: Sequence[Stop] | None = None,
+        probability: float = 1.0,
+        options: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(size)
+        self.shift = shift(name, **(options or {}))
+        published: Sequence[Stop] = self.shift.levels or self.shift.settings
+        self.stops = tuple(published if stops is None else stops)
+        if not self.stops:
+            raise SoritesError(f"ShiftAugment: wanted at least one stop of the shift {name} to move pictures to, got none")
+        if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+            raise SoritesError(f"ShiftAugment: wanted a probability from 0 to 1, got {probability!r}")
+        self.probability = float(probability)
+        self._name, self._options = name, dict(options or {})
+
+    def augment(self, pictures: Tensor) -> Tensor:
+        number = len(pictures)
+        moved = self.uniform(number) < self.probability
+        stops = self.whole(number, below=len(self.stops)).tolist()
+        seeds = self.whole(number, below=2**62).tolist()
+        out = pictures.clone()
+        places = torch.nonzero(moved)[:, 0]
+        if not len(places):
+            return out
+        images = as_images(pictures[places.to(pictures.device)], type(self).__name__)
+        for place, image in zip(places.tolist(), images, strict=True):
+            rng = np.random.Generator(np.random.SFC64(seeds[place]))
+            image = self.shift(image, self.stops[stops[place]], rng)
+            out[place] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(pictures.device, pictures.dtype)
+        return out
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "shift": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.shift = shift(self._name, **self._options)
+
+    def extra_repr(self) -> str:
+        return f"{self.shift.name!r}, stops={len(self.stops)}, probability={self.probability:g}"
+
+
+class LensAugment(ShiftAugment):
+    """Blurs pictures as real lenses do, a lens and a distance from the middle of its picture drawn for each.
+
+    ``lenses`` is a folder of traced lenses; without it the fifteen built-in ones are used.
+    """
+
+    def __init__(self, size: int | None = None, *, lenses: str | None = None, **more: Any) -> None:
+        options = {**(more.pop("options", None) or {}), **({} if lenses is None else {"lenses": lenses})}
+        super().__init__("lens", size, options=options, **more)
+
+
+class CameraAugment(ShiftAugment):
+    """Photographs pictures on a screen, a setting of the published camera grid drawn for each.
+
+    ``grid`` is val (64 manual settings), test (27) or both; train on val and test on test. The automatic shots are drawn too.
+    """
+
+    def __init__(self, size: int | None = None, *, grid: str = "val", **more: Any) -> None:
+        super().__init__("camera", size, options={**(more.pop("options", None) or {}), "grid": grid}, **more)

@@ -1,0 +1,162 @@
+"""The data of a recipe: training pictures, a validation part that shares none of them, and the classes of both."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import polars as pl
+
+from sorites import core
+from sorites.core import CLEAN, Sample
+from sorites.errors import SoritesError
+from sorites.labels import Labels, OpenLabels, imagenet, labels
+from sorites.pipeline.contents import COLUMNS, contents
+from sorites.pipeline.samples import in_order, unique
+from sorites.rng import digest
+from sorites.training.categories import Groups, focus_groups
+from sorites.training.data_parts import composed, parted
+from sorites.training.pictures import Pictures, SamplePictures
+from sorites.training.recipe import Recipe
+from sorites.training.recipe_parts import Data
+
+FOUND = "found"
+"""In the place of a list of labels: the classes that the source turns out to have."""
+
+
+@dataclass(frozen=True)
+class TrainingData:
+    """What a training learns from and is judged by."""
+
+    train: Pictures
+    validation: Pictures | None
+    labels: Labels
+    framed: bool = False
+    """Whether pictures are only scaled to the network's input, never cropped."""
+    samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
+    """The samples behind the pictures by part, where it is known which; what they are decoded from enters the data's hash."""
+    categories: Groups | None = None
+    """Where labels are those of categories: the classes that each of them stands for."""
+
+    def listed(self, before: pl.DataFrame | None = None) -> pl.DataFrame:
+        """Return a row for each picture: its part, id and label, and the content of its file; files known ``before`` are not
+        read again."""
+        parts = {"train": self.train} | ({} if self.validation is None else {"validation": self.validation})
+        return pl.concat([self._rows(part, pictures, before) for part, pictures in parts.items()])
+
+    def _rows(self, part: str, pictures: Pictures, before: pl.DataFrame | None) -> pl.DataFrame:
+        count = range(len(pictures))
+        frame = pl.DataFrame({"part": part, "id": [pictures.id(i) for i in count], "label": [pictures.label(i) for i in count]})
+        behind = self.samples.get(part, ())
+        if len(behind) != len(pictures):
+            return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
+        known: list[dict[str, Any]] = []
+        if before is not None and before.height:
+            old = before.filter(pl.col("part") == part)
+            known = old.select(COLUMNS.names()).to_dicts() if old["id"].to_list() == frame["id"].to_list() else []
+        return pl.concat([frame, contents(behind, known)], how="horizontal")
+
+
+def data_hash(listed: pl.DataFrame) -> str:
+    """Return a hash of the ids, labels and contents of all pictures, in their order."""
+    return digest(*listed.select("part", "id", "label", "content").rows()).hex()
+
+
+def pictures(recipe: Recipe) -> TrainingData:
+    """Return the pictures that a recipe names; a part that cannot be trained on or judged by is an error here."""
+    data = recipe.data
+    found, space = _read(data)
+    some = {id(sample) for sample in _fair(found)[: data.limit]}
+    kept, aside = parted([sample for sample in found if id(sample) in some], data.validation)
+    if data.validation is not None and data.validation.source is not None:
+        aside = _labelled(core.source(data.validation.source, space), data.validation.source, data.shifted)
+        both = {sample.id for sample in kept} & {sample.id for sample in aside}
+        if both and data.validation.source == data.source:
+            raise SoritesError(f"data.validation: {len(both)} of its {len(aside)} pictures are training pictures; take a share")
+    kept, aside = _fair(kept), _fair(aside)[: None if data.validation is None else data.validation.limit]
+    whole = TrainingData(
+        composed(SamplePictures(kept), data, space),
+        None if data.validation is None else SamplePictures(aside),
+        space if data.categories is None else imagenet(),
+        all(sample.framed for sample in (*kept, *aside)),
+        {"train": kept, "validation": aside},
+        None if data.categories is None else focus_groups(space),
+    )
+    check(whole, recipe)
+    return whole
+
+
+def check(data: TrainingData, recipe: Recipe) -> None:
+    """Refuse data that cannot be trained on: an empty part, one class, a label without an output."""
+    source = recipe.data.source
+    if not len(data.train):
+        raise SoritesError(f"data: no training pictures are left of {source} beside the validation part")
+    if data.validation is not None and not len(data.validation):
+        raise SoritesError(f"data.validation: it is empty ({len(data.train)} training pictures of {source}); take a larger share")
+    for part in (data.train, data.validation) if data.validation is not None else (data.train,):
+        _check_labels(part, len(data.labels))
+    counted = Counter(data.train.label(place) for place in range(len(data.train)))
+    if len(counted) == 1:
+        named = data.labels.names if data.categories is None else recipe.data.labels
+        only = named[next(iter(counted))]
+        raise SoritesError(f"data: all {len(data.train)} training pictures of {source} are of one class ({only}); wanted several")
+
+
+def _check_labels(part: Pictures, classes: int) -> None:
+    for place in range(len(part)):
+        if not 0 <= part.label(place) < classes:
+            raise SoritesError(
+                f"{part.id(place)} has the label {part.label(place)}, and the model has outputs for 0 to {classes - 1}: "
+                "name all classes in data.labels"
+            )
+
+
+class _Found(OpenLabels):
+    """Takes every class that a source asks for, and remembers how it was spelled."""
+
+    def __bool__(self) -> bool:
+        return True
+
+    def find(self, name: str) -> int:
+        place = super().find(name)
+        self.spelled.setdefault(place, name)
+        return place
+
+    @property
+    def spelled(self) -> dict[int, str]:
+        found: dict[int, str] = self.__dict__.setdefault("_spelled", {})
+        return found
+
+
+def _read(data: Data) -> tuple[list[Sample], Labels]:
+    """Return the labelled clean pictures of the source in a fair order, and the classes."""
+    if data.labels != FOUND:
+        space = labels(data.labels)
+        return _labelled(core.source(data.source, space), data.source, data.shifted), space
+    asked = _Found((), (), {})
+    samples = [sample for sample in core.source(data.source, asked) if sample.label is not None]
+    used = {sample.label for sample in samples}
+    names = sorted(asked.spelled[place] for place in used if place is not None)
+    if not names:
+        raise SoritesError(f"data: {data.source} has no class folders that labels could be found from; name data.labels")
+    space = labels(names)
+    moved = {place: names.index(name) for place, name in asked.spelled.items() if name in names}
+    renamed = [replace(sample, label=moved[sample.label]) for sample in samples if sample.label is not None]
+    return _labelled(renamed, data.source, data.shifted), space
+
+
+def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:
+    """Return pictures with their classes, each under an id of its own. One of no class stays, to be refused by name, unless its
+    source says that it shows none of the classes."""
+    some = [sample for sample in source if shifted or sample.shift == CLEAN]
+    known = [sample for sample in some if sample.label is not None or sample.split != "unknown"]
+    if not known:
+        raise SoritesError(f"data: {where} holds no clean pictures of the classes in data.labels")
+    unique(known)
+    return known
+
+
+def _fair(samples: Sequence[Sample]) -> list[Sample]:
+    return in_order(core.Source("data", samples)) if samples else []

@@ -1,0 +1,76 @@
+"""The history of a training: loss, accuracy and rate over the steps, in a few hundred rows however long it was."""
+
+from __future__ import annotations
+
+import json
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+from sorites.files import write_bytes
+from sorites.training.intervals import share_with_interval
+
+FILE = "history.jsonl"
+ROWS = 400
+"""About how many rows a training has."""
+
+Row = dict[str, Any]
+
+
+class History:
+    """Rows of what a training gave: means over the steps since the row before, and the validation part's numbers."""
+
+    def __init__(self, steps: int) -> None:
+        self.every = max(1, steps // ROWS)
+        self.rows: list[Row] = []
+        self._sums = {"loss": 0.0, "right": 0, "seen": 0, "steps": 0, "seconds": 0.0}
+        self._last: deque[tuple[float, float, float]] = deque(maxlen=20)
+
+    def add(self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float) -> None:
+        """Note a step; every so often this makes a row."""
+        sums = self._sums
+        for key, value in (("loss", loss), ("right", right), ("seen", seen), ("steps", 1), ("seconds", seconds)):
+            sums[key] += value
+        if (step + 1) % self.every == 0:
+            means = {"loss": sums["loss"] / sums["steps"], "accuracy": sums["right"] / sums["seen"]}
+            speed = sums["seen"] / max(sums["seconds"], 1e-9)
+            self.rows.append(
+                {"step": step + 1, "epoch": round(epoch, 4), "lr": rate, **means, "pictures_per_second": round(speed, 1)}
+            )
+            self._sums = dict.fromkeys(sums, 0)
+        self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
+
+    def text(self) -> str:
+        """Return the means over the last few steps in words."""
+        loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
+        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %  {speed:.0f} pictures/s"
+
+    def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
+        """Note the validation part's numbers after a step."""
+        share = share_with_interval(right / n, n)
+        self.rows.append(
+            {
+                "step": step,
+                "epoch": round(epoch, 4),
+                "validation_loss": loss,
+                "validation_accuracy": share.pop("accuracy"),
+                **share,
+            }
+        )
+
+    def state(self) -> dict[str, Any]:
+        """Return what a checkpoint keeps."""
+        return {"rows": self.rows, "sums": self._sums}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        self.rows, self._sums = list(state["rows"]), dict(state["sums"])
+
+    def write(self, folder: Path) -> None:
+        """Write all rows as JSON lines."""
+        write_bytes("".join(json.dumps(row) + "\n" for row in self.rows).encode(), folder / FILE)
+
+
+def read(folder: Path) -> list[Row]:
+    """Return the rows that a training wrote."""
+    path = folder / FILE
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []

@@ -1,0 +1,245 @@
+"""A recipe: how a model is trained, in TOML, read and checked before anything runs. Data only, no logic.
+
+Published recipes have names (``sorites list recipes``). One with variants, such as the experiments of a paper, is named with the
+variant after an ``@``: ``imagenet_es_ladder@4``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from pydantic import Field, StrictBool, StrictInt, ValidationError, model_validator
+
+from sorites.errors import SoritesError, UnknownName
+from sorites.frame import Strict
+from sorites.reading.places import is_file
+from sorites.reading.texts import toml_file, toml_table
+from sorites.rng import digest
+from sorites.training.recipe_parts import (
+    Augment,
+    CapturedPart,
+    Data,
+    DeepAugmentPart,
+    EarlyStopping,
+    MadePart,
+    Optimiser,
+    Schedule,
+    Stage,
+    ValidationPart,
+)
+
+SEE = 'See "sorites list recipes", or give a path that ends in .toml.'
+PARTS: dict[str, type[Strict]] = {
+    "data": Data,
+    "validation": ValidationPart,
+    "captures": CapturedPart,
+    "deep_augment": DeepAugmentPart,
+    "made": MadePart,
+    "augment": Augment,
+    "optimiser": Optimiser,
+    "schedule": Schedule,
+    "stages": Stage,
+    "early_stopping": EarlyStopping,
+}
+"""The tables of a recipe by name, for messages about keys that they do not have."""
+
+
+class Recipe(Strict):
+    """How a model is trained: the data, the model it starts from, the augmentation, the optimiser, and for how long."""
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
+    about: str = ""
+    model: str = "small"
+    """What training begins from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@none has random weights."""
+    data: Data
+    augment: Augment = Augment()
+    optimiser: Optimiser = Optimiser()
+    schedule: Schedule = Schedule()
+    epochs: StrictInt | None = Field(default=None, gt=0)
+    steps: StrictInt | None = Field(default=None, gt=0)
+    """Updates of the weights, instead of epochs."""
+    head_only: StrictBool = False
+    keep_head: StrictBool = False
+    """Begin with those rows of the model's head that stand for the classes, which it must know, not with a random head."""
+    stages: tuple[Stage, ...] = ()
+    """Stretches of training one after the other, instead of epochs or steps. A stage that names no optimiser or schedule has the
+    recipe's."""
+    batch: StrictInt = Field(default=64, gt=0)
+    accumulate: StrictInt = Field(default=1, gt=0)
+    """Batches whose gradients are added up before the weights change."""
+    label_smoothing: float = Field(default=0.0, ge=0, lt=1)
+    early_stopping: EarlyStopping | None = None
+    validate_every: float = Field(default=1.0, gt=0)
+    """Epochs after which the validation part is looked at; at the end of the training it always is."""
+    mixed_precision: StrictBool = True
+    """Compute in 16 bits where that is exact enough; on a GPU only."""
+    seed: StrictInt = Field(default=0, ge=0, lt=2**63)
+    suites: tuple[str, ...] = ()
+    """The suites by which ``sorites train arms`` compares trainings by this recipe; no weight follows from them."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _inherit(cls, data: Any) -> Any:
+        """Give each stage what it does not say itself, and take a plain text as the names of augmentations."""
+        if isinstance(data, dict) and isinstance(data.get("augment"), str):
+            data = {**data, "augment": {"names": data["augment"]}}
+        if not isinstance(data, dict) or not isinstance(data.get("stages"), list | tuple):
+            return data
+        shared = {key: data[key] for key in ("optimiser", "schedule") if key in data}
+        stages = [{**shared, **stage} if isinstance(stage, Mapping) else stage for stage in data["stages"]]
+        return {**data, "stages": stages}
+
+    @model_validator(mode="after")
+    def _one_length(self) -> Recipe:
+        if sum([self.epochs is not None, self.steps is not None, bool(self.stages)]) != 1:
+            raise ValueError("wanted epochs, steps or [[stages]], one of the three")
+        if self.stages and self.head_only:
+            raise ValueError("head_only stands in the stages where there are some")
+        if self.early_stopping is not None and self.data.validation is None:
+            raise ValueError("early stopping goes by a validation part, and the recipe has none: data.validation = 0.1, say")
+        if self.augment.jsd and self.label_smoothing:
+            raise ValueError("label_smoothing does not go with augment.jsd, whose loss has no smoothing")
+        if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
+            raise ValueError(
+                "the schedule plateau goes by a validation part, and the recipe has none: data.validation = 0.1, say"
+            )
+        return self
+
+    @property
+    def stretches(self) -> tuple[Stage, ...]:
+        """The stages; a recipe without some is one stage itself."""
+        one = Stage.model_construct(
+            epochs=self.epochs,
+            steps=self.steps,
+            head_only=self.head_only,
+            optimiser=self.optimiser,
+            schedule=self.schedule,
+        )
+        return self.stages or (one,)
+
+    def described(self) -> dict[str, Any]:
+        """Return what the weights follow from, as plain data."""
+        return self.model_dump(mode="json", exclude={"name", "about", "suites"})
+
+    def hash(self) -> str:
+        """Return a hash of what the weights follow from; a key added later enters it only where it is set."""
+        plain = self.model_dump(mode="json", exclude={"name", "about", "suites"}, exclude_defaults=True)
+        return digest(json.dumps(plain, sort_keys=True)).hex()
+
+    def override(self, changes: Mapping[str, Any]) -> Recipe:
+        """Return a copy with some keys replaced, by dotted names such as ``optimiser.lr``; None means: as the recipe has it.
+
+        The limit goes with the recipe's own source, and so does a validation part from a source: with another source all pictures
+        are taken, and a tenth is kept aside, unless something else is said.
+        """
+        data = self.model_dump(exclude_unset=True)
+        given = {key: value for key, value in changes.items() if value is not None}
+        for one, other in (("epochs", "steps"), ("steps", "epochs")):
+            if one in given:
+                data.pop(other, None)
+                data.pop("stages", None)
+        if given.get("data.source", self.data.source) != self.data.source:
+            data["data"] = {key: value for key, value in data["data"].items() if key != "limit"}
+            if self.data.validation is not None and self.data.validation.source is not None:
+                data["data"]["validation"] = {"share": 0.1}
+        for key, value in given.items():
+            _put(data, key.split("."), value, key)
+        return parse(data, self.name)
+
+
+def _put(data: dict[str, Any], path: list[str], value: Any, key: str) -> None:
+    first, *rest = path
+    if not rest:
+        data[first] = value
+        return
+    inner = data.get(first)
+    inner = {} if inner is None else inner
+    if not isinstance(inner, dict):
+        raise SoritesError(f"{key}: {first} holds no keys of its own")
+    data[first] = {**inner}
+    _put(data[first], rest, value, key)
+
+
+def defaults() -> dict[str, Any]:
+    """Return the keys that have a default, with it."""
+    return parse({"name": "r", "data": {"source": ""}, "steps": 1}, "r").described()
+
+
+def builtin_recipes() -> list[str]:
+    """Return the names of the recipes that come with the package."""
+    folder = files("sorites.training").joinpath("recipes")
+    return sorted(entry.name.removesuffix(".toml") for entry in folder.iterdir() if entry.name.endswith(".toml"))
+
+
+def load(spec: str | Path | Recipe) -> Recipe:
+    """Return a recipe by its name or the path of a TOML file, each perhaps with a variant: ``imagenet_es_ladder@4``."""
+    if isinstance(spec, Recipe):
+        return spec
+    text = str(spec)
+    plain, _, variant = (text, "", "") if is_file(text) else text.rpartition("@") if "@" in text else (text, "", "")
+    held, name = _held(plain)
+    about_variants: Any = held.pop("variants", {})
+    if not isinstance(about_variants, dict) or not all(isinstance(part, dict) for part in about_variants.values()):
+        raise SoritesError(f"recipe {plain}: variants: wanted tables [variants.NAME] of keys that differ")
+    if not variant and about_variants:
+        raise SoritesError(f"recipe {plain} has variants: name one, {' or '.join(f'{plain}@{one}' for one in about_variants)}")
+    if variant and variant not in about_variants:
+        raise UnknownName(f"variant of {plain}", variant, about_variants, f"It has {', '.join(about_variants) or 'none'}.")
+    chosen = _merged(held, about_variants[variant]) if variant else held
+    return parse({"name": f"{name}@{variant}" if variant else name, **chosen}, text)
+
+
+def variants(spec: str) -> list[str]:
+    """Return the names of a recipe's variants; most recipes have none."""
+    return list(_held(spec)[0].get("variants", {}))
+
+
+def about(name: str) -> str:
+    """Return the line about a built-in recipe, with the names of its variants."""
+    named = variants(name)
+    said = str(_held(name)[0].get("about", ""))
+    return f"{said}  [{', '.join(f'@{one}' for one in named)}]" if named else said
+
+
+def _held(spec: str) -> tuple[dict[str, Any], str]:
+    """Return what a recipe's file holds, and its name."""
+    if spec in builtin_recipes():
+        text = files("sorites.training").joinpath("recipes", f"{spec}.toml").read_text(encoding="utf-8")
+        return toml_table(text), spec
+    path = Path(spec)
+    if path.suffix != ".toml":
+        raise UnknownName("recipe", spec, builtin_recipes(), SEE)
+    return toml_file(path, "a recipe in TOML"), re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem) or "recipe"
+
+
+def _merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a table with the keys of another laid over it, tables inside it likewise; lists are replaced whole."""
+    made = {**base}
+    for key, value in other.items():
+        inner = made.get(key)
+        made[key] = _merged(inner, value) if isinstance(value, Mapping) and isinstance(inner, Mapping) else value
+    return made
+
+
+def parse(data: dict[str, Any], where: str) -> Recipe:
+    """Return checked data as a recipe; each mistake stands on a line of its own."""
+    try:
+        return Recipe.model_validate(data)
+    except ValidationError as error:
+        raise SoritesError("\n".join(f"recipe {where}: {_say(e)}" for e in error.errors())) from error
+
+
+def _say(error: Any) -> str:
+    place = ".".join(str(part) for part in error["loc"])
+    if error["type"] != "extra_forbidden":
+        message = error["msg"].removeprefix("Value error, ")
+        came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
+        return f"{place}: {message}{came}" if place else message
+    around = [str(part) for part in error["loc"][:-1] if isinstance(part, str)]
+    owner = PARTS.get(around[-1], Recipe) if around else Recipe
+    return f"unknown key {place!r}: " + str(UnknownName("key", str(error["loc"][-1]), owner.model_fields))

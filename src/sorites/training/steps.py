@@ -1,0 +1,224 @@
+"""The steps of a training: batches, augmentation, loss, gradients, and the update of the weights, on a CPU or a GPU."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.errors import SoritesError
+from sorites.models._networks import Network
+from sorites.training import checkpoints
+from sorites.training.batches import Batch, Batches, Prepared, torch_seed
+from sorites.training.categories import collated
+from sorites.training.data import TrainingData
+from sorites.training.optimisers import optimiser, set_mode
+from sorites.training.recipe import Recipe
+from sorites.training.recipe_parts import Stage
+from sorites.training.schedule import rate
+
+if TYPE_CHECKING:
+    import torch
+
+
+class BrokenLoss(SoritesError):
+    """The loss, or a weight, is no longer a number since ``step``."""
+
+    def __init__(self, what: str, step: int) -> None:
+        super().__init__(what)
+        self.step = step
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A stage and the steps that it takes."""
+
+    stage: Stage
+    first: int
+    last: int
+
+
+def stretches(recipe: Recipe, per_epoch: int) -> list[Stretch]:
+    """Return the stages of a recipe with their steps."""
+    found, first = [], 0
+    for stage in recipe.stretches:
+        last = first + (stage.steps if stage.steps is not None else (stage.epochs or 0) * per_epoch)
+        found.append(Stretch(stage, first, last))
+        first = last
+    return found
+
+
+class Steps:
+    """Takes steps one after the other; nothing in it depends on where it began, once ``enter`` was called there."""
+
+    optimiser: torch.optim.Optimizer
+    rate = 0.0
+    plateau = 1.0
+    """The share of the rate that a plateau of the validation loss has left."""
+
+    def __init__(self, recipe: Recipe, network: Network, data: TrainingData, device: str) -> None:
+        import torch
+
+        self.recipe, self.network, self.device = recipe, network, torch.device(device)
+        self.categories = data.categories
+        network.module.to(self.device).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        prepared = Prepared(data.train, network.wants, data.framed, recipe.data.crop)
+        self.batches = Batches(prepared, recipe.batch * recipe.accumulate, recipe.seed, recipe.data.flip)
+        self.stretches = stretches(recipe, self.batches.per_epoch)
+        self.total = self.stretches[-1].last
+        self.augment = _augmentation(recipe, network.wants.size[0], self.device)
+        self._mean, self._std = (
+            torch.tensor(values, dtype=torch.float32, device=self.device).view(1, 3, 1, 1)
+            for values in (network.wants.mean, network.wants.std)
+        )
+        self._half, self._scaler = precision(recipe, self.device)
+
+    def enter(self, step: int, checkpoint: tuple[checkpoints.Tensors, dict[str, Any]] | None = None) -> None:
+        """Make ready for the steps from this one on, as a checkpoint left them."""
+        if checkpoint is not None:
+            checkpoints.restore_module(self.network.module, checkpoint[0])
+        self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
+        set_mode(self.network, self.stretch.stage)
+        self.optimiser = optimiser(self.network, self.stretch.stage)
+        if checkpoint is None:
+            return
+        tensors, state = checkpoint
+        if step != self.stretch.first:
+            checkpoints.restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
+        if self._scaler is not None and state.get("scaler"):
+            self._scaler.load_state_dict(state["scaler"])
+
+    def take(self, batch: Batch) -> tuple[float, int, int, float]:
+        """Take one step: return its loss, how many pictures were right, how many it saw, and the seconds it took."""
+        import torch
+
+        began = time.perf_counter()
+        if batch.step >= self.stretch.last:
+            self.enter(batch.step)
+        torch.manual_seed(torch_seed(self.recipe.seed, "torch", batch.step))
+        self._set_rate(batch.step)
+        self.optimiser.zero_grad(set_to_none=True)
+        pictures, labels = self.pictures(batch.pictures), torch.from_numpy(batch.labels).to(self.device)
+        loss, right = 0.0, 0
+        for views, truth in self._parts(self._augmented(pictures, batch.step), labels):
+            part_loss, part_right = self._loss(views, truth)
+            weighted = part_loss * (len(truth) / len(labels))
+            (weighted if self._scaler is None else self._scaler.scale(weighted)).backward()  # type: ignore[no-untyped-call]
+            loss, right = loss + float(weighted.detach()), right + part_right
+        if not np.isfinite(loss):
+            raise BrokenLoss(f"the loss is {loss}", batch.step)
+        self._update()
+        return loss, right, len(labels), time.perf_counter() - began
+
+    def _set_rate(self, step: int) -> None:
+        stretch = self.stretch
+        where = step - stretch.first, stretch.last - stretch.first, self.batches.per_epoch
+        for group in self.optimiser.param_groups:
+            group["lr"] = rate(stretch.stage.schedule, group["highest"], *where) * self.plateau
+        self.rate = max(group["lr"] for group in self.optimiser.param_groups)
+
+    def _augmented(self, pictures: torch.Tensor, step: int) -> tuple[torch.Tensor, ...]:
+        """Return what is shown of the pictures: one view of each, or three with the divergence."""
+        import torch
+
+        if self.augment is None:
+            return (pictures,)
+        self.augment.seed(self.recipe.seed, "step", step)
+        with torch.no_grad():
+            return tuple(self.augment.views(pictures)) if self.recipe.augment.jsd else (self.augment(pictures),)
+
+    def _parts(
+        self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
+    ) -> Iterator[tuple[tuple[torch.Tensor, ...], torch.Tensor]]:
+        """Yield the batch in parts whose gradients are added up."""
+        size = self.recipe.batch
+        for first in range(0, len(labels), size):
+            yield tuple(view[first : first + size] for view in views), labels[first : first + size]
+
+    def _loss(self, views: tuple[torch.Tensor, ...], labels: torch.Tensor) -> tuple[torch.Tensor, int]:
+        import torch
+        from torch.nn import functional
+
+        shown = views[0] if len(views) == 1 else torch.cat(views)
+        logits = self.logits(self.normalised(shown)).float()
+        right = int((logits[: len(labels)].argmax(1) == labels).sum())
+        if len(views) == 1:
+            return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), right
+        jsd_loss = importlib.import_module("sorites.training.augment").jsd_loss
+        return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
+
+    def _update(self) -> None:
+        from torch.nn.utils import clip_grad_norm_
+
+        clip = self.stretch.stage.optimiser.clip
+        if clip is not None:
+            if self._scaler is not None:
+                self._scaler.unscale_(self.optimiser)
+            clip_grad_norm_(self.network.module.parameters(), clip)
+        if self._scaler is None:
+            self.optimiser.step()
+        else:
+            self._scaler.step(self.optimiser)
+            self._scaler.update()
+
+    def pictures(self, pictures: NDArray[np.uint8]) -> torch.Tensor:
+        """Return 8-bit N x H x W x 3 as floats in 0..1, N x 3 x H x W with channels last in memory."""
+        import torch
+
+        return torch.from_numpy(pictures).to(self.device).permute(0, 3, 1, 2).float().div_(255)
+
+    def normalised(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return pictures in 0..1 as the network wants them."""
+        import torch
+
+        return pictures.sub(self._mean).div_(self._std).contiguous(memory_format=torch.channels_last)
+
+    def logits(self, pictures: torch.Tensor) -> torch.Tensor:
+        """Return the network's logits, in 16 bits where that was asked and can be done."""
+        import torch
+
+        mixed = contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
+        with mixed:
+            given = self.network.module(pictures)
+        logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
+        return logits if self.categories is None else collated(logits.float(), self.categories)
+
+    def is_finite(self) -> bool:
+        """Return whether all weights are numbers."""
+        return all(bool(value.isfinite().all()) for value in self.network.module.state_dict().values())
+
+    def is_validation_due(self, step: int) -> bool:
+        """Return whether the validation part is looked at after so many steps: at every epoch's end, and at the training's."""
+        every = max(1, round(self.recipe.validate_every * self.batches.per_epoch))
+        return step == self.total or (step % every == 0 and self.total - step > every // 2)
+
+    def scaler_state(self) -> dict[str, Any] | None:
+        return None if self._scaler is None else self._scaler.state_dict()
+
+
+def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None, torch.amp.GradScaler | None]:
+    """Return the type of 16 bits to compute in, or None for 32, and what scales gradients where that type has a short range."""
+    import torch
+
+    if device.type != "cuda" or not recipe.mixed_precision:
+        return None, None
+    if torch.cuda.is_bf16_supported():
+        return torch.bfloat16, None
+    return torch.float16, torch.amp.GradScaler("cuda")
+
+
+def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
+    """Return the augmentation that a recipe names, or None for none."""
+    asked = recipe.augment
+    if asked.names == "none" and not asked.jsd:
+        return None
+    made = importlib.import_module("sorites.training.augment").augmentation(asked.names, size, asked.options or None)
+    if asked.jsd and not hasattr(made, "views"):
+        raise SoritesError(f'augment.jsd goes with "augmix", which gives several views of a picture; got {asked.names!r}')
+    return made.to(device)

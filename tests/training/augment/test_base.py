@@ -1,0 +1,111 @@
+"""What all augmentations share: their own generators, states that can be restored, batches that are refused."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+
+from sorites.errors import SoritesError
+from sorites.training.augment import Augmentation, Chain, Flip, OpticsAugment, augmentation
+
+SPECS = ["flip", "optics", "augmix", "cascade", "optics,augmix", "digital", "lens", "gaussian_noise", "fog"]
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return torch.rand(5, 3, 24, 24, generator=torch.Generator().manual_seed(4))
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_a_batch_keeps_its_shape_and_range_and_is_not_written_into(spec, pictures):
+    given = pictures.clone(memory_format=torch.channels_last)
+    moves = augmentation(spec, 24)
+    moves.seed(1)
+    made = moves(given)
+    assert made.shape == pictures.shape
+    assert made.dtype == torch.float32
+    assert made.min() >= 0
+    assert made.max() <= 1
+    assert torch.equal(given, pictures)
+    assert not torch.equal(made, pictures)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+def test_the_words_of_a_seed_decide_and_no_other_generator_does(spec, pictures):
+    moves = augmentation(spec, 24)
+    moves.seed(3, "step", 7)
+    first = moves(pictures)
+    torch.manual_seed(99)
+    moves.seed(3, "step", 7)
+    assert torch.equal(moves(pictures), first)
+    before = torch.random.get_rng_state()
+    moves.seed(3, "step", 8)
+    assert not torch.equal(moves(pictures), first)
+    assert torch.equal(torch.random.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("spec", SPECS)
+@pytest.mark.parametrize("kept", ["state", "copy", "pickle"])
+def test_what_is_restored_goes_on_with_the_same_draws(spec, kept, pictures):
+    moves = augmentation(spec, 24)
+    moves(pictures)
+    if kept == "state":
+        other = augmentation(spec, 24)
+        other.load_state_dict({name: value.clone() for name, value in moves.state_dict().items()})
+    else:
+        other = copy.deepcopy(moves) if kept == "copy" else pickle.loads(pickle.dumps(moves))
+    assert torch.equal(other(pictures), moves(pictures))
+
+
+def test_in_eval_mode_pictures_pass_as_with_dropout(pictures):
+    network = torch.nn.Sequential(OpticsAugment(), torch.nn.Identity())
+    assert not torch.equal(network(pictures), pictures)
+    assert torch.equal(network.eval()(pictures), pictures)
+
+
+def test_parts_of_a_chain_draw_apart(pictures):
+    """Two flips that drew alike would always undo each other."""
+    twice = Chain([Flip(), Flip()])
+    assert any(not torch.equal(twice(pictures), pictures) for _ in range(5))
+
+
+def test_the_seed_of_torch_is_where_a_new_one_begins():
+    torch.manual_seed(5)
+    one = Flip().uniform(4)
+    torch.manual_seed(5)
+    assert torch.equal(Flip().uniform(4), one)
+    torch.manual_seed(6)
+    assert not torch.equal(Flip().uniform(4), one)
+
+
+@pytest.mark.parametrize(
+    "given", [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]]
+)
+def test_what_is_no_batch_of_pictures_is_refused(given):
+    with pytest.raises(SoritesError, match=r"wanted a batch of pictures as floats in 0\.\.1"):
+        Flip()(given)
+
+
+def test_pictures_of_another_size_are_refused():
+    with pytest.raises(SoritesError, match="wanted pictures of 32x32 px, got 16x8"):
+        Flip(32)(torch.zeros(1, 3, 8, 16))
+    with pytest.raises(SoritesError, match="wanted the side of the pictures in px as size, got 0"):
+        Flip(0)
+
+
+def test_an_empty_batch_stays_empty():
+    assert OpticsAugment()(torch.zeros(0, 3, 32, 32)).shape == (0, 3, 32, 32)
+
+
+def test_the_base_makes_nothing_by_itself():
+    with pytest.raises(TypeError, match="abstract"):
+        Augmentation()
+
+
+def test_flips_are_half_of_all(pictures):
+    flip = Flip()
+    flip.seed(0)
+    many = pictures[:1].expand(4000, -1, -1, -1)
+    flipped = (flip(many) == pictures[:1].flip(-1)).all(dim=(1, 2, 3)).sum().item()
+    assert abs(flipped - 2000) < 4 * 1000**0.5

