@@ -181,7 +181,9 @@ def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: P
     said = str(caught.value)
     assert said.startswith("the loss is nan at step 4 of 15 (pictures n0")
     assert "The last good checkpoint is kept" in said
-    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(")")[0].split(", ")) == 4
+    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
+    broken = json.loads((tmp_path / "r/broken.json").read_text())
+    assert (broken["step"], len(broken["pictures"])) == (4, 4)
     train(made, tmp_path / "r")
     train(made, tmp_path / "whole")
     assert same(tmp_path / "r", tmp_path / "whole")

@@ -6,6 +6,7 @@ and ends with the same weights, bit for bit, as one that nobody stopped (on the 
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -13,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from sorites.errors import MissingExtra, SoritesError
-from sorites.files import locked, sweep_temporaries
+from sorites.files import locked, sweep_temporaries, write_bytes
 from sorites.models._networks import start
 from sorites.models._preprocess import Input
 from sorites.models._trained_folder import Record, write
@@ -30,6 +31,8 @@ from sorites.training.steps import BrokenLoss, Steps
 from sorites.training.validation import validate
 
 CHECKPOINT_SECONDS = 60.0
+BROKEN = "broken.json"
+"""Where the pictures stand at which a training broke off."""
 
 
 def no_bar(name: str, steps: int, done: int) -> Callable[[int, str], None]:
@@ -221,11 +224,14 @@ class Training:
     def _broken(self, error: BrokenLoss) -> str:
         """Say where a training broke off, and what to do."""
         ids = self.steps.batches.ids(error.step)
+        write_bytes(
+            json.dumps({"step": error.step + 1, "why": str(error), "pictures": ids}, indent=2).encode(), self.folder / BROKEN
+        )
         shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         held = self.folder / checkpoints.FILE
         kept = f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
         return (
-            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}). {kept}. "
+            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}; all in {self.folder / BROKEN}). {kept}. "
             "Try a lower learning rate in another folder: --set optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
         )
 
@@ -252,7 +258,7 @@ class Training:
             versions=self.begun.versions,
         )
         write(self.folder, record, module.state_dict())
-        for name in (checkpoints.FILE, checkpoints.BEST):
+        for name in (checkpoints.FILE, checkpoints.BEST, BROKEN):
             (self.folder / name).unlink(missing_ok=True)
 
     def _validated(self, step: int) -> dict[str, Any] | None:
