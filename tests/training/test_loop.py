@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from sorites.errors import SoritesError
 from sorites.models import _networks
-from sorites.training import history, loop, steps
+from sorites.training import history, session, steps
 from sorites.training.loop import train
 from sorites.training.recipe import Recipe, parse
 
@@ -155,7 +155,7 @@ def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeyp
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))
         return _networks.Network("small", module, _networks._small.wants(), ("4",), {"spec": spec, "weights": None})
 
-    monkeypatch.setattr(loop, "start", plain)
+    monkeypatch.setattr(session, "start", plain)
     keys: dict[str, Any] = {"steps": 6, "label_smoothing": 0.1}
     one = train(recipe(photos, batch=8, **keys), tmp_path / "one")
     two = train(recipe(photos, batch=4, accumulate=2, **keys), tmp_path / "two")
