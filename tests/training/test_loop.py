@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from sorites.errors import SoritesError
 from sorites.models import _networks
-from sorites.training import history, loop, steps
+from sorites.training import history, session, steps
 from sorites.training.loop import train
 from sorites.training.recipe import Recipe, parse
 
@@ -155,7 +155,7 @@ def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeyp
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))
         return _networks.Network("small", module, _networks._small.wants(), ("4",), {"spec": spec, "weights": None})
 
-    monkeypatch.setattr(loop, "start", plain)
+    monkeypatch.setattr(session, "start", plain)
     keys: dict[str, Any] = {"steps": 6, "label_smoothing": 0.1}
     one = train(recipe(photos, batch=8, **keys), tmp_path / "one")
     two = train(recipe(photos, batch=4, accumulate=2, **keys), tmp_path / "two")
@@ -181,7 +181,9 @@ def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: P
     said = str(caught.value)
     assert said.startswith("the loss is nan at step 4 of 15 (pictures n0")
     assert "The last good checkpoint is kept" in said
-    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(")")[0].split(", ")) == 4
+    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
+    broken = json.loads((tmp_path / "r/broken.json").read_text())
+    assert (broken["step"], len(broken["pictures"])) == (4, 4)
     train(made, tmp_path / "r")
     train(made, tmp_path / "whole")
     assert same(tmp_path / "r", tmp_path / "whole")
