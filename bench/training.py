@@ -15,8 +15,9 @@ from torch.nn import functional
 from bench._timing import in_turns
 from sorites.models._networks import start
 from sorites.torch_tools import one_thread
-from sorites.training.loop import Training, named_changes
+from sorites.training.loop import named_changes
 from sorites.training.recipe import load
+from sorites.training.session import Training
 
 PICTURES, STEPS, ROUNDS = 4096, 20, 7
 

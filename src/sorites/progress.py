@@ -59,10 +59,11 @@ def bars() -> Iterator[Bar]:
 def told_bars() -> Iterator[ToldBar]:
     """Yield a function that opens progress bars with words after them; they are drawn until the context ends."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
 
-    words = TextColumn("{task.fields[words]}")
-    columns = (TextColumn("{task.description}"), BarColumn(16), MofNCompleteColumn(), TimeRemainingColumn(), words)
-    with Progress(*columns, console=console()) as progress:
+    words = TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True))
+    columns = (TextColumn("{task.description}"), BarColumn(10), MofNCompleteColumn(), TimeRemainingColumn(), words)
+    with Progress(*columns, console=console(), expand=True) as progress:
 
         def bar(what: str, steps: int, done: int) -> Callable[[int, str], None]:
             task = progress.add_task(what, total=steps, completed=done, words="")

@@ -41,6 +41,11 @@ def test_recipes_are_listed() -> None:
     assert "optics_augment" in result.stdout
 
 
+def test_set_wants_a_key_and_a_value(tmp_path: Path) -> None:
+    with pytest.raises(SoritesError, match="--set wants KEY=VALUE, got 'lr'"):
+        CliRunner().invoke(app, ["train", "run", "cifar_optics", "--set", "lr", "--out", str(tmp_path)], catch_exceptions=False)
+
+
 def test_a_wrong_key_is_answered_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="unknown key 'optimiser.lrr'.* Did you mean lr"):
         CliRunner().invoke(

@@ -19,7 +19,7 @@ from safetensors.torch import load_file
 
 from sorites.errors import SoritesError
 from sorites.models import _networks
-from sorites.training import history, loop, steps
+from sorites.training import history, session, steps
 from sorites.training.loop import train
 from sorites.training.recipe import Recipe, parse
 
@@ -155,7 +155,7 @@ def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeyp
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))
         return _networks.Network("small", module, _networks._small.wants(), ("4",), {"spec": spec, "weights": None})
 
-    monkeypatch.setattr(loop, "start", plain)
+    monkeypatch.setattr(session, "start", plain)
     keys: dict[str, Any] = {"steps": 6, "label_smoothing": 0.1}
     one = train(recipe(photos, batch=8, **keys), tmp_path / "one")
     two = train(recipe(photos, batch=4, accumulate=2, **keys), tmp_path / "two")
@@ -181,7 +181,9 @@ def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: P
     said = str(caught.value)
     assert said.startswith("the loss is nan at step 4 of 15 (pictures n0")
     assert "The last good checkpoint is kept" in said
-    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(")")[0].split(", ")) == 4
+    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
+    broken = json.loads((tmp_path / "r/broken.json").read_text())
+    assert (broken["step"], len(broken["pictures"])) == (4, 4)
     train(made, tmp_path / "r")
     train(made, tmp_path / "whole")
     assert same(tmp_path / "r", tmp_path / "whole")
@@ -307,3 +309,27 @@ def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
     assert np.isfinite([row["loss"] for row in history.read(folder)]).all()
     with pytest.raises(SoritesError, match='augment.jsd goes with "augmix"'):
         train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")
+
+
+@pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
+def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any) -> None:
+    """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because there is no GPU here."""
+
+    def mixed(*_: Any) -> tuple[torch.dtype, torch.amp.GradScaler | None]:
+        return half, torch.amp.GradScaler("cpu", growth_interval=2) if half is torch.float16 else None
+
+    monkeypatch.setattr(steps, "precision", mixed)
+    made = recipe(photos, epochs=2, batch=8)
+    train(made, tmp_path / "whole")
+    real = steps.Steps.take
+    monkeypatch.setattr(steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        train(made, tmp_path / "stopped", checkpoint_seconds=0)
+    monkeypatch.setattr(steps.Steps, "take", real)
+    train(made, tmp_path / "stopped")
+    assert same(tmp_path / "whole", tmp_path / "stopped")
+    monkeypatch.undo()
+    train(made, tmp_path / "plain")
+    assert not same(tmp_path / "whole", tmp_path / "plain")
+    losses = [[row["loss"] for row in history.read(tmp_path / name)] for name in ("whole", "plain")]
+    np.testing.assert_allclose(losses[0][0], losses[1][0], rtol=0.02)

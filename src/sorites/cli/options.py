@@ -143,15 +143,18 @@ def further_sources(sources: list[str] | None, strange: list[str] | None) -> dic
 
 
 def shift_options(texts: list[str] | None, **flags: Path | str | None) -> dict[str, Any]:
-    """Return the options of the shifts: those that have a flag, and any others given as ``KEY=VALUE``.
-
-    A value is read as TOML where it is that (3, true, 0.5), otherwise as text.
-    """
+    """Return the options of the shifts: those that have a flag, and any others given as ``KEY=VALUE``."""
     found: dict[str, Any] = {key: str(value) if isinstance(value, Path) else value for key, value in flags.items()}
+    return found | key_values(texts, "--option")
+
+
+def key_values(texts: list[str] | None, option: str) -> dict[str, Any]:
+    """Return what was typed as ``KEY=VALUE``; a value is read as TOML where it is that (3, true, 0.5), otherwise as text."""
+    found: dict[str, Any] = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals:
-            raise SoritesError(f"--option wants KEY=VALUE, got {text!r}")
+            raise SoritesError(f"{option} wants KEY=VALUE, got {text!r}")
         try:
             found[key] = toml_table(f"value = {value}")["value"]
         except ValueError:

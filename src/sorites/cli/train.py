@@ -90,7 +90,7 @@ def run(
 
     changes: dict[str, Any] = {"model": model, "source": source, "labels": labels, "validation": _share(validation)}
     changes |= {"augment": augment, "head_only": head_only, "epochs": epochs, "steps": steps, "batch": batch}
-    changes |= {"limit": limit, "seed": seed, **_set(set_)}
+    changes |= {"limit": limit, "seed": seed, **options.key_values(set_, "--set")}
     with told_bars() as bar:
         folder = train(
             recipe,
@@ -116,11 +116,6 @@ def _share(text: str | None) -> float | str | None:
         return None if text is None else float(text)
     except ValueError:
         return text
-
-
-def _set(texts: list[str] | None) -> dict[str, Any]:
-    """Return the keys of --set; a value is read as TOML where it is that, otherwise as text."""
-    return options.shift_options(texts)
 
 
 def _say_result(folder: Path, record: Record) -> None:

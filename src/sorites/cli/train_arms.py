@@ -63,7 +63,7 @@ def arms(
     from sorites.progress import bars, told_bars
     from sorites.training.arms.compare import evaluate, prepare, train_all
 
-    changes: dict[str, Any] = {"steps": steps, "epochs": epochs, "seed": seed, **options.shift_options(set_)}
+    changes: dict[str, Any] = {"steps": steps, "epochs": epochs, "seed": seed, **options.key_values(set_, "--set")}
     made = prepare(recipe, out, arms=arms.split(","), seeds=seeds, suites=suite or (), **changes)
     with told_bars() as told:
         train_all(made, device=device, workers=workers, bar=told)

@@ -31,6 +31,9 @@ COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.
 LARGEST = 1 << 28
 """Bytes of a whole file that are hashed; a larger one, which holds more than a picture, is known by its size and time."""
 
+TOGETHER = 32
+"""Samples that a thread looks at in one go: handing over one at a time costs more than looking at it."""
+
 Row = Mapping[str, Any]
 
 
@@ -63,7 +66,8 @@ def contents(samples: Sequence[Sample], before: Sequence[Row] = ()) -> pl.DataFr
     """Return size, time and hash of each sample; a sample whose size and time are those ``before`` keeps its hash unread."""
     known = before or [{}] * len(samples)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        held = list(pool.map(lambda sample: list(_sources(sample.load)), samples))
+        some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
+        held = [things for part in pool.map(lambda part: [list(_sources(s.load)) for s in part], some) for things in part]
         unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
         once = {_key(thing): thing for things in unread for thing in things}  # samples may share a file or an array
         hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True))

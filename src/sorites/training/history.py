@@ -43,7 +43,7 @@ class History:
     def text(self) -> str:
         """Return the means over the last few steps in words."""
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
-        return f"loss {loss:.3f}  accuracy {100 * accuracy:.1f} %  {speed:.0f} pictures/s"
+        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %  {speed:.0f} pictures/s"
 
     def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
         """Note the validation part's numbers after a step."""

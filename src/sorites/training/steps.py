@@ -77,9 +77,7 @@ class Steps:
             torch.tensor(values, dtype=torch.float32, device=self.device).view(1, 3, 1, 1)
             for values in (network.wants.mean, network.wants.std)
         )
-        on_gpu = self.device.type == "cuda" and recipe.mixed_precision
-        self._half = None if not on_gpu else torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float16
-        self._scaler = torch.amp.GradScaler("cuda") if self._half is torch.float16 else None
+        self._half, self._scaler = precision(recipe, self.device)
 
     def enter(self, step: int, checkpoint: tuple[checkpoints.Tensors, dict[str, Any]] | None = None) -> None:
         """Make ready for the steps from this one on, as a checkpoint left them."""
@@ -202,6 +200,17 @@ class Steps:
 
     def scaler_state(self) -> dict[str, Any] | None:
         return None if self._scaler is None else self._scaler.state_dict()
+
+
+def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None, torch.amp.GradScaler | None]:
+    """Return the type of 16 bits to compute in, or None for 32, and what scales gradients where that type has a short range."""
+    import torch
+
+    if device.type != "cuda" or not recipe.mixed_precision:
+        return None, None
+    if torch.cuda.is_bf16_supported():
+        return torch.bfloat16, None
+    return torch.float16, torch.amp.GradScaler("cuda")
 
 
 def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:

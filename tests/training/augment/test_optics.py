@@ -1,5 +1,7 @@
 """OpticsAugment is our shift at a drawn mode, mixed by a drawn weight."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
@@ -121,6 +123,21 @@ def test_only_the_latest_spectra_are_kept():
     (size, _), kept = moves.blur._kept
     assert size == (125, 125)
     assert kept.shape == (8, 3, 125, 63)
+
+
+def test_a_pickle_holds_no_spectra():
+    moves = OpticsAugment()
+    before = len(pickle.dumps(moves))
+    moves(torch.rand(1, 3, 128, 128))
+    assert len(pickle.dumps(moves)) < before + 1000
+
+
+@pytest.mark.parametrize("options", [{}, {"scaled": 4}], ids=["by FFT", "directly"])
+def test_batches_stay_on_their_device(options):
+    """The meta device holds no values, and refuses to be mixed with the CPU as any GPU does."""
+    made = OpticsAugment(**options)(torch.rand(3, 3, 32, 32, device="meta"))
+    assert made.device.type == "meta"
+    assert made.shape == (3, 3, 32, 32)
 
 
 @pytest.mark.parametrize(("least", "length"), [(1, 1), (7, 8), (44, 45), (248, 250), (241, 243), (127, 128)])

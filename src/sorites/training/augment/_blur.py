@@ -29,6 +29,9 @@ class KernelBlur:
         self.side = taps.shape[-1]
         self._kept: tuple[tuple[tuple[int, int], torch.device], Tensor] | None = None
 
+    def __getstate__(self) -> dict[str, object]:
+        return {**self.__dict__, "_kept": None}  # spectra are large and soon made again
+
     def mixed(self, pictures: Tensor, choice: Tensor, weights: Tensor) -> Tensor:
         """Return (1 - weight) x picture + weight x blurred picture, with one kernel and one weight per picture."""
         blend = self._direct if self.side <= LARGEST_DIRECT else self._by_fft

