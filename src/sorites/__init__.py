@@ -121,5 +121,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
-    "add_source", "build", "explain", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source", "train",
+    "add_source", "build", "explain", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source",
+    "train",
 ]  # fmt: skip
