@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -13,23 +14,18 @@ from sorites.core import Sample, measure, to_picture
 from sorites.errors import SoritesError
 from sorites.training import cuts
 from sorites.training.captures import settings, simulated
-from sorites.training.cuts import enlarged, kept, mean_lpips, published, published_means
+from sorites.training.cuts import enlarged, kept, mean_lpips, published_settings
 from sorites.training.pictures import SamplePictures
 
-DROPPED = {
-    "on": (3, 4, 8, 19, 20, 29, 36, 45, 46, 57, 61, 62, 63),
-    "off": (3, 4, 13, 20, 29, 30, 41, 45, 46, 47, 57, 58, 61, 62, 63, 64),
-}
-"""The settings that the released code leaves out at the cut of 0.8."""
 
-
-def test_the_published_cut_drops_the_settings_that_the_released_code_drops() -> None:
-    assert len(published()) == 128
-    for light, numbers in DROPPED.items():
-        assert tuple(number for (its, number), mean in published().items() if its == light and not mean < 0.8) == numbers
-    sizes = [len(kept(settings(), published_means(), cut)) for cut in (0.6, 0.8, 1.0)]
-    assert sizes == [68, 99, 118]
-    assert kept(settings(), published_means(), 0.8)[2]["iso"] == settings()[4]["iso"]  # settings 3 and 4 are left out
+def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None:
+    kept_at = [published_settings(cut) for cut in (0.6, 0.8, 1.0)]
+    assert [len(some) for some in kept_at] == [68, 99, 118]
+    for fewer, more in itertools.pairwise([*kept_at, settings()]):
+        assert [params for params in more if params in fewer] == fewer  # a higher cut keeps all that a lower one keeps
+    assert kept_at[1][2] == settings()[4]  # settings 3 and 4 are left out at 0.8
+    with pytest.raises(SoritesError, match=r"published for 0.6, 0.8, 1.0, not for 0.7.*captures.measured_on"):
+        published_settings(0.7)
 
 
 def test_small_pictures_are_enlarged_to_64_px_and_others_left_alone(photo: np.ndarray) -> None:
@@ -65,7 +61,7 @@ def test_means_are_those_of_the_measure_picture_by_picture_and_kept(
 
 
 def test_a_cut_below_all_settings_is_refused() -> None:
-    with pytest.raises(SoritesError, match="below 0.1; the lowest has 0.34"):
-        kept(settings(), published_means(), 0.1)
+    with pytest.raises(SoritesError, match="below 0.1; the lowest has 0.30"):
+        kept(settings()[:3], [0.5, 0.3, 0.9], 0.1)
     with pytest.raises(SoritesError, match="for each of 128 settings, got 2"):
         kept(settings(), [0.1, 0.2], 0.8)

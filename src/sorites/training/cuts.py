@@ -1,7 +1,7 @@
 """Which camera settings are trained on: those whose captures stay near their originals by mean LPIPS.
 
 ImageNet-ES leaves out a setting whose LPIPS (AlexNet), averaged over its captures, is not below the cut: 0.8, and 0.6 and 1.0 in
-its Table 6. ``published`` are the authors' own means for their validation settings; ``mean_lpips`` measures any captures.
+its Table 6. ``published_settings`` are those that the authors keep at these cuts; ``mean_lpips`` measures any captures.
 
 LPIPS's weights were fitted on patches of 64 px, and at 32 px AlexNet's deepest layers see a single place. Smaller pictures are
 therefore enlarged (bicubic, original and capture alike) until their shorter side has 64 px; larger ones are left as they are.
@@ -9,10 +9,8 @@ therefore enlarged (bicubic, original and capture alike) until their shorter sid
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Mapping, Sequence
-from importlib.resources import files
 from pathlib import Path
 from typing import TypeVar
 
@@ -27,8 +25,20 @@ from sorites.rng import digest, rng_for
 from sorites.training.captures import Shots, Simulated
 from sorites.training.pictures import Pictures
 
-CUTS = (0.6, 0.8, 1.0)
-"""The published cuts; the paper's results are with 0.8."""
+LEFT_OUT: Mapping[float, Mapping[str, frozenset[int]]] = {
+    0.6: {
+        "on": frozenset((1, 2, 3, 4, 7, 8, 12, 13, 18, 19, 20, 24, 29, 30, 35, 36, 40, 41, 45, 46, 47, 51, 52, 57, 58, 61, 62, 63,
+                         64)),
+        "off": frozenset((2, 3, 4, 7, 8, 13, 14, 19, 20, 24, 25, 29, 30, 31, 35, 36, 41, 42, 45, 46, 47, 48, 52, 53, 57, 58, 59,
+                          61, 62, 63, 64)),
+    },
+    0.8: {
+        "on": frozenset((3, 4, 8, 19, 20, 29, 36, 45, 46, 57, 61, 62, 63)),
+        "off": frozenset((3, 4, 13, 20, 29, 30, 41, 45, 46, 47, 57, 58, 61, 62, 63, 64)),
+    },
+    1.0: {"on": frozenset((45, 61, 62)), "off": frozenset((29, 45, 46, 57, 61, 62, 63))},
+}  # fmt: skip
+"""The validation settings, 1 to 64, that each published cut leaves out by light; the paper's results are with 0.8."""
 
 SIDE = 64
 """The px of the shorter side that pictures are enlarged to before LPIPS: the size that its weights were fitted at."""
@@ -92,14 +102,17 @@ def enlarged(picture: Picture, side: int = SIDE) -> Picture:
     return np.asarray(larger)
 
 
-@functools.cache
-def published() -> Mapping[tuple[str, int], float]:
-    """Return the authors' mean LPIPS by light ("on", "off") and number of the validation setting, 1 to 64."""
-    text = files("sorites.training").joinpath("lpips_es_val.tsv").read_text(encoding="utf-8")
-    rows = (line.split("\t") for line in text.splitlines()[1:])
-    return {(light, int(number)): float(value) for light, number, value in rows}
-
-
-def published_means() -> list[float]:
-    """Return the authors' means in the order of ``captures.settings("val")``."""
-    return [published()[light, number] for light in es_grid.LIGHTS for number in range(1, len(es_grid.manual("val", light)) + 1)]
+def published_settings(cut: float) -> list[es_grid.Params]:
+    """Return the manual validation settings that the authors keep at one of their cuts, with the lamp on and off."""
+    if cut not in LEFT_OUT:
+        told = ", ".join(map(str, LEFT_OUT))
+        raise SoritesError(
+            f"the settings of a cut are published for {told}, not for {cut}. For another, say on how many pictures LPIPS is "
+            "to be measured: captures.measured_on = 50"
+        )
+    return [
+        params
+        for light in es_grid.LIGHTS
+        for number, params in enumerate(es_grid.manual("val", light), start=1)
+        if number not in LEFT_OUT[cut][light]
+    ]

@@ -60,7 +60,8 @@ def _captured(base: SamplePictures, asked: CapturedPart, source: str, space: Lab
             return captures.simulated(base, kept)
         return captures.captured_files(base, samples, [setting for setting in kept if not isinstance(setting, float | int)])
 
-    if asked.cut is not None:
-        means = cuts.published_means() if asked.measured_on is None else cuts.mean_lpips(base, shots(settings), asked.measured_on)
-        settings = cuts.kept(settings, means, asked.cut)
+    if asked.cut is not None and asked.measured_on is None:
+        settings = cuts.published_settings(asked.cut)
+    elif asked.cut is not None and asked.measured_on is not None:
+        settings = cuts.kept(settings, cuts.mean_lpips(base, shots(settings), asked.measured_on), asked.cut)
     return captures.Captured(base, shots(settings), asked.share)
