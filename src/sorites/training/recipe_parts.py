@@ -40,7 +40,7 @@ class CapturedPart(Strict):
     share: float = Field(default=0.5, gt=0, le=1)
     """The probability that a capture stands in for the original."""
     measured_on: StrictInt | None = Field(default=None, gt=0)
-    """So many pictures are measured for the mean LPIPS of each setting; without it, the settings that the authors keep at their cuts count."""
+    """So many pictures are measured for the mean LPIPS of each setting; without it, the settings count that the authors keep."""
 
 
 class DeepAugmentPart(Strict):
