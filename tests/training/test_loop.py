@@ -1,11 +1,8 @@
-"""Trainings on twenty small pictures: what a stopped one ends with, what ends one early, and what is refused."""
+"""Trainings on twenty small pictures: what a stopped one ends with, and what ends one early."""
 
 from __future__ import annotations
 
-import errno
 import json
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,13 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
+from tests.training.small_recipe import recipe, same, weights
 
 from sorites.errors import SoritesError
 from sorites.models import _networks
 from sorites.training import history, session, steps
 from sorites.training.loop import train
-from sorites.training.recipe import Recipe, parse
 
 CODE = """
 import sys
@@ -48,23 +44,6 @@ nesterov = true
 [schedule]
 kind = "one_cycle"
 """
-
-
-def recipe(photos: Path, **keys: Any) -> Recipe:
-    data = {"source": f"folder:{photos}", "labels": "found", **keys.pop("data", {})}
-    plain: dict[str, Any] = {"name": "r", "epochs": 3, "batch": 4, "optimiser": {"lr": 0.05}}
-    if "steps" in keys or "stages" in keys:
-        plain.pop("epochs")
-    return parse({**plain, **keys, "data": data}, "r")
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return load_file(folder / "model.safetensors")
-
-
-def same(one: Path, other: Path) -> bool:
-    ours, theirs = weights(one), weights(other)
-    return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 @pytest.mark.slow
@@ -165,38 +144,6 @@ def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeyp
     np.testing.assert_allclose(*losses, rtol=1e-5)
 
 
-def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    made = recipe(photos)
-    real = steps.Steps.pictures
-
-    def poisoned(self: steps.Steps, pictures: Any) -> Any:
-        given = real(self, pictures)
-        return given * float("nan") if poisoned_steps.pop(0) else given
-
-    poisoned_steps = [False, False, False, True]
-    monkeypatch.setattr(steps.Steps, "pictures", poisoned)
-    with pytest.raises(SoritesError) as caught:
-        train(made, tmp_path / "r", checkpoint_seconds=0)
-    monkeypatch.undo()
-    said = str(caught.value)
-    assert said.startswith("the loss is nan at step 4 of 15 (pictures n0")
-    assert "The last good checkpoint is kept" in said
-    assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
-    broken = json.loads((tmp_path / "r/broken.json").read_text())
-    assert (broken["step"], len(broken["pictures"])) == (4, 4)
-    train(made, tmp_path / "r")
-    train(made, tmp_path / "whole")
-    assert same(tmp_path / "r", tmp_path / "whole")
-
-
-def test_weights_that_are_no_numbers_never_become_a_checkpoint_or_a_model(photos: Path, tmp_path: Path) -> None:
-    made = recipe(photos, steps=1, optimiser={"lr": 1e38, "weight_decay": 10.0})
-    with pytest.raises(SoritesError, match="some weights are no longer finite at step 1 of 1"):
-        train(made, tmp_path / "r", checkpoint_seconds=0)
-    assert not (tmp_path / "r/checkpoint.safetensors").exists()
-    assert not (tmp_path / "r/model.json").exists()
-
-
 def test_it_stops_when_validation_no_longer_rises_and_keeps_the_best(photos: Path, tmp_path: Path) -> None:
     made = recipe(photos, epochs=40, optimiser={"lr": 1e-9}, early_stopping={"patience": 3}, data={"validation": 0.25})
     said: list[str] = []
@@ -209,51 +156,6 @@ def test_it_stops_when_validation_no_longer_rises_and_keeps_the_best(photos: Pat
     assert "no longer rises" in said[-1]
     assert record["validation"]["n"] == 5
     assert not (folder / "best.safetensors").exists()
-
-
-def test_another_recipe_in_an_old_folder_is_refused_by_its_first_key(photos: Path, tmp_path: Path) -> None:
-    train(recipe(photos), tmp_path / "r")
-    with pytest.raises(SoritesError, match=r"begun with another recipe: optimiser.lr is 0.05 there and 0.5 now"):
-        train(recipe(photos, optimiser={"lr": 0.5}), tmp_path / "r")
-    said: list[str] = []
-    before = (tmp_path / "r/model.safetensors").stat().st_mtime_ns
-    train(recipe(photos), tmp_path / "r", say=said.append)
-    assert said == [f"{tmp_path / 'r'} holds this model already; nothing is left to do"]
-    assert (tmp_path / "r/model.safetensors").stat().st_mtime_ns == before
-
-
-def test_a_full_disk_loses_nothing(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    made, written = recipe(photos), []
-
-    def full(number: int) -> None:
-        written.append(number)
-        if len(written) > 8:
-            raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SoritesError, match=r"No space left on device. What is finished is kept; make room and type the same"):
-        train(made, tmp_path / "r", checkpoint_seconds=0)
-    monkeypatch.undo()
-    said: list[str] = []
-    train(made, tmp_path / "r", say=said.append)
-    assert "going on after step" in said[0]
-    train(made, tmp_path / "whole")
-    assert same(tmp_path / "r", tmp_path / "whole")
-
-
-def test_a_damaged_checkpoint_is_named(photos: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "r"
-    folder.mkdir()
-    (folder / "checkpoint.safetensors").write_bytes(b"no")
-    with pytest.raises(SoritesError, match=r"checkpoint.safetensors cannot be read: .* Delete it"):
-        train(recipe(photos), folder)
-
-
-def test_two_trainings_do_not_share_a_folder(photos: Path, tmp_path: Path) -> None:
-    from sorites.files import locked
-
-    with locked(tmp_path / "r", "training", ".sorites.lock"), pytest.raises(SoritesError, match="another sorites is writing"):
-        train(recipe(photos), tmp_path / "r")
 
 
 def test_the_global_generator_of_torch_is_as_before(photos: Path, tmp_path: Path) -> None:
@@ -273,35 +175,6 @@ def test_the_bar_advances_with_words(photos: Path, tmp_path: Path) -> None:
     train(recipe(photos, steps=4, data={"validation": 0.25}), tmp_path / "r", bar=bar)
     assert [count for count, _ in ticks] == [1] * 4
     assert all(part in ticks[-1][1] for part in ("loss ", "accuracy ", " pictures/s", "validation "))
-
-
-def test_a_device_that_is_not_there_is_said(photos: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="there is no device 'cdua' here .* Type: --device cpu"):
-        train(recipe(photos), tmp_path / "r", device="cdua")
-
-
-def test_going_on_with_another_library_is_said(photos: Path, tmp_path: Path) -> None:
-    train(recipe(photos, steps=1), tmp_path / "r")
-    (tmp_path / "r/model.json").unlink()
-    held = json.loads((tmp_path / "r/train.json").read_text())
-    (tmp_path / "r/train.json").write_text(json.dumps({**held, "versions": {**held["versions"], "torch": "1.0"}}))
-    said: list[str] = []
-    train(recipe(photos, steps=1), tmp_path / "r", say=said.append)
-    assert said[0].startswith("it was begun with torch 1.0, and goes on with ")
-
-
-def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> None:
-    shutil.copytree(photos, tmp_path / "photos")
-    made = recipe(tmp_path / "photos", steps=1)
-    train(made, tmp_path / "r")
-    (tmp_path / "r/model.json").unlink()
-    changed = tmp_path / "photos/n01440764/p00.png"
-    changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
-    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is another picture now"):
-        train(made, tmp_path / "r")
-    changed.unlink()
-    with pytest.raises(SoritesError, match="20 pictures then, 19 now"):
-        train(made, tmp_path / "r")
 
 
 def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
