@@ -121,3 +121,11 @@ def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> N
     changed.unlink()
     with pytest.raises(SoritesError, match="20 pictures then, 19 now"):
         train(made, tmp_path / "r")
+
+
+def test_a_mistake_before_the_first_step_claims_no_folder(photos: Path, tmp_path: Path) -> None:
+    for mistake in ({"augment": {"names": "optix"}}, {"model": "timm:resnet_nine"}):
+        with pytest.raises(SoritesError, match="optix|resnet_nine"):
+            train(recipe(photos, **mistake), tmp_path / "out")
+    train(recipe(photos, epochs=1), tmp_path / "out")
+    assert (tmp_path / "out" / "model.safetensors").exists()

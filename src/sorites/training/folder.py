@@ -14,6 +14,7 @@ import polars as pl
 from sorites.errors import Damaged, SoritesError
 from sorites.files import read_json, write_bytes
 from sorites.models._trained_folder import RECORD, UNFINISHED
+from sorites.training import checkpoints
 from sorites.training.data import TrainingData, data_hash
 from sorites.training.recipe import Recipe, parse
 
@@ -107,8 +108,10 @@ def refuse_other(then: Recipe, now: Recipe, folder: Path) -> None:
     theirs, ours = (dict(_flat(recipe.described())) for recipe in (then, now))
     for key in dict.fromkeys([*ours, *theirs]):
         if theirs.get(key) != ours.get(key):
+            begun = is_finished(folder) or (folder / checkpoints.FILE).exists()
+            what = OTHER if begun else f"Nothing is trained in it yet: delete it. {OTHER}"
             raise SoritesError(
-                f"{folder} was begun with another recipe: {key} is {theirs.get(key)!r} there and {ours.get(key)!r} now. {OTHER}"
+                f"{folder} was begun with another recipe: {key} is {theirs.get(key)!r} there and {ours.get(key)!r} now. {what}"
             )
 
 

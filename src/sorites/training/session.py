@@ -37,13 +37,13 @@ class Training:
     ) -> None:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.data = pictures(recipe)
-        self.begun = folders.claim(folder, recipe, self.data, command)
-        for name, there, here in self.begun.other_versions():
-            say(f"it was begun with {name} {there}, and goes on with {here}: other weights may come of it")
         classes, examples = self.data.labels.ids, _examples(self.data)
         network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
+        self.begun = folders.claim(folder, recipe, self.data, command)
+        for name, there, here in self.begun.other_versions():
+            say(f"it was begun with {name} {there}, and goes on with {here}: other weights may come of it")
         self.validation = (
             None if self.data.validation is None else Prepared(self.data.validation, network.wants, self.data.framed)
         )
