@@ -123,7 +123,7 @@ def _strip(view: View, album: Album, row: Row) -> Html:
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -> Html:
     prediction, severity = view.class_name(row["run_id"], seen["pred"]), seen["severity"] or 0.0
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
-    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity) if severity else 'clean'}"
+    where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity) if severity else 'clean'}"
     also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
     alt = f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {prediction}{also}"
     image = (
