@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 from tests.pipeline import fading as world
 from tests.pipeline.fading import CLASSES, LEVELS, fading, model, suite
 
 from sorites import core
-from sorites.core import Image, OwnDial, Sample, Source, to_image, to_picture
+from sorites.core import Image, Model, Outputs, OwnDial, Picture, Sample, Source, to_image, to_picture
 from sorites.errors import SoritesError
 from sorites.frame import Frame
 from sorites.labels import labels
@@ -22,6 +23,9 @@ from sorites.pipeline import plan as plans
 from sorites.pipeline.check import check
 from sorites.pipeline.pictures import turned
 from sorites.pipeline.run import run
+from sorites.pipeline.stale import redo_changed
+from sorites.suite import parse
+from sorites.table import read
 
 pytestmark = pytest.mark.usefixtures("fading_source")
 FRAME = {"resize": 32, "crop": 32}
@@ -168,3 +172,47 @@ def test_the_clean_picture_is_the_one_at_severity_0() -> None:
         (image,) = sample.dials[0].sweep([0.0])
         assert np.array_equal(sample.load(), to_picture(image))
         assert to_image(sample.load()).shape == image.shape
+
+
+def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
+    (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "OwnDial" in block]
+    assert len([line for line in code.splitlines() if line.strip()]) < 20
+    try:
+        exec(code, {})
+        asked = parse({"name": "bars", "source": "bars", "labels": list("abcde"), "refine": 0.1}, "test")
+        widths = Model("wide", lambda pictures: Outputs(_widths(pictures)), labels=tuple("abcde"), version="1")
+        run(asked, models=[widths], out=tmp_path / "run")
+    finally:
+        del core.SOURCES._things["bars"]
+    table = read(tmp_path / "run").collect()
+    assert table["error"].null_count() == table.height
+    assert table.filter(pl.col("shift") == "clean")["correct"].to_list() == [True] * 5
+    assert set(table.filter(pl.col("shift") == "swing", ~pl.col("probe"))["severity"]) == {10, 30, 90}
+    assert table["probe"].any()
+
+
+def _widths(pictures: Sequence[Picture]) -> np.ndarray:
+    """Return how near the bright part of the middle row is to the width of each bar."""
+    bright = np.array([(picture[32, :, 0] > 128).sum() for picture in pictures])
+    wide = np.array([np.sum(np.abs(np.linspace(-1, 1, 64)) < 0.05 * n) for n in range(1, 6)])
+    return -np.abs(bright[:, None] - wide).astype(np.float32)
+
+
+def test_probes_start_from_the_clean_units_that_hold_their_samples(tmp_path: Path) -> None:
+    plan = plans.make(suite(source="fading:80"))
+    for unit in plan.probes():
+        held = plan.clean_units(unit)
+        ids = {sample.id for one in held for sample in plan.groups["clean"][one.start : one.stop]}
+        own = {sample.id for sample in plan.groups[unit.shift][unit.start : unit.stop]}
+        assert own <= ids
+        assert len(held) == 1 or unit.shift == "drift"
+    run(suite(source="fading:80", refine=0.1), models=[model()], out=tmp_path / "run")
+    one = plan.groups["drift"][20]  # in the second unit of drift, in a later one of the clean pictures
+    plan = dataclasses.replace(plan, models={"bright": model()})
+    redo_changed(tmp_path / "run", plan, [one])
+    gone = {path.name.split("--")[0] for path in (tmp_path / "run" / "replaced" / "predictions").glob("*.parquet")}
+    place = next(i for i, sample in enumerate(plan.groups["clean"]) if sample.id == one.id) // 16 * 16
+    assert {f"clean-{place:07d}", f"fade-{place:07d}", f"fade-{place:07d}-probe", "drift-0000016", "drift-0000016-probe"} <= gone
+    after = [unit.key for unit in plan.probes() for clean in plan.clean_units(unit) if clean.start == place]
+    assert set(after) <= gone
