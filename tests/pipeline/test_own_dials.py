@@ -163,6 +163,8 @@ def test_wrong_dials_are_refused_before_any_work() -> None:
         plans.make(suite(), Source("mine", [first, captured]))
     with pytest.raises(SoritesError, match="no options, got padding"):
         plans.make(suite(shifts=[{"name": "fade", "options": {"padding": 1}}]), Source("mine", [first]))
+    with pytest.raises(SoritesError, match=r"no shift named 'fad'. Did you mean fade\? The samples of mine have fade, drift"):
+        plans.make(suite(shifts=["fad"]), Source("mine", [first]))
     with pytest.raises(SoritesError, match="fade has levels 1 to 4, got 5"):
         plans.make(suite(shifts=[{"name": "fade", "levels": [5]}]), Source("mine", [first]))
 

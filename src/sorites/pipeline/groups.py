@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sorites.core import CLEAN, Image, OwnDial, Sample, Setting, Shift, Stop
-from sorites.errors import SoritesError
+from sorites.core import CLEAN, SHIFTS, Image, OwnDial, Sample, Setting, Shift, Stop
+from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Dial
 from sorites.pipeline.samples import unique
 from sorites.suite import Suite
@@ -44,6 +44,8 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
             found.samples[dial.name] = [sample for sample in captured[CLEAN] if sample.dial(dial.name)]
             found.shifts[dial.name] = shift_of(own[dial.name], dial)
             found.stops[dial.name] = dial.stops(found.shifts[dial.name], foresee=False)
+        elif own and dial.name not in SHIFTS.names():
+            raise UnknownName("shift", dial.name, [*own, *SHIFTS.names()], f"The samples of {source} have {', '.join(own)}.")
         else:
             found.samples[dial.name] = captured[CLEAN]
             found.shifts[dial.name] = dial.shift()

@@ -9,11 +9,11 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
+from sorites.reports.parts.album import Album
 from sorites.reports.parts.charts import axis_name, figure, pen, plot, severity_text
 from sorites.reports.parts.markup import EMPTY, Html, join, number, safe, several, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.section import Section, add_section
-from sorites.reports.sections.strips import Album
 from sorites.reports.view import View
 
 EACH = 6
@@ -32,8 +32,8 @@ def generated(view: View) -> Section | None:
     """Failure points and trajectories of each dial of samples' own; absent where no run has such a dial."""
     made = view.table.filter(pl.col("family") == "generated").select(pl.col("shift").unique()).collect(engine="streaming")
     shifts = [shift for shift in view.shifts if shift in {*made["shift"], *view.own_dials}]
-    album = Album(view, WEIGHT)
-    parts = {shift: part for shift in shifts if (part := _part(view, shift, album))}
+    share = WEIGHT // max(1, len(shifts))
+    parts = {shift: part for shift in shifts if (part := _part(view, shift, Album(view, share)))}
     if not parts:
         return None
     lead = (
