@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.core import Image, Model, Outputs, Picture, to_image, to_picture
+from sorites.core import SOURCES, Image, Model, Outputs, Picture, to_image, to_picture
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
 
@@ -74,6 +74,15 @@ def tiny() -> Callable[..., Model]:
         return Model(name, forward, labels=CLASSES, version="1")
 
     return make
+
+
+@pytest.fixture
+def fading_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let suites name the source ``fading``, whose samples have dials of their own."""
+    from tests.pipeline.fading import fading
+
+    SOURCES.names()
+    monkeypatch.setitem(SOURCES._things, "fading", fading)
 
 
 @pytest.fixture(scope="session")

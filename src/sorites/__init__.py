@@ -42,7 +42,7 @@ __version__ = "0.2.0"
 
 _HOMES = {
     "sorites.core": (
-        "Attr", "Box", "Measure", "Model", "Outputs", "Referee", "Sample", "Setting", "Shift", "Source",
+        "Attr", "Box", "Measure", "Model", "Outputs", "OwnDial", "Referee", "Sample", "Setting", "Shift", "Source",
         "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift", "add_source",
         "measure", "model", "referee", "scorer", "shift", "source",
     ),

@@ -27,6 +27,7 @@ from sorites.types import (
     Metric,
     Model,
     Outputs,
+    OwnDial,
     Picture,
     PlainScorer,
     Referee,
@@ -47,7 +48,7 @@ from sorites.types.values import called_with, grouped_once, refuse_values
 
 __all__ = [
     "CLEAN", "MEASURES", "METRICS", "MODELS", "REFEREES", "SCORERS", "SHIFTS", "SOURCES", "Apply", "Attr", "Batches", "Box",
-    "Examples", "Features", "Head", "Image", "Measure", "Metric", "Model", "Outputs", "Picture", "Referee", "Sample",
+    "Examples", "Features", "Head", "Image", "Measure", "Metric", "Model", "Outputs", "OwnDial", "Picture", "Referee", "Sample",
     "Scorer", "Setting", "Shift", "Source", "Stop", "Sweep", "add_measure", "add_metric", "add_model", "add_referee",
     "add_scorer", "add_shift", "add_source", "measure", "model", "named_spec", "read_only", "referee", "scorer", "shift",
     "source", "split_spec", "to_image", "to_picture",

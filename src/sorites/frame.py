@@ -105,8 +105,9 @@ class Dial(Strict):
     def shift(self) -> Shift:
         return core.shift(self.name, **self.options)
 
-    def stops(self) -> tuple[Stop, ...]:
-        shift = self.shift()
+    def stops(self, shift: Shift | None = None, foresee: bool = True) -> tuple[Stop, ...]:
+        """Return the stops on the shift of this name, or on ``shift``; with ``foresee``, a severity above its levels is tried."""
+        shift = shift or self.shift()
         if shift.settings:
             return self._on_grid(shift)
         if self.settings:
@@ -114,8 +115,9 @@ class Dial(Strict):
         if self.severities:
             wrong = [s for s in self.severities if not 0 < s < float("inf")]
             if wrong:
-                raise SoritesError(f"{self.name}: a severity is a number above 0 (in {shift.unit}), got {wrong[0]}")
-            _tried(shift, [s for s in self.severities if s > shift.top])
+                unit = f" (in {shift.unit})" if shift.unit else ""
+                raise SoritesError(f"{self.name}: a severity is a number above 0{unit}, got {wrong[0]}")
+            _tried(shift, [s for s in self.severities if s > shift.top] if foresee else [])
             return tuple(sorted(set(self.severities)))
         levels = self.levels or tuple(range(1, len(shift.levels) + 1))
         wrong_level = [n for n in levels if not 1 <= n <= len(shift.levels)]

@@ -175,7 +175,8 @@ def _with_options(dials: Sequence[Dial], options: Mapping[str, Any]) -> list[Dia
 
 
 def _options_of(dial: Dial) -> list[str]:
-    makes = core.SHIFTS.get(dial.name).configure
+    """List the options of a shift; one that only the samples of a source know, captured or as a dial of theirs, has none."""
+    makes = core.SHIFTS.get(dial.name).configure if dial.name in core.SHIFTS.names() else None
     return [] if makes is None else list(inspect.signature(makes).parameters)
 
 

@@ -6,14 +6,16 @@ import io
 import json
 import tarfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from tests.pipeline.fading import CLASSES, fading
 
 from sorites import core
-from sorites.core import SOURCES, Source
+from sorites.core import SOURCES, Sample, Source, to_image
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
 from sorites.pipeline import plan
@@ -130,4 +132,38 @@ def test_labels_are_in_the_label_space(read: Callable[[], Source]) -> None:
 
 def test_it_can_be_planned(read: Callable[[], Source]) -> None:
     made = plan.make(Suite(name="s"), read())
-    assert made.images() == len(read())
+    assert made.images() == len(read()) + sum(len(dial.levels) for sample in read() for dial in sample.dials)
+
+
+def _owes(sample: Sample) -> None:
+    """Check what a sample that has dials of its own owes: images that do not depend on what else is asked, or in which order."""
+    for dial in sample.dials:
+        levels = dial.levels[:3]
+        images = list(dial.sweep(levels))
+        assert len(images) == len(levels)
+        for image in images:
+            assert image.dtype == np.float32
+            assert image.shape[2:] == (3,)
+            assert float(image.min()) >= -1e-3
+            assert float(image.max()) <= 1 + 1e-3
+        for image, again in zip(images, reversed(list(dial.sweep(levels[::-1]))), strict=True):
+            np.testing.assert_allclose(image, again, atol=1e-4)
+        (alone,) = dial.sweep(levels[-1:])
+        np.testing.assert_allclose(images[-1], alone, atol=1e-4)
+        assert images[0].shape == sample.load().shape
+
+
+def test_dials_of_samples_own_give_an_image_for_a_severity_alone(read: Callable[[], Source]) -> None:
+    for sample in read().samples[:2]:
+        _owes(sample)
+
+
+def test_a_source_with_such_dials_is_held_to_it() -> None:
+    sample = next(fading("1", labels(CLASSES)))
+    _owes(sample)
+    for wrong in (
+        lambda severities: iter([]),
+        lambda severities: (to_image(sample.load()) * i for i, _ in enumerate(severities)),
+    ):
+        with pytest.raises((AssertionError, ValueError)):
+            _owes(replace(sample, dials=(replace(sample.dials[0], sweep=wrong),)))

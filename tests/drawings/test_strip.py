@@ -6,10 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image as Pillow
+from tests.pipeline import fading
 
 from sorites import core
 from sorites.core import Image, Shift
-from sorites.drawings.strip import CAPTION, GAP, LINE, MOST, PAPER, captions, chosen, save, sheet, strip
+from sorites.drawings.strip import CAPTION, GAP, LINE, MOST, PAPER, captions, chosen, save, sheet, source_strip, strip
 from sorites.errors import SoritesError
 from sorites.suite import Frame
 
@@ -124,3 +125,26 @@ def test_other_names_are_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(SoritesError, match=f"ending in .png, .jpg or .webp, got {name}"):
         save(Pillow.fromarray(PICTURE), tmp_path / name)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.usefixtures("fading_source")
+def test_a_dial_of_the_picture_s_own_is_turned_in_the_place_of_a_shift() -> None:
+    drawn, own = source_strip("fading:4", "shape_01", "coco", "fade", [0.5, 2.6], 0, {})
+    assert own
+    shown = pictures(drawn, 3, 268, 224)
+    for picture, severity in zip(shown, (0.0, 0.5, 2.6), strict=True):
+        np.testing.assert_array_equal(picture, Frame(resize=224)(core.to_picture(fading.drawn(1, severity))))
+
+
+@pytest.mark.usefixtures("fading_source")
+def test_what_cannot_be_drawn_of_a_source_is_named() -> None:
+    with pytest.raises(
+        SoritesError, match=r"no shift named 'fad'. Did you mean fade\? The picture has dials of its own: fade, drift"
+    ):
+        source_strip("fading:4", "shape_00", fading.CLASSES, "fad", (), 0, {})  # type: ignore[arg-type]
+    with pytest.raises(SoritesError, match="has no boxes for shape_00; .*, or name a dial of its own: fade, drift"):
+        source_strip("fading:4", "shape_00", fading.CLASSES, "jpeg", (), 0, {})  # type: ignore[arg-type]
+    with pytest.raises(SoritesError, match=r"fade: a severity is a number above 0 \(in light\), got -1"):
+        source_strip("fading:4", "shape_00", "coco", "fade", [-1.0], 0, {})
+    with pytest.raises(SoritesError, match="no class named 'square'"):
+        source_strip("fading:4", "shape_00", "coco", "jpeg", [], 0, {})

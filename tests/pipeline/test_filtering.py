@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from tests.pipeline import fading
 
 from sorites import core, metrics, table
 from sorites.core import Model, Picture, to_image, to_picture
@@ -284,3 +285,15 @@ def test_worker_processes_give_the_same(photos: Path, clip: tuple[str, Any, Any,
     here = filter_run(tmp_path / "run", clip[0], second).rows
     (tmp_path / "run" / "facts" / "out_of_class.parquet").unlink()
     assert filter_run(tmp_path / "run", clip[0], second, engine="processes", workers=1).rows.equals(here)
+
+
+@pytest.mark.usefixtures("fading_source")
+def test_pictures_of_dials_of_samples_own_are_filtered_as_others(
+    clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path
+) -> None:
+    run(fading.suite(source="fading:6"), models=[fading.model()], out=tmp_path / "run")
+    found = filter_run(tmp_path / "run", clip[0], second, phrases={"fade": "in the dark", "drift": "at the edge"})
+    assert found.counts().select("shift", "severity", "images", "judged").rows() == [
+        ("drift", 1.0, 3, 3), ("fade", 0.5, 6, 6), ("fade", 1.0, 6, 6), ("fade", 1.5, 6, 6), ("fade", 2.0, 6, 6),
+    ]  # fmt: skip
+    assert table.read(tmp_path / "run").filter(pl.col("shift") == "fade").collect()["valid"].null_count() == 0

@@ -9,7 +9,7 @@ import pytest
 from sorites import metrics
 from sorites.core import CLEAN, SHIFTS, Picture
 from sorites.errors import SoritesError
-from sorites.reports.view import RunView, merge, unit
+from sorites.reports.view import RunView, merge
 
 
 def part(run: RunView, run_id: str, *shifts: str) -> RunView:
@@ -75,6 +75,10 @@ def test_labels_in_words(run: RunView) -> None:
     assert merge([dataclasses.replace(run, labels=None)]).class_name("r1", 0) == "class 0"
 
 
-def test_units_come_from_the_dial() -> None:
-    assert unit("defocus_disk") == SHIFTS.get("defocus_disk").unit == "px"
-    assert unit("a captured one") == ""
+def test_units_come_from_the_dial(run: RunView) -> None:
+    view = merge([run])
+    assert view.unit("defocus_disk") == SHIFTS.get("defocus_disk").unit == "px"
+    assert view.unit("a captured one") == ""
+    own = merge([dataclasses.replace(run, info={"dials": {"defocus_disk": {"unit": "steps"}}})])
+    assert own.unit("defocus_disk") == "steps"
+    assert own.shift_named("defocus_disk") is None

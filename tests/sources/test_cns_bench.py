@@ -196,3 +196,37 @@ def test_a_shift_folder_called_clean_takes_no_other_pictures_row(tmp_path: Path)
             Pillow.new("RGB", (8, 8)).save(folder / f"seed_0001_scale_{scale:04d}.png")
     with pytest.raises(SoritesError, match=r"clean: wanted the name of a shift, got 'clean'"):
         core.source(f"cns_bench:{tmp_path}")
+
+
+@pytest.fixture
+def shapes(tmp_path: Path) -> Path:
+    """Pictures generated for classes of their own, with the file of these beside them."""
+    for folder in ("000_disc", "002_small cross"):
+        for scale in (0, 1000):
+            shot(tmp_path / "shapes", "night", folder, 3, scale)
+    (tmp_path / "classes.txt").write_text("disc\nring\nsmall cross\n")
+    return tmp_path / "shapes"
+
+
+def test_a_class_file_numbers_classes_that_are_not_imagenet_s(shapes: Path) -> None:
+    file = shapes.parent / "classes.txt"
+    spec = f"cns_bench:{shapes}?classes={file}"
+    found = core.source(spec, labels(str(file)))
+    assert {(s.id, s.label) for s in found} == {("night/000/seed_0003", 0), ("night/002/seed_0003", 2)}
+    assert {s.setting.severity for s in found if s.shift == "night"} == {1.0}
+    other_order = core.source(spec, labels(["small cross", "disc", "bird"]))
+    assert {(s.id[6:9], s.label) for s in other_order} == {("000", 1), ("002", 0)}
+
+
+def test_a_class_file_and_folders_that_do_not_agree_are_named(shapes: Path) -> None:
+    file = shapes.parent / "classes.txt"
+    with pytest.raises(SoritesError, match=r"class 2 \(small cross\) is not among the labels. Add --labels .*classes.txt"):
+        core.source(f"cns_bench:{shapes}?classes={file}", labels(["disc", "ring"]))
+    with pytest.raises(SoritesError, match="which does not exist"):
+        core.source(f"cns_bench:{shapes}?classes={file}x", labels(str(file)))
+    (shapes / "night" / "000_disc").rename(shapes / "night" / "001_disc")
+    with pytest.raises(SoritesError, match="wanted a class folder like '000_disc': a number from 0 to 2 and its class"):
+        core.source(f"cns_bench:{shapes}?classes={file}", labels(str(file)))
+    (shapes / "night" / "001_disc").rename(shapes / "night" / "007_bird")
+    with pytest.raises(SoritesError, match="007_bird: wanted a class folder like '000_disc'"):
+        core.source(f"cns_bench:{shapes}?classes={file}", labels(str(file)))

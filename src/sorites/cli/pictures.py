@@ -29,7 +29,9 @@ def show(
     source: Annotated[
         str | None,
         typer.Option(
-            "--source", metavar="NAME:PATH", help="Take the picture from here and draw its true boxes: coco:FILE, yolo:DIR."
+            "--source",
+            metavar="NAME:PATH",
+            help="Take the picture from here, to draw its true boxes (coco:FILE, yolo:DIR) or a dial of its own.",
         ),
     ] = None,
     labels: Annotated[
@@ -44,17 +46,20 @@ def show(
     """Draw one picture along one dial, or at some settings of a grid.
 
     Reads a picture; writes a strip of its shifted versions as one picture.
-    True boxes are drawn where the picture comes from a source that has them.
+    True boxes are drawn where the picture comes from a source that has them,
+    and a dial that the picture brings itself is turned in the place of a shift.
     """
     from sorites import core
-    from sorites.drawings.strip import boxed_strip, save, strip
+    from sorites.drawings.strip import save, source_strip, strip
     from sorites.sources._decode import decode
 
-    dial, path = core.shift(shift, **options.shift_options(option)), out or Path(f"{image.stem}-{shift}.png")
+    given, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
     if source is None:
+        dial = core.shift(shift, **given)
         sheet, run = strip(decode(image), dial, severity or (), seed), "demo"
     else:
-        sheet, run = boxed_strip(source, image.as_posix(), labels, dial, severity or (), seed), f"boxes_demo --source {source}"
+        sheet, own = source_strip(source, image.as_posix(), labels, shift, severity or (), seed, given)
+        run = f"{'demo' if own else 'boxes_demo'} --source {source}"
     save(sheet, path)
     say(f"wrote {path}\nnext: sorites run {run} --shift {shift}{''.join(f' --option {text}' for text in option or ())}")
 

@@ -201,5 +201,6 @@ def _record(plan: Plan, shot: Shot, path: PurePosixPath, quality: int | None) ->
         "params": json.dumps({**shot.setting.params, **shot.chosen_params}, sort_keys=True),
         "framed": plan.is_framed(sample),
         "seed": plan.suite.seed,
+        sidecar.OWN: True if shot.shift in plan.own else None,
         sidecar.BOXES: None if shot.truth is None else sidecar.boxes(shot.truth, ids),
     }

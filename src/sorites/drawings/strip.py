@@ -13,14 +13,17 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites import core
-from sorites.core import Box, Picture, Shift, Stop
+from sorites.core import Box, OwnDial, Picture, Sample, Shift, Source, Stop
 from sorites.drawings.boxes import with_boxes
-from sorites.errors import SoritesError
+from sorites.errors import SoritesError, UnknownName
 from sorites.files import write_bytes
 from sorites.frame import Frame
-from sorites.labels import labels
+from sorites.labels import OpenLabels, labels
+from sorites.pipeline import plan as plans
+from sorites.pipeline.pictures import turned
 from sorites.pipeline.samples import named
 from sorites.rng import rng_for
+from sorites.suite import parse
 
 GAP, CAPTION, LINE = 8, 26, 17
 """Sizes in px: the gap between pictures, the height of a one-line caption with its margins, the height of each further line."""
@@ -66,14 +69,52 @@ def strip(
     return sheet(shots, _title(shift, shown))
 
 
-def boxed_strip(source: str, name: str, classes: str, shift: Shift, severities: Sequence[float], seed: int) -> Pillow.Image:
-    """Draw the strip of a picture of a source with its true boxes, larger than a plain one so that their names can be read."""
-    space = labels(classes)
-    sample = named(core.source(source, space), name)
-    picture = sample.load()
+def source_strip(
+    source: str, name: str, classes: str, shift: str, severities: Sequence[float], seed: int, options: Mapping[str, Any]
+) -> tuple[Pillow.Image, bool]:
+    """Draw the strip of a picture of a source along a dial of its own, or else with its true boxes along a shift; say which.
+
+    With boxes it is larger than a plain one, so that their names can be read.
+    """
+    sample, names = _sample(source, name, classes, shift)
+    own = sample.dial(shift)
+    if own is not None:
+        return own_strip(sample, own, severities), True
+    if sample.dials and shift not in core.SHIFTS.names():
+        held = [dial.name for dial in sample.dials]
+        raise UnknownName("shift", shift, [*held, *core.SHIFTS.names()], f"The picture has dials of its own: {', '.join(held)}.")
+    moves, picture = core.shift(shift, **options), sample.load()
     if sample.truth is None:
-        raise SoritesError(f"the source {source} has no boxes for {sample.id}; leave out --source and give the picture's file")
-    return strip(picture, shift, severities, seed, BOXED, sample.truth, space.names)
+        own_ones = f", or name a dial of its own: {', '.join(dial.name for dial in sample.dials)}" if sample.dials else ""
+        said = "leave out --source and give the picture's file"
+        raise SoritesError(f"the source {source} has no boxes for {sample.id}; {said}{own_ones}")
+    return strip(picture, moves, severities, seed, BOXED, sample.truth, names), False
+
+
+def _sample(source: str, name: str, classes: str, shift: str) -> tuple[Sample, Sequence[str]]:
+    """Return a picture of a source and the names of its labels; one along whose own dial it is drawn may be of any class."""
+    space = labels(classes)
+    try:
+        return named(core.source(source, space), name), space.names
+    except SoritesError:
+        found = named(core.source(source, OpenLabels(space.ids, space.names, dict(space.aliases))), name)
+        if found.dial(shift) is None:
+            raise
+        return found, ()
+
+
+def own_strip(sample: Sample, dial: OwnDial, severities: Sequence[float] = (), side: int = 224) -> Pillow.Image:
+    """Draw the clean picture of a sample, then one per severity of a dial of its own (default: its levels)."""
+    asked = {"name": "strip", "frame": {"resize": side}, "shifts": [{"name": dial.name, "severities": tuple(severities)}]}
+    plan = plans.make(parse(asked, "strip"), Source("strip", [sample]))
+    stops: list[Stop] = [0.0, *plan.stops[dial.name]]
+    shots = list(turned(plan, sample, dial.name, stops))
+    failed = next((shot.error for shot in shots if shot.picture is None), None)
+    if failed:
+        raise SoritesError(failed)
+    written = captions(plan.shifts[dial.name], [stops])[0]
+    title = f"{dial.name}  ({dial.unit})" if dial.unit else dial.name
+    return sheet([[(shot.picture, text) for shot, text in zip(shots, written, strict=True) if shot.picture is not None]], title)
 
 
 def chosen(settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:

@@ -17,7 +17,8 @@ from sorites.pipeline import plan as plans
 from sorites.pipeline.damage import damage, set_aside
 from sorites.pipeline.damage import lines as lines_of
 from sorites.pipeline.fit import note_overlap
-from sorites.pipeline.folder import read_info, read_manifest
+from sorites.pipeline.folder import read_info, read_manifest, sampled_by
+from sorites.pipeline.groups import grouped
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.shards import missing
 from sorites.reading.places import is_dir, is_file
@@ -49,8 +50,9 @@ def check_suite(spec: str) -> str:
         core.scorer(scorer)
     source = core.source(suite.source, names)
     bare = suite.model_copy(update={"models": ()})
-    held = {sample.shift for sample in source}
-    stops = {d.name: ("captured",) if d.name in held else d.stops() for d in suite.shifts}
+    taken = grouped(suite, suite.source, source.samples)
+    asked = [dial.name for dial in suite.shifts] or list(taken.own)
+    stops = {name: taken.stops.get(name, ("captured",)) for name in asked}
     is_file = str(suite.reference).endswith(".csv")
     if suite.reference and suite.models and suite.reference not in suite.model_names and not is_file:
         among = ", ".join(suite.model_names)
@@ -60,7 +62,8 @@ def check_suite(spec: str) -> str:
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
         lines += [f"{e.role} source {e.name} ({e.spec}): {counts[e.name]} pictures" for e in suite.sources]
-    lines += [f"shift {name}: {', '.join(map(str, at))}{_unit(name)}" for name, at in stops.items()]
+    units = {name: f" ({dial.unit or 'severity'}, a dial of its samples)" for name, dial in taken.own.items()}
+    lines += [f"shift {name}: {', '.join(map(str, at))}{units.get(name) or _unit(name)}" for name, at in stops.items()]
     if suite.fit and (note := note_overlap(plans.make(bare, source))):
         lines.append(note)
     lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
@@ -160,7 +163,7 @@ def _coverage(rows: pl.LazyFrame, manifest: pl.DataFrame, info: Mapping[str, Any
 def _wanted(manifest: pl.DataFrame, info: Mapping[str, Any]) -> dict[str, int]:
     """Return how many images each shift has: as many as the source holds, or one per clean picture and stop."""
     held = dict(manifest.group_by("shift", maintain_order=True).len().iter_rows())
-    return held | {shift: held.get(core.CLEAN, 0) * len(stops) for shift, stops in info["stops"].items()}
+    return held | {shift: sampled_by(manifest, shift).height * len(stops) for shift, stops in info["stops"].items()}
 
 
 def _lack(seen: Counter[tuple[str, str | None, str]], wanted: Mapping[str, int], model: str, scorer: str | None = None) -> int:

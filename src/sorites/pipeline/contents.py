@@ -1,7 +1,7 @@
 """The content of samples: size, time and hash of what their pictures are decoded from, wherever that lies.
 
-What a sample is read from is seen in what its ``load`` holds: a path, a folder and a path in it, a member of a tar, bytes or an
-array. Where it holds none of these, nothing is known of its content, and it counts as unchanged.
+What a sample is read from is seen in what its ``load`` and the sweeps of its dials hold: a path, a folder and a path in it, a
+member of a tar, bytes or an array. Where they hold none of these, nothing is known of its content, and it counts as unchanged.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ import hashlib
 import os
 import stat
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.core import Picture, Sample
+from sorites.core import Image, OwnDial, Picture, Sample
 from sorites.errors import BadPicture
 from sorites.models._held import array_bytes
 from sorites.sources._tars import Member
@@ -67,7 +67,7 @@ def contents(samples: Sequence[Sample], before: Sequence[Row] = ()) -> pl.DataFr
     known = before or [{}] * len(samples)
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
         some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
-        held = [things for part in pool.map(lambda part: [list(_sources(s.load)) for s in part], some) for things in part]
+        held = [things for part in pool.map(lambda part: [_held_by(s) for s in part], some) for things in part]
         unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
         once = {_key(thing): thing for things in unread for thing in things}  # samples may share a file or an array
         hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True))
@@ -83,15 +83,29 @@ def changed(then: Row, now: Row) -> bool:
     return (then["bytes"], then["modified"]) != (now["bytes"], now["modified"])
 
 
-def guarded(sample: Sample, then: Row) -> Callable[[], Picture]:
-    """Return a ``load`` that refuses to decode a sample which is no longer the one that a run looked at."""
+def guarded(sample: Sample, then: Row) -> Sample:
+    """Return a sample that gives no picture once it is no longer the one that a run looked at."""
 
-    def load() -> Picture:
+    def look() -> None:
         if changed(then, contents([sample], [then]).row(0, named=True)):
             raise BadPicture(f"{sample.id} has changed since the run looked at it; type the run's command again")
+
+    def load() -> Picture:
+        look()
         return sample.load()
 
-    return load
+    def looking(dial: OwnDial) -> OwnDial:
+        def sweep(severities: Sequence[float]) -> Iterator[Image]:
+            look()
+            yield from dial.sweep(severities)
+
+        return replace(dial, sweep=sweep)
+
+    return replace(sample, load=load, dials=tuple(map(looking, sample.dials)))
+
+
+def _held_by(sample: Sample) -> list[Source]:
+    return [source for make in (sample.load, *(dial.sweep for dial in sample.dials)) for source in _sources(make)]
 
 
 def _content(things: Sequence[Source], known: Row, hashes: Mapping[Any, str | None]) -> tuple[int | None, int | None, str | None]:

@@ -39,6 +39,8 @@ MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", p
 """Columns of the manifest, before those of the samples' content; ``image_id`` only where the source brings one. Manifests of
 release 0.2 end with ``params``."""
 
+DIALS = "dials"
+"""The column of a manifest that names the dials of a sample's own which the run turns; only where it turns such."""
 
 NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
 """Columns that the manifest of every release has."""
@@ -197,9 +199,22 @@ def listed_samples(plan: Plan) -> list[Sample]:
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row per sample, or per image where the source brings it already shifted."""
-    records = [_manifest_row(plan, sample) for sample in listed_samples(plan)]
+    samples = listed_samples(plan)
+    records = [_manifest_row(plan, sample) for sample in samples]
     columns = {name: [record[name] for record in records] for name in MANIFEST}
-    return pl.DataFrame(columns, schema=MANIFEST)
+    listed = pl.DataFrame(columns, schema=MANIFEST)
+    if not plan.own:
+        return listed
+    held = [[dial.name for dial in sample.dials if dial.name in plan.own] for sample in samples]
+    return listed.with_columns(pl.Series(DIALS, held, pl.List(pl.String)))
+
+
+def sampled_by(manifest: pl.DataFrame, shift: str) -> pl.DataFrame:
+    """Return the rows of a manifest that a made shift starts from: the clean ones, or those that have it as their own dial."""
+    clean = manifest.filter(pl.col("shift") == CLEAN)
+    has = pl.col(DIALS).list.contains(shift) if DIALS in manifest.columns else pl.lit(False)
+    own = clean.filter(has)
+    return own if own.height else clean
 
 
 def _manifest_row(plan: Plan, sample: Sample) -> dict[str, Any]:

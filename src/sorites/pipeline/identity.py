@@ -39,6 +39,7 @@ def describe(plan: Plan) -> Info:
         "labels": digest(*plan.labels.ids, size=8).hex(),
         "stops": {name: list(stops) for name, stops in plan.stops.items()},
         "shifts": {name: shift.version for name, shift in plan.shifts.items()},
+        **({"dials": {name: dial.shared for name, dial in plan.own.items()}} if plan.own else {}),
         **({"scorers": scorers} if scorers else {}),
         "models": {name: model.version for name, model in plan.models.items()},
         "versions": versions(),
@@ -92,10 +93,10 @@ def _former_suite(suite: Suite) -> Info:
 def _was_possible(plan: Plan) -> bool:
     """Return whether releases up to 0.2 would have given the same numbers.
 
-    They had fewer keys of a suite, and let scorers see classes that the suite does not ask about.
+    They had fewer keys of a suite, no dials of samples' own, and let scorers see classes that the suite does not ask about.
     """
     suite = plan.suite
-    if plan.restricted and plan.scorers:
+    if plan.own or (plan.restricted and plan.scorers):
         return False
     given = suite.model_dump(mode="json", exclude=set(ASIDE), exclude_defaults=True)
     parts = [(given, (*_FORMER_KEYS["suite"], "fit"))]

@@ -38,6 +38,13 @@ class _Suite(_Part):
     reference: str | None = None
 
 
+class _OwnDial(_Part):
+    levels: list[float]
+    unit: str
+    family: str
+    version: Version
+
+
 class _Imported(_Part):
     kind: str = Field(alias="as")
     rows: int
@@ -51,6 +58,7 @@ class _Run(_Part):
     models: dict[str, Version]
     labels: str = ""
     shifts: dict[str, Version] = {}
+    dials: dict[str, _OwnDial] = {}
     scorers: dict[str, Version] = {}
     versions: dict[str, Version] = {}
     parameters: dict[str, int | None] = {}

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from sorites import core
-from sorites.core import CLEAN, Picture, Sample, Setting, Stop
+from sorites.core import CLEAN, Image, Picture, Sample, Setting, Shift, Stop
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError, as_utf8, left_by_exit
 from sorites.pipeline.framing import Truth, framed_sample, laid_frame
@@ -59,22 +59,47 @@ def turned(plan: Plan, sample: Sample, name: str, stops: Sequence[Stop], probe: 
     """Yield the images of one sample under one shift. A failure becomes the error of every image that it prevents."""
     shift = plan.shifts[name]
     known = _truth_in_file(plan, sample)
-    left = [(stop, Shot(sample, name, shift.setting(stop), probe=probe, truth=known)) for stop in stops]
+    left = [Shot(sample, name, shift.setting(stop), probe=probe, truth=known) for stop in stops]
     try:
         if sample.truth and shift.moves_things:
             raise SoritesError(f"{name} moves things, and true boxes cannot follow it: leave it out, or the boxes")
-        image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, name)
-        for moved, chosen in shift.sweep_with_chosen_params(image, stops, rng):
+        for picture, chosen in (_given if name in plan.own else _made)(plan, sample, shift, stops):
             leave_if_asked()
-            stop, shot = left[0]
-            if not np.isfinite(moved.sum()):
-                raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
-            picture, truth = core.read_only(core.to_picture(moved)), plan.framed.truth(sample.id)
-            shot = replace(shot, picture=picture, chosen_params=dict(chosen), truth=truth)
-            del left[0]
+            shot = replace(left.pop(0), picture=picture, chosen_params=dict(chosen), truth=plan.framed.truth(sample.id))
             yield shot
     except (Exception, SystemExit) as error:
-        yield from (replace(shot, error=reason(error, name)) for _, shot in left)
+        yield from (replace(shot, error=reason(error, name)) for shot in left)
+
+
+def _made(plan: Plan, sample: Sample, shift: Shift, stops: Sequence[Stop]) -> Iterator[tuple[Picture, Mapping[str, Any]]]:
+    """Yield the pictures that a shift makes of the framed clean one, each with the params that it chose."""
+    image, rng = core.to_image(plan.framed(sample.id)), rng_for(plan.suite.seed, sample.id, shift.name)
+    for stop, (moved, chosen) in zip(stops, shift.sweep_with_chosen_params(image, stops, rng), strict=True):
+        yield _rounded(moved, shift.name, stop), chosen
+
+
+def _given(plan: Plan, sample: Sample, shift: Shift, stops: Sequence[Stop]) -> Iterator[tuple[Picture, Mapping[str, Any]]]:
+    """Yield the pictures of a dial of the sample's own: each stands where a decoded file would, and is framed as one."""
+    dial, frame = sample.dial(shift.name), laid_frame(plan.suite, sample)
+    if dial is None:
+        raise SoritesError(f"{sample.id} has no dial {shift.name}")
+    images = iter(dial.sweep([float(stop) for stop in stops if isinstance(stop, int | float) and stop]))
+    for stop in stops:
+        if stop == 0:
+            yield plan.framed(sample.id), {}
+            continue
+        image = next(images, None)
+        if not (isinstance(image, np.ndarray) and image.dtype.kind == "f" and image.ndim == 3 and image.shape[2] == 3):
+            came = "none" if image is None else f"{getattr(image, 'dtype', type(image).__name__)} {np.shape(image)}"
+            raise SoritesError(f"{shift.name}: wanted an image at {stop}, H x W x 3 floats from 0 to 1, got {came}")
+        picture = _rounded(image, shift.name, stop)
+        yield picture if frame is None else core.read_only(frame(picture)), {}
+
+
+def _rounded(image: Image, name: str, stop: Stop) -> Picture:
+    if not np.isfinite(image.sum()):
+        raise SoritesError(f"{name} gave pixels that are not finite at {stop}")
+    return core.read_only(core.to_picture(image))
 
 
 def _truth_in_file(plan: Plan, sample: Sample) -> Truth:

@@ -4,7 +4,7 @@ picture is made once; what a unit does follows from the run folder alone, wherev
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites import core
-from sorites.core import CLEAN, SHIFTS, Attr, Model, Picture, Sample, Scorer, Setting, Shift, Source, Stop
+from sorites.core import CLEAN, SHIFTS, Attr, Model, OwnDial, Sample, Scorer, Setting, Shift, Source, Stop
 from sorites.engines.interrupts import hear_once
 from sorites.errors import SoritesError
-from sorites.frame import Dial, SourceEntry
+from sorites.frame import SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
 from sorites.pipeline.framing import CleanPictures, frame_of
+from sorites.pipeline.groups import grouped
 from sorites.pipeline.models import loaded as models_of
 from sorites.pipeline.restrict import restricted
-from sorites.pipeline.samples import in_order, training_samples, unique, validation_samples
+from sorites.pipeline.samples import in_order, training_samples, validation_samples
 from sorites.rng import digest
 from sorites.suite import Suite
 
@@ -69,7 +70,7 @@ class Plan:
     labels: Labels
     models: Mapping[str, Model]
     groups: Mapping[str, Sequence[Sample]]
-    """Shift name to its samples: the clean ones for a shift that we make, its own for a captured one."""
+    """Shift name to its samples: the clean ones for a shift that we make, its own for a captured one or for a dial of theirs."""
     shifts: Mapping[str, Shift]
     """The shifts that we make, with their options; captured ones are not in it."""
     stops: Mapping[str, tuple[Stop, ...]]
@@ -97,6 +98,8 @@ class Plan:
     """Scorers of the suite that need training pictures, where it has none."""
     limited: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """The sources that a limit cuts: how many of their samples are taken, of how many."""
+    own: Mapping[str, OwnDial] = field(default_factory=dict)
+    """Those of the shifts that are dials of samples' own; only samples that have one are in its group."""
 
     def width_of(self, model: str) -> int:
         """Return how many logits a model gives for each picture."""
@@ -132,6 +135,16 @@ class Plan:
             if u.shift in self.shifts and self.shifts[u.shift].levels
         ]
 
+    def clean_units(self, unit: Unit) -> list[Unit]:
+        """List the clean units that hold the samples of a unit: one, or several where only some samples have its dial."""
+        places, clean = self._clean_places, self.groups[CLEAN]
+        starts = {places[s.id] // SLICE * SLICE for s in self.groups[unit.shift][unit.start : unit.stop] if s.id in places}
+        return [Unit(CLEAN, start, min(start + SLICE, len(clean))) for start in sorted(starts)]
+
+    @functools.cached_property
+    def _clean_places(self) -> Mapping[str, int]:
+        return {sample.id: i for i, sample in enumerate(self.groups[CLEAN])}
+
     def images_of(self, unit: Unit) -> int:
         """Count the pictures that each model sees in a grid unit."""
         return len(unit) * len(self.stops.get(unit.shift, (0,)))
@@ -144,6 +157,8 @@ class Plan:
         """Return the family of a shift; a captured shift of a name that we make too belongs to the same family."""
         if shift == CLEAN:
             return CLEAN
+        if shift not in self.shifts and (held := self.groups.get(shift)) and held[0].family:
+            return held[0].family
         made = self.shifts.get(shift) or (SHIFTS.get(shift) if shift in SHIFTS.names() else None)
         return made.family if made else "captured"
 
@@ -190,16 +205,14 @@ def make(
     first = in_order(read)
     others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
     ordered = [*first, *(sample for some in others for sample in some)]
-    taken, dials = _groups(suite, read.name, ordered)
+    taken = grouped(suite, read.name, ordered)
     limits = (suite.limit, *(entry.limit for entry in suite.sources))
     ids = [list(dict.fromkeys(sample.id for sample in some)) for some in (first, *others)]
     kept = {id_ for some, limit in zip(ids, limits, strict=True) for id_ in some[:limit]}
     named = (suite.source_name or read.name, *(entry.name for entry in suite.sources))
     limited = {name: (n, len(some)) for name, some, n in zip(named, ids, limits, strict=True) if n is not None and n < len(some)}
-    groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.items()}
-    shifts = {dial.name: dial.shift() for dial in dials}
-    stops = {dial.name: dial.stops() for dial in dials}
-    if suite.refine and not any(shift.levels for shift in shifts.values()):
+    groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.samples.items()}
+    if suite.refine and not any(shift.levels for shift in taken.shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     hear_once()
     whole = models_of(suite, models or {}, labels)
@@ -214,15 +227,15 @@ def make(
     objects = (*(s.name for s in (source, fit) if s is not None), *(further or ()), *(models or ()))
     left_out = () if suite.fit else suite.scorers_if_fitted
     return Plan(
-        suite, read.name, labels, loaded, groups, shifts, stops, columns, scorers, framed, training,
+        suite, read.name, labels, loaded, groups, taken.shifts, taken.stops, columns, scorers, framed, training,
         validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out, limited=limited,
+        own=taken.own,
     )  # fmt: skip
 
 
-def with_loads(plan: Plan, loads: Mapping[int, Callable[[], Picture]]) -> Plan:
-    """Return the plan with other ways to decode some of its samples, which are named by their ``id()``."""
-    once = {id(s): replace(s, load=loads[id(s)]) for group in plan.groups.values() for s in group if id(s) in loads}
-    groups = {name: [once.get(id(sample), sample) for sample in group] for name, group in plan.groups.items()}
+def with_samples(plan: Plan, others: Mapping[int, Sample]) -> Plan:
+    """Return the plan with others in the place of some of its samples, which are named by their ``id()``."""
+    groups = {name: [others.get(id(sample), sample) for sample in group] for name, group in plan.groups.items()}
     return replace(plan, groups=groups, framed=_clean_pictures(plan.suite, groups[CLEAN]))
 
 
@@ -254,34 +267,3 @@ def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[
         )
         for sample in in_order(read)
     ]
-
-
-def _groups(suite: Suite, source: str, samples: list[Sample]) -> tuple[dict[str, list[Sample]], list[Dial]]:
-    """Group samples by shift: one that the source brings captured is taken as captured, any other is made from clean samples."""
-    captured: dict[str, list[Sample]] = {CLEAN: []}
-    for sample in samples:
-        captured.setdefault(sample.shift, []).append(sample)
-    clean = captured[CLEAN]
-    unique(samples)
-    if not suite.shifts:
-        return captured, []
-    groups, made = {CLEAN: clean}, []
-    for dial in suite.shifts:
-        if dial.name in captured:
-            groups[dial.name] = [sample for sample in captured[dial.name] if _at_stop(sample.setting, dial)]
-            if captured[dial.name] and not groups[dial.name]:
-                raise SoritesError(f"the source {source} holds {dial.name}, but not at the levels, severities or settings asked")
-        else:
-            groups[dial.name] = clean
-            made.append(dial)
-    return groups, made
-
-
-def _at_stop(setting: Setting, dial: Dial) -> bool:
-    at_level = not dial.levels or setting.level in dial.levels
-    at_severity = not dial.severities or setting.severity in dial.severities
-    return (
-        at_level
-        and at_severity
-        and (not dial.settings or any(part.items() <= dict(setting.params).items() for part in dial.settings))
-    )

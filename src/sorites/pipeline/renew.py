@@ -12,7 +12,7 @@ import polars as pl
 from sorites.core import Sample
 from sorites.errors import SoritesError
 from sorites.pipeline.contents import COLUMNS, changed, contents, guarded
-from sorites.pipeline.plan import Plan, with_loads
+from sorites.pipeline.plan import Plan, with_samples
 from sorites.pipeline.stale import redo_changed
 from sorites.table import read_file, write
 
@@ -78,7 +78,7 @@ def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     known = {_key(row): row for row in listed.select(*_KEY, *COLUMNS.names()).iter_rows(named=True)}
     every = {id(sample): sample for group in plan.groups.values() for sample in group}
     found = {key: known.get(_key(_about(plan, sample))) for key, sample in every.items()}
-    return with_loads(plan, {key: guarded(every[key], row) for key, row in found.items() if row is not None})
+    return with_samples(plan, {key: guarded(every[key], row) for key, row in found.items() if row is not None})
 
 
 _KEY = ("source", "sample_id", "shift", "severity", "params")

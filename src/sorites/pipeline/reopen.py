@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from sorites.core import Attr, Picture, Sample, Setting, Source, split_spec
+from sorites.core import Attr, Image, OwnDial, Picture, Sample, Setting, Source, split_spec
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import BUILT_IN, Labels
 from sorites.labels import labels as labels_of
 from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import read_info, read_manifest
+from sorites.pipeline.folder import DIALS, read_info, read_manifest
 from sorites.pipeline.places import candidates, respelled
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import guard
@@ -67,7 +67,7 @@ def plan_of(run: str | Path) -> Plan:
             raise SoritesError(f"{alone.labels} is not the list of classes that it was run with")
         return guard(made_again(Path(run), info, alone), read_manifest(run))
     except SoritesError as error:
-        first, further = _from_manifest(run, alone, error)
+        first, further = _from_manifest(run, alone, info.get("dials", {}), error)
         bare = alone.model_copy(update={"labels": _classes(run, info)})
         return plans.make(bare, first, further=further)
 
@@ -138,22 +138,30 @@ def _classes(run: str | Path, info: Mapping[str, Any]) -> str | tuple[str, ...]:
     return tuple(f"class {number}" for number in range(int(most) + 1 if isinstance(most, int) else 1))
 
 
-def _from_manifest(run: str | Path, suite: Suite, why: SoritesError) -> tuple[Source, dict[str, Source]]:
+def _from_manifest(
+    run: str | Path, suite: Suite, dials: Mapping[str, Any], why: SoritesError
+) -> tuple[Source, dict[str, Source]]:
     """Return the first source and the further ones with the samples that the manifest lists; none can be decoded."""
 
     def load() -> Picture:
         raise BadPicture(f"the pictures of {run} are not at hand: {why}")
 
+    def sweep(severities: Sequence[float]) -> Iterator[Image]:
+        load()
+        yield from ()
+
+    own = {name: OwnDial(name, sweep=sweep, **told) for name, told in dials.items()}
     found: dict[str, list[Sample]] = {entry.name: [] for entry in suite.sources}
     first: list[Sample] = []
     for row in read_manifest(run).to_dicts():
         place, name = found.get(row["source"], first), row["source"]
         short = row["sample_id"].removeprefix(f"{name}/") if name in found else row["sample_id"]
-        place.append(_sample({**row, "sample_id": short}, load))
+        held = tuple(own[dial] for dial in row.get(DIALS) or () if dial in own)
+        place.append(_sample({**row, "sample_id": short}, load, held))
     return Source(split_spec(suite.source)[0], first), {name: Source(name, some) for name, some in found.items()}
 
 
-def _sample(row: Mapping[str, Any], load: Any) -> Sample:
+def _sample(row: Mapping[str, Any], load: Any, dials: tuple[OwnDial, ...]) -> Sample:
     try:
         params = dict(json.loads(row["params"] or "{}"))
     except (TypeError, ValueError) as error:
@@ -169,4 +177,5 @@ def _sample(row: Mapping[str, Any], load: Any) -> Sample:
         setting=Setting(row["severity"], params, row.get("level")),
         framed=bool(row.get("framed")),
         image_id=row.get("image_id"),
+        dials=dials,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import polars as pl
@@ -124,11 +125,13 @@ def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
 
 
 def _with_probes(plan: Plan, found: Iterable[Shard]) -> list[Shard]:
-    """Add the probes that start from units: those of a clean unit are all of its slice."""
-    every, probes = dict.fromkeys(found), plan.probes()
+    """Add the probes that start from units: those of a clean unit are all that look at its samples."""
+    every, after = dict.fromkeys(found), dict[Unit, list[Unit]]()
+    for probe in plan.probes():
+        for start in (*plan.clean_units(probe), replace(probe, probe=False)):
+            after.setdefault(start, []).append(probe)
     for unit, model in list(every):
-        own = [probe for probe in probes if probe.start == unit.start and unit.shift in (CLEAN, probe.shift) and not unit.probe]
-        every |= dict.fromkeys((probe, model) for probe in own)
+        every |= dict.fromkeys((probe, model) for probe in after.get(unit, ()))
     return list(every)
 
 

@@ -15,7 +15,7 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.errors import SoritesError
-from sorites.pipeline.folder import read_info, read_manifest
+from sorites.pipeline.folder import read_info, read_manifest, sampled_by
 from sorites.pipeline.plan import SLICE, Unit
 from sorites.pipeline.shards import missing
 
@@ -106,11 +106,11 @@ def unfinished(run: str | Path) -> Unfinished | None:
 
 
 def _groups(folder: Path, info: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return the samples of each shift in the order of its units: a shift that we make goes over the clean ones."""
+    """Return the samples of each shift in the order of its units: a shift that we make goes over clean ones."""
     listed = read_manifest(folder)
     captured = {str(shift): rows["sample_id"].to_list() for (shift,), rows in listed.group_by("shift", maintain_order=True)}
-    clean = captured.get(CLEAN, [])
-    return {CLEAN: clean, **dict.fromkeys(info["stops"], clean), **captured}
+    made = {shift: sampled_by(listed, shift)["sample_id"].to_list() for shift in info["stops"]}
+    return {CLEAN: captured.get(CLEAN, []), **made, **captured}
 
 
 def _probes(units: Sequence[Unit], info: Mapping[str, Any]) -> list[Unit]:

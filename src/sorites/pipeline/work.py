@@ -9,7 +9,6 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.core import CLEAN
 from sorites.files import write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.fitted import ready
@@ -35,7 +34,7 @@ def probe(folder: Path, task: Task, *, batch: int, tolerance: float) -> None:
     """Bisect the failure points of a slice along one dial, and write the probes' rows, one shard per model."""
     running = running_in(folder)
     plan = ready(folder, running)
-    starts = [replace(task.unit, shift=shift, probe=False) for shift in (CLEAN, task.unit.shift)]
+    starts = [*plan.clean_units(task.unit), replace(task.unit, probe=False)]
     paths = [shards.shard(folder, start, name) for start in starts for name in task.models]
     grid = pl.concat([shards.read_shard(path) for path in paths], how="diagonal")
     for name, rows in refine(plan, task.unit, grid, tolerance, batch, task.models).items():

@@ -86,6 +86,23 @@ class View:
         present = self.table.select(pl.col(column).unique()).collect(engine="streaming")[column].drop_nulls()
         return tuple(name for name in dict.fromkeys([*first, *sorted(present)]) if name in set(present))
 
+    @functools.cached_property
+    def own_dials(self) -> Mapping[str, Mapping[str, Any]]:
+        """The dials of samples' own that runs turned, by name: their levels, unit, family and version."""
+        return {name: dial for run in self.runs for name, dial in (run.info.get("dials") or {}).items()}
+
+    def shift_named(self, name: str) -> Shift | None:
+        """Return the registered shift of that name, or None for one that only its source knows."""
+        try:
+            return None if name in self.own_dials else SHIFTS.get(name)
+        except UnknownName:
+            return None
+
+    def unit(self, shift: str) -> str:
+        """Return the unit of the shift's severity, or an empty string for a captured shift."""
+        found = self.shift_named(shift)
+        return found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""
         return class_name(next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label)
@@ -142,17 +159,3 @@ def merge(runs: Sequence[RunView], partial: bool = False) -> View:
         for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
     return View(cut, found.table, owners, found.notes, found.comparable)
-
-
-def shift_named(name: str) -> Shift | None:
-    """Return the registered shift of that name, or None for a captured shift, which only its source knows."""
-    try:
-        return SHIFTS.get(name)
-    except UnknownName:
-        return None
-
-
-def unit(shift: str) -> str:
-    """Return the unit of the shift's severity, or an empty string for a captured shift."""
-    found = shift_named(shift)
-    return found.unit if found is not None else ""

@@ -39,18 +39,23 @@ SCHEMA = pl.Schema(_COLUMNS | {name: TABLE[name] for name in _SHARED})
 BOXES = "boxes"
 """The column of true boxes, with class ids; it is there where boxes are known, and null or [] as the truth of a sample is."""
 
+OWN = "own_dial"
+"""The column that marks pictures of a dial of their sample's own, whose family stays theirs; only where there are such."""
+
 _CORNERS = ("x0", "y0", "x1", "y1")
 _BOXES = pl.List(pl.Struct({**dict.fromkeys(_CORNERS, pl.Float64), "label": pl.String, "area": pl.Float64, "crowd": pl.Boolean}))
+_FURTHER: dict[str, pl.DataType | type[pl.DataType]] = {BOXES: _BOXES, OWN: pl.Boolean}
+"""Columns that only some sidecars have."""
 _NEEDED = ("path", "sample_id", "image_id")
 
 
 def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
     """Turn records into the rows of a sidecar, with values as ``SCHEMA`` holds them; absent columns are null."""
-    unknown = sorted({key for record in records for key in record} - {*SCHEMA, BOXES})
+    unknown = sorted({key for record in records for key in record} - {*SCHEMA, BOXES, OWN})
     if unknown:
         raise SoritesError(f"a sidecar has the columns {', '.join(SCHEMA)} and {BOXES}; got {', '.join(unknown)}")
-    boxed = any(record.get(BOXES) is not None for record in records)
-    schema = pl.Schema({**SCHEMA, BOXES: _BOXES}) if boxed else SCHEMA
+    known = [name for name in _FURTHER if any(record.get(name) is not None for record in records)]
+    schema = pl.Schema({**SCHEMA, **{name: _FURTHER[name] for name in known}})
     rows = pl.DataFrame({name: [record.get(name) for record in records] for name in schema}, schema=schema)
     _check(rows, NAME)
     return rows
@@ -62,7 +67,7 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     path = root / NAME
     found = parquet(path, 'a dataset; build it again with "sorites build"')
     kinds = found.schema
-    wanted = {**SCHEMA, BOXES: _BOXES} if BOXES in kinds else SCHEMA
+    wanted = {**SCHEMA, **{name: kind for name, kind in _FURTHER.items() if name in kinds}}
     wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]
     if wrong:
         raise SoritesError(f"{path}: column {'; column '.join(wrong)}")
@@ -124,6 +129,7 @@ def _sample(root: Path, row: dict[str, Any], labels: Labels) -> Sample:
         setting=Setting(row["severity"], _params(row["params"], where), row["level"]),
         framed=bool(row["framed"]),
         image_id=row["image_id"],
+        family=(row["family"] or "") if row.get(OWN) else "",
     )
 
 

@@ -3,6 +3,8 @@
     ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
     ROOT/annotations_cns.json                                                if it is there, it says which pictures count;
                                                                              ?annotations=FILE where it lies elsewhere
+    ?classes=FILE                                                            the classes, one per line and numbered from 0,
+                                                                             where they are not ImageNet's
 
 A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, and the scale of the others is their
 severity.
@@ -24,6 +26,7 @@ from typing import Any
 from sorites.core import CLEAN, Sample, Setting, add_source
 from sorites.errors import SoritesError, as_utf8
 from sorites.labels import Labels, imagenet
+from sorites.labels import labels as classes_of
 from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, subfolders
 from sorites.reading.texts import json_file, whole
 from sorites.sources._decode import SUFFIXES
@@ -60,14 +63,29 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale that others have, as
     the published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, which
     is the same picture; ``all`` keeps every picture. ``PATH?annotations=FILE`` takes the pictures that an annotation file names,
-    wherever that file lies; their paths in it are below PATH.
+    wherever that file lies; their paths in it are below PATH. ``PATH?classes=FILE`` numbers classes by the lines of a text file,
+    from 0, where pictures were generated for others than ImageNet's.
     """
-    where, options = split_options("cns_bench", path, {"trajectories": RULES, "annotations": ()})
-    root, found = _found(path_of(where), options.get("annotations"))
+    where, options = split_options("cns_bench", path, {"trajectories": RULES, "annotations": (), "classes": ()})
+    file = options.get("classes")
+    space = imagenet() if file is None else _class_file(file)
+    root, found = _found(path_of(where), options.get("annotations"), space)
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
-    place = {id_: i for i, id_ in enumerate(labels.ids)}
+    place = {id_: i for i, id_ in enumerate(labels.ids)} if file is None else _places(space, labels)
     steps = sorted({picture.scale for picture in kept} - {0.0})
-    return [_sample(root, picture, steps, _label(picture, place, root)) for picture in kept]
+    return [_sample(root, picture, steps, _label(picture, place, root, space, file)) for picture in kept]
+
+
+def _class_file(file: str) -> Labels:
+    if not is_file(path_of(file)):
+        raise SoritesError(f"cns_bench: wanted classes=FILE, a text file with a class per line, got {file}, which does not exist")
+    return classes_of(str(path_of(file)))
+
+
+def _places(space: Labels, labels: Labels) -> dict[str, int]:
+    """Return the label of each class of a class file that the labels have by that name."""
+    found = {id_: labels.get(id_) for id_ in space.ids}
+    return {id_: label for id_, label in found.items() if label is not None}
 
 
 @functools.cache
@@ -77,23 +95,23 @@ def classes() -> dict[int, str]:
     return {int(number): name for number, _, name in (line.split("\t") for line in lines[1:])}
 
 
-def _found(path: Path, apart: str | None) -> tuple[Path, list[CnsPicture]]:
+def _found(path: Path, apart: str | None, space: Labels) -> tuple[Path, list[CnsPicture]]:
     """Return the root of the pictures and which of them count; ``apart`` is an annotation file that lies elsewhere."""
     if is_file(path):
         if apart is not None:
             raise SoritesError(f"cns_bench: with annotations=FILE, wanted the folder of the pictures, got the file {path}")
-        return path.parent, list(_annotated(path))
+        return path.parent, list(_annotated(path, space))
     if not is_dir(path):
         raise SoritesError(f"wanted the folder of CNS-Bench or its annotation file, got {path}, which does not exist")
     annotations = path / ANNOTATIONS if apart is None else path_of(apart)
     read = apart is not None or is_file(annotations)
-    pictures = list(_annotated(annotations) if read else _walked(path))
+    pictures = list(_annotated(annotations, space) if read else _walked(path, space))
     if not pictures:
         raise SoritesError(f"there are no pictures shift/class/seed_SSSS_scale_MMMM.jpg in {annotations if read else path}")
     return path, pictures
 
 
-def _annotated(file: Path) -> Iterator[CnsPicture]:
+def _annotated(file: Path, space: Labels) -> Iterator[CnsPicture]:
     data = json_file(file, "JSON with a list of images")
     images = data.get("images") if isinstance(data, dict) else None
     if not isinstance(images, list):
@@ -104,7 +122,8 @@ def _annotated(file: Path) -> Iterator[CnsPicture]:
             raise SoritesError(f"{where}: wanted {', '.join(_FIELDS)}; got {repr(image)[:200]}")
         if not leads_inside(image["image"]):
             raise SoritesError(f"{where}: wanted image as a path below the pictures' folder, got {image['image']!r}")
-        yield _checked(CnsPicture(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"])), where)
+        picture = CnsPicture(image["image"], image["shift"], image["class"], image["seed"], float(image["scale"]))
+        yield _checked(picture, where, space)
 
 
 def _is(value: Any, kinds: tuple[type, ...]) -> bool:
@@ -114,10 +133,10 @@ def _is(value: Any, kinds: tuple[type, ...]) -> bool:
     return not isinstance(value, int | float) or -(2**31) < value < 2**31
 
 
-def _checked(picture: CnsPicture, where: object) -> CnsPicture:
+def _checked(picture: CnsPicture, where: object, space: Labels) -> CnsPicture:
     """Return the same picture if it can be a step of a trajectory."""
-    if not 0 <= picture.number < len(imagenet()):
-        raise SoritesError(f"{where}: wanted a class from 0 to {len(imagenet()) - 1}, got {picture.number}")
+    if not 0 <= picture.number < len(space):
+        raise SoritesError(f"{where}: wanted a class from 0 to {len(space) - 1}, got {picture.number}")
     if picture.seed < 0:
         raise SoritesError(f"{where}: wanted a seed from 0 up, got {picture.seed}")
     if picture.shift in ("", CLEAN):
@@ -125,19 +144,21 @@ def _checked(picture: CnsPicture, where: object) -> CnsPicture:
     return picture
 
 
-def _walked(root: Path) -> Iterator[CnsPicture]:
+def _walked(root: Path, space: Labels) -> Iterator[CnsPicture]:
     for shift in subfolders(root):
         for folder in subfolders(shift):
-            number = _number(folder.name, folder)
+            number = _number(folder.name, folder, space)
             for file in entries(folder):
                 if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
-                    yield _named(Path(file.path), root, as_utf8(shift.name), number)
+                    yield _named(Path(file.path), root, as_utf8(shift.name), number, space)
 
 
-def _number(name: str, folder: Path | PurePosixPath) -> int:
-    """Return the class of a folder, by the number its name starts with or by its name among the hundred."""
+def _number(name: str, folder: Path | PurePosixPath, space: Labels) -> int:
+    """Return the class of a folder, by the number its name starts with or by its name among the hundred, or in a class file."""
     numbered = _NUMBERED.match(name + "_")
     first = whole(numbered[1]) if numbered else None
+    if space is not imagenet():
+        return _number_in_file(name, first, folder, space)
     if first is not None and first < len(imagenet()):
         return first
     of = {name: number for number, name in classes().items()}
@@ -147,9 +168,20 @@ def _number(name: str, folder: Path | PurePosixPath) -> int:
     return of[plain]
 
 
-def _named(file: Path, root: Path, shift: str, number: int) -> CnsPicture:
+def _number_in_file(name: str, first: int | None, folder: Path | PurePosixPath, space: Labels) -> int:
+    """Return the number of a class of a class file; a folder whose number and name are two classes of it is an error."""
+    named = space.get(name, _NUMBERED.sub("", name, count=1))
+    if first is not None and first < len(space) and named in (first, None):
+        return first
+    if named is None or (first is not None and named != first):
+        wanted = f"{named or 0:03d}_{space.ids[named or 0]}"
+        raise SoritesError(f"{folder}: wanted a class folder like {wanted!r}: a number from 0 to {len(space) - 1} and its class")
+    return named
+
+
+def _named(file: Path, root: Path, shift: str, number: int, space: Labels) -> CnsPicture:
     seed, scale = _seed_and_scale(file)
-    return _checked(CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent)
+    return _checked(CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent, space)
 
 
 def _seed_and_scale(file: Path | PurePosixPath) -> tuple[int, float]:
@@ -165,7 +197,8 @@ def named_picture(path: str) -> CnsPicture:
     if len(file.parts) < 3:
         raise SoritesError(f"{path}: wanted a path that ends in shift/class/seed_0034_scale_1000.jpg")
     seed, scale = _seed_and_scale(file)
-    return _checked(CnsPicture(path, file.parts[-3], _number(file.parts[-2], file.parent), seed, scale), path)
+    number = _number(file.parts[-2], file.parent, imagenet())
+    return _checked(CnsPicture(path, file.parts[-3], number, seed, scale), path, imagenet())
 
 
 def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:
@@ -208,12 +241,12 @@ def _whole(trajectories: dict[str, dict[float, CnsPicture]], root: Path) -> dict
     return whole
 
 
-def _label(picture: CnsPicture, place: dict[str, int], root: Path) -> int:
-    ids = imagenet().ids
+def _label(picture: CnsPicture, place: dict[str, int], root: Path, space: Labels, file: str | None) -> int:
+    ids = space.ids
     if picture.number >= len(ids) or ids[picture.number] not in place:
-        raise SoritesError(
-            f"{root / picture.path}: class {picture.number} is not among the labels. CNS-Bench has ImageNet's classes."
-        )
+        called = str(picture.number) if file is None else f"{picture.number} ({ids[picture.number]})"
+        why = "CNS-Bench has ImageNet's classes." if file is None else f"Add --labels {file}, or another file that has it."
+        raise SoritesError(f"{root / picture.path}: class {called} is not among the labels. {why}")
     return place[ids[picture.number]]
 
 

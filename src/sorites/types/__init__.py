@@ -5,7 +5,20 @@ Types only: nothing here is registered, read from disk or computed. Everything e
 
 from sorites.types.judges import Batches, Examples, Features, Measure, Metric, PlainScorer, Referee, Scorer
 from sorites.types.model import Head, Model, Outputs
-from sorites.types.pictures import CLEAN, Attr, Box, Image, Picture, Sample, Setting, Source, read_only, to_image, to_picture
+from sorites.types.pictures import (
+    CLEAN,
+    Attr,
+    Box,
+    Image,
+    OwnDial,
+    Picture,
+    Sample,
+    Setting,
+    Source,
+    read_only,
+    to_image,
+    to_picture,
+)
 from sorites.types.shift import Apply, Shift, ShiftResult, Stop, Sweep
 from sorites.types.specs import named_spec, split_spec
 
@@ -23,6 +36,7 @@ __all__ = [
     "Metric",
     "Model",
     "Outputs",
+    "OwnDial",
     "Picture",
     "PlainScorer",
     "Referee",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import as_utf8
+from sorites.errors import SoritesError, as_utf8
 
 Image = NDArray[np.float32]
 """H x W x 3, sRGB, 0..1: what a shift moves."""
@@ -90,8 +91,42 @@ class Box:
 
 
 @dataclass(frozen=True)
+class OwnDial:
+    """A dial of a sample's own: pictures of that sample alone, made while a run asks for them (generated, rendered, measured).
+
+    ``sweep(severities)`` yields one image per severity, each the same whatever else is asked and in which order. Severity 0 is
+    the clean picture that ``Sample.load`` gives, and is never asked. Of a dial that several samples have by one name, all
+    have the same levels, unit, family and version.
+    """
+
+    name: str
+    levels: tuple[float, ...]
+    """The published stops 1, 2, ..., above 0 and rising."""
+    sweep: Callable[[Sequence[float]], Iterator[Image]]
+    unit: str = ""
+    family: str = "generated"
+    version: int | str = 1
+    """It changes whenever a pixel may: a run that is resumed with another is refused."""
+    about: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse levels that are no dial, before any picture is made."""
+        object.__setattr__(self, "levels", tuple(map(float, self.levels)))
+        rising = all(low < high < math.inf for low, high in zip((0.0, *self.levels), self.levels, strict=False))
+        if not self.levels or not rising:
+            raise SoritesError(f"dial {self.name}: wanted levels that rise from above 0 (the clean picture), got {self.levels}")
+        if self.name in ("", CLEAN):
+            raise SoritesError(f"a dial of a sample wants a name of its own, got {self.name!r}")
+
+    @property
+    def shared(self) -> dict[str, Any]:
+        """What all dials of one name have in common, as ``run.json`` keeps it."""
+        return {"levels": list(self.levels), "unit": self.unit, "family": self.family, "version": self.version}
+
+
+@dataclass(frozen=True)
 class Sample:
-    """The thing photographed. ``load`` decodes it: upright, RGB. Captured shifts fill the last four fields."""
+    """The thing photographed. ``load`` decodes it: upright, RGB. Captured shifts fill ``shift`` and what follows it."""
 
     id: str
     load: Callable[[], Picture]
@@ -109,10 +144,22 @@ class Sample:
     image_id: str | None = None
     source: str = ""
     """The name of its source in a run of several; empty for the first."""
+    family: str = ""
+    """The family of a captured shift, where the source knows it."""
+    dials: tuple[OwnDial, ...] = ()
+    """The dials of its own, for a clean sample."""
 
     def __post_init__(self) -> None:
         """Spell names that are not UTF-8 with escapes, here for all sources: no table and no hash could hold them otherwise."""
         _spell(self, "id", "split")
+        if self.dials and self.shift != CLEAN:
+            raise SoritesError(f"sample {self.id}: a dial starts from a clean picture, and this one was taken under {self.shift}")
+        if len({dial.name for dial in self.dials}) < len(self.dials):
+            raise SoritesError(f"sample {self.id}: two of its dials have one name")
+
+    def dial(self, name: str) -> OwnDial | None:
+        """Return the dial of this name that the sample has, or None."""
+        return next((dial for dial in self.dials if dial.name == name), None)
 
     @property
     def right(self) -> frozenset[int]:

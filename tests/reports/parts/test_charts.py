@@ -65,7 +65,7 @@ def test_models_that_share_a_rank_are_drawn_apart(run: RunView) -> None:
 
 def test_axes_name_their_unit(run: RunView) -> None:
     assert drawn(run, "curves")[0]["layout"]["xaxis"]["title"]["text"] == "severity (px)"
-    assert charts.axis_name("a captured one") == "severity"
+    assert charts.axis_name(merge([run]), "a captured one") == "severity"
 
 
 def test_a_model_has_one_pen_on_the_whole_page(run: RunView) -> None:
@@ -95,6 +95,7 @@ def test_a_step_curve_holds_its_value_until_the_next_stop() -> None:
     assert charts._corners([0.0, 1.0, 3.0], [1.0, 0.5, 0.2]) == [[0, 1, 1, 3, 3], [1, 1, 0.5, 0.5, 0.2]]
 
 
-def test_a_severity_carries_a_short_unit_only() -> None:
-    assert charts.severity_text("defocus_disk", 3.0) == "3\u202fpx"
-    assert charts.severity_text("jpeg", 75.0) == "75"
+def test_a_severity_carries_a_short_unit_only(run: RunView) -> None:
+    view = merge([run])
+    assert charts.severity_text(view, "defocus_disk", 3.0) == "3\u202fpx"
+    assert charts.severity_text(view, "jpeg", 75.0) == "75"

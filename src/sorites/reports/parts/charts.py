@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import polars as pl
 
 from sorites.reports.parts.markup import EMPTY, THIN, Html, join, number, safe, tag
-from sorites.reports.view import View, shift_named, unit
+from sorites.reports.view import View
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -45,9 +45,9 @@ def pen(view: View, model: str) -> Pen:
     return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
 
 
-def axis_name(shift: str) -> str:
+def axis_name(view: View, shift: str) -> str:
     """Return the title of a severity axis, with the unit of the shift where it has one."""
-    return f"severity ({unit(shift)})" if unit(shift) else "severity"
+    return f"severity ({unit})" if (unit := view.unit(shift)) else "severity"
 
 
 def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
@@ -175,16 +175,16 @@ def card(shift: str, *parts: object) -> Html:
     return tag("article", tag("h3", shift), *parts, cls="card")
 
 
-def about(shift: str) -> Html:
+def about(view: View, shift: str) -> Html:
     """Return the description of the shift, with names in double backquotes set as code."""
-    found = shift_named(shift)
+    found = view.shift_named(shift)
     if found is None or not found.about:
         return EMPTY
     pieces = found.about.split("``")
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
 
 
-def severity_text(shift: str, severity: float | None) -> str:
+def severity_text(view: View, shift: str, severity: float | None) -> str:
     """Return a severity as text, with its unit where the unit is short enough to follow a number."""
-    sign = unit(shift)
+    sign = view.unit(shift)
     return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)

@@ -16,9 +16,11 @@ def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str
 
 def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
     across = along(alive.filter(pl.col("shift") == shift)["severity"])
-    curve = figure(view, axis_name(shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
+    curve = figure(view, axis_name(view, shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
     categories = {"type": "category", "tickfont": {"size": 11}}
-    bars = figure(view, f"up to {axis_name(shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=categories)
+    bars = figure(
+        view, f"up to {axis_name(view, shift)}", "lost", yaxis={"tickformat": ".0%", "rangemode": "tozero"}, xaxis=categories
+    )
     bars.update_layout(barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8)
     for model in view.models:
         selected = (pl.col("model") == model) & (pl.col("shift") == shift)

@@ -34,9 +34,9 @@ def map_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
 
 def _card(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     upright = {"range": [-0.02 * top, 1.04 * top], "tickformat": ".0%", "nticks": 5}
-    fig = figure(view, axis_name(shift), "mAP", yaxis=upright, xaxis=along(rows["severity"]))
+    fig = figure(view, axis_name(view, shift), "mAP", yaxis=upright, xaxis=along(rows["severity"]))
     for model in view.models:
         mine = rows.filter(pl.col("model") == model).sort("severity")
         if mine.height:
             line(fig, view, model, mine.with_columns(pl.col("low", "high").fill_null(pl.col("value"))), "mAP")
-    return card(shift, about(shift), plot(fig, f"mAP of each detector against the severity of {shift}"))
+    return card(shift, about(view, shift), plot(fig, f"mAP of each detector against the severity of {shift}"))

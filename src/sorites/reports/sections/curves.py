@@ -35,9 +35,9 @@ def from_clean(table: pl.LazyFrame) -> pl.DataFrame:
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    fig = figure(view, axis_name(shift), "accuracy", yaxis=PERCENT_AXIS, xaxis=along(rows["severity"]))
+    fig = figure(view, axis_name(view, shift), "accuracy", yaxis=PERCENT_AXIS, xaxis=along(rows["severity"]))
     for model in view.models:
         model_rows = rows.filter(pl.col("model") == model).sort("severity")
         if model_rows.height:
             line(fig, view, model, model_rows, "accuracy")
-    return card(shift, about(shift), plot(fig, f"Accuracy of each model against the severity of {shift}"))
+    return card(shift, about(view, shift), plot(fig, f"Accuracy of each model against the severity of {shift}"))

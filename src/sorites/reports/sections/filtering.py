@@ -87,7 +87,7 @@ def _quality(run: RunView) -> Html | None:
 
 
 def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
-    fig = figure(view, axis_name(shift), "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=along(rows["severity"]))
+    fig = figure(view, axis_name(view, shift), "accuracy", yaxis=dict(PERCENT_AXIS), xaxis=along(rows["severity"]))
     for model in view.models:
         for version, dash in VERSIONS.items():
             model_rows = rows.filter(pl.col("model") == model, pl.col("version") == version).sort("severity")

@@ -10,7 +10,7 @@ from sorites import metrics
 from sorites.reports.parts.charts import pen
 from sorites.reports.parts.markup import DASH, EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
 from sorites.reports.section import Section, add_section
-from sorites.reports.view import UNTOUCHED, View, unit
+from sorites.reports.view import UNTOUCHED, View
 
 Row = dict[str, Any]
 
@@ -114,12 +114,12 @@ def _by_shift(view: View, model: str) -> Html:
         {row["shift"]: row for row in view.compute(metric).filter(own).to_dicts()}
         for metric in (metrics.failure_point, metrics.half_accuracy)
     )
-    lines = [_line(shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
+    lines = [_line(view, shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
     return grid(["Severity", "half lost", "halved", "survive"], lines) if lines else EMPTY
 
 
-def _line(shift: str, lost: Row, halved: Row | None) -> list[object]:
-    name = join([shift, tag("small", f" {unit(shift)}")]) if unit(shift) else shift
+def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
+    name = join([shift, tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
     return [name, _point(lost), DASH if halved is None else _point(halved), percent(lost["survived"] / lost["n"], 0)]
 
 

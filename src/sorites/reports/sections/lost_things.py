@@ -90,7 +90,7 @@ def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
     picture = view.picture(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
     if picture is None:
         return None
-    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity)}"
+    where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity)}"
     thing = seen["truth"][row["thing"]]
     called = view.class_name(row["run_id"], thing["label"])
     left, top, right, bottom = _around(thing, *picture.shape[:2])

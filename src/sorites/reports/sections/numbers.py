@@ -7,7 +7,7 @@ from typing import Any
 from sorites import metrics
 from sorites.reports.parts.markup import Html, count, grid, number, percent, tag
 from sorites.reports.section import Section, add_section
-from sorites.reports.view import View, unit
+from sorites.reports.view import View
 
 
 @add_section(order=80)
@@ -18,7 +18,11 @@ def numbers(view: View) -> Section | None:
         return None
     places = {name: i for i, name in enumerate(view.shifts)}
     rows = sorted(answer.to_dicts(), key=lambda row: places.get(row["shift"], -1))
-    table = grid(["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"], map(_line, rows), text=3)
+    table = grid(
+        ["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"],
+        [_line(view, row) for row in rows],
+        text=3,
+    )
     folded = tag("details", tag("summary", f"Accuracy by model, shift and severity ({count(len(rows))} rows)"), table)
     return Section(
         "All accuracies as numbers",
@@ -28,12 +32,12 @@ def numbers(view: View) -> Section | None:
     )
 
 
-def _line(row: dict[str, Any]) -> list[str | Html]:
+def _line(view: View, row: dict[str, Any]) -> list[str | Html]:
     shares = [percent(row[name]) for name in ("value", "low", "high")]
     return [
         row["model"],
         row["shift"],
-        unit(row["shift"]),
+        view.unit(row["shift"]),
         number(row["severity"], 6),
         *shares,
         count(row["n"]),

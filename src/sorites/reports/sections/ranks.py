@@ -34,7 +34,7 @@ def _card(view: View, shift: str, rows: pl.DataFrame) -> Html:
     last = len(view.models)
     steps = {"range": [last + 0.45, 0.55], "tickvals": list(range(1, last + 1)), "showgrid": True}
     across = {"type": "category", "categoryorder": "array", "categoryarray": severities}
-    fig = figure(view, axis_name(shift), "rank", yaxis=steps, xaxis=across)
+    fig = figure(view, axis_name(view, shift), "rank", yaxis=steps, xaxis=across)
     fig.update_layout(height=fig.layout.height + 16 * max(0, last - 4))
     placed = _apart(rows, view.models)
     for model in view.models:

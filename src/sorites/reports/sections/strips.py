@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
+from sorites.reports.parts.album import Album
 from sorites.reports.parts.charts import severity_text
 from sorites.reports.parts.markup import Html, join, percent, tag
 from sorites.reports.parts.model_columns import columns_of_models
 from sorites.reports.parts.picker import picker
-from sorites.reports.parts.thumbnails import data_uri
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
@@ -27,24 +26,6 @@ WEIGHT = 1_300_000
 PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
 
 Row = dict[str, Any]
-
-
-@dataclass
-class Album:
-    """Thumbnails as data URIs, each made once, until the allowance of bytes is used up."""
-
-    view: View
-    left: int = WEIGHT
-    uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
-
-    def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
-        """Return the thumbnail of a picture, or None where no run can make it again."""
-        key = (run_id, sample_id, shift if severity else CLEAN, severity)
-        if key not in self.uris:
-            picture = self.view.picture(*key)
-            self.uris[key] = None if picture is None else data_uri(picture)
-        self.left -= len(self.uris[key] or "")
-        return self.uris[key]
 
 
 @add_section(order=50)
@@ -66,7 +47,7 @@ def strips(view: View) -> Section | None:
 
 def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
     """Yield strips by shift and model; the first of each is drawn before the second of any, so that all share the allowance."""
-    album = Album(view)
+    album = Album(view, WEIGHT)
     found: dict[tuple[str, str], list[Html]] = {}
     for row in _frames(view):
         if album.left <= 0:
@@ -123,7 +104,7 @@ def _strip(view: View, album: Album, row: Row) -> Html:
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -> Html:
     prediction, severity = view.class_name(row["run_id"], seen["pred"]), seen["severity"] or 0.0
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
-    where = name if name == "clean" else f"{name}: {severity_text(row['shift'], severity) if severity else 'clean'}"
+    where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity) if severity else 'clean'}"
     also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
     alt = f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {prediction}{also}"
     image = (

@@ -55,7 +55,7 @@ def _charts(view: View, rows: pl.DataFrame) -> Html:
 
 def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
     upright = {"range": [-0.03 * top, 1.06 * top], "tickformat": ".0%", "nticks": 5}
-    fig = figure(view, axis_name(shift), "cost (AP at 0.50)", yaxis=upright, xaxis=along(rows["severity"]))
+    fig = figure(view, axis_name(view, shift), "cost (AP at 0.50)", yaxis=upright, xaxis=along(rows["severity"]))
     fig.update_layout(showlegend=True, height=310, margin_t=54)
     for kind, drawn in PENS.items():
         mine = rows.filter(pl.col("error") == kind).sort("severity")

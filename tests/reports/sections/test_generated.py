@@ -1,0 +1,83 @@
+"""Trajectories of dials that samples have themselves: failure points, strips, the filter's cut, and when there is no section."""
+
+from __future__ import annotations
+
+import base64
+import html
+import io
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image as Pillow
+from tests.pipeline import fading as world
+
+import sorites
+from sorites.pipeline.run import run
+from sorites.reports.report import _views
+from sorites.reports.section import sections
+from sorites.reports.view import merge
+from sorites.table import read, write_facts
+
+pytestmark = pytest.mark.usefixtures("fading_source")
+
+
+def drawn(folder: Path, name: str = "generated") -> str:
+    found = sections(merge(_views(folder)))
+    return str(found[name].body) if name in found else ""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    run(world.suite(shifts=["fade"], refine=0.02), models=[world.model()], out=tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_every_trajectory_is_a_dot_at_its_failure_point(folder: Path) -> None:
+    (figure,) = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn(folder))]
+    (trace,) = figure["data"]
+    points = sorites.failure_point(read(folder), by=("shift", "sample_id"))
+    wanted = dict(points.select("sample_id", "value").iter_rows())
+    found = {told[0]: x for told, x in zip(trace["customdata"], trace["x"], strict=True)}
+    assert len(found) == 40
+    assert all(found[name] == (2.2 if value is None else pytest.approx(value)) for name, value in wanted.items())
+    assert figure["layout"]["xaxis"]["ticktext"] == ["0", "0.5", "1", "1.5", "2", "never"]
+    assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
+
+
+def test_strips_show_the_pictures_that_the_dial_gives(folder: Path) -> None:
+    body = drawn(folder)
+    shown = re.findall(r'<img src="data:image/\w+;base64,([^"]+)" alt="([^"]+)"', body)
+    assert len(shown) == 6 * 5
+    for data, alt in shown:
+        name, at = re.match(r"(shape_\d\d), fade (clean|[\d.]+);", html.unescape(alt)).groups()  # type: ignore[union-attr]
+        picture = np.asarray(Pillow.open(io.BytesIO(base64.b64decode(data))).convert("RGB"), float) / 255
+        wanted = world.drawn(int(name[-2:]), 0.0 if at == "clean" else float(at))
+        assert abs(picture.mean() - wanted.mean()) < 0.02
+    assert "bright</b> loses 30 of 40 trajectories" in body
+    assert "survives" in body
+    assert "filter" not in body
+
+
+def test_the_cut_of_a_filter_is_told_and_its_pictures_are_marked(folder: Path) -> None:
+    last = read(folder).filter(pl.col("severity") == 2).collect()
+    write_facts(folder, "mine", last.select("image_id", valid=pl.lit(False)))
+    body = drawn(folder)
+    assert "The filter set aside 40 of 40 at severity 2" in body
+    assert body.count('class="wrong aside"') + body.count('class="aside"') == 6
+
+
+def test_other_runs_have_no_such_section(tmp_path: Path) -> None:
+    run(world.suite(shifts=["jpeg"]), models=[world.model()], out=tmp_path / "run")
+    assert drawn(tmp_path / "run") == ""
+
+
+def test_the_page_is_written_with_all_sections_that_apply(folder: Path, tmp_path: Path) -> None:
+    text = sorites.report(folder, tmp_path / "r.html").read_text(encoding="utf-8")
+    assert "Along the generated trajectories" in text
+    assert "severity (light)" in text
+    assert "picture not available" not in text
+    assert '<section id="strips"' in text
