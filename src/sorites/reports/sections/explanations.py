@@ -65,13 +65,13 @@ def _card(view: View, run: RunView, change: Change) -> Html:
     if not rows or not all(rows):
         return EMPTY
     title = tag("p", tag("b", _named(run, change.label)), tag("span", change.sample_id), cls="what")
-    where = tag("p", _setting(before), cls="setting") if change.between == "models" else EMPTY
+    where = tag("p", _setting(view, before), cls="setting") if change.between == "models" else EMPTY
     return tag("article", tag("div", title, where, *rows, cls="strip"), cls="card")
 
 
 def _row(view: View, run: RunView, held: Explanations, change: Change, side: Side) -> Html:
     """Return what a model saw, where it looked and what it looked at, under its name or setting; nothing where one is gone."""
-    who = side.model if change.between == "models" else f"{side.model}, {_setting(side)}"
+    who = side.model if change.between == "models" else f"{side.model}, {_setting(view, side)}"
     about = f"{_named(run, change.label)}, {who}"
     sure = f" {percent(side.conf, 0)}" if side.conf is not None else ""
     also = " (counts as right)" if side.correct and side.pred != change.label else ""
@@ -98,12 +98,12 @@ def _figure(held: Explanations, side: Side, kind: Kind, caption: object, alt: st
     return tag("figure", image, tag("figcaption", caption), cls="wrong" if wrong else None)
 
 
-def _setting(side: Side) -> str:
+def _setting(view: View, side: Side) -> str:
     """Say where the dials stood."""
     if side.shift == CLEAN:
         return "clean"
     if side.severity is not None:
-        return f"{side.shift} {severity_text(side.shift, side.severity)}"
+        return f"{side.shift} {severity_text(view, side.shift, side.severity)}"
     return f"{side.shift} {_params(json.loads(side.params or '{}'))}"
 
 
