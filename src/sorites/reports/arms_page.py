@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,21 @@ from sorites.core import CLEAN
 from sorites.files import write_bytes
 from sorites.reports.page import document, hero
 from sorites.reports.parts.charts import COLOURS, PERCENT_AXIS, SYMBOLS, figure_of, plot
-from sorites.reports.parts.markup import DASH, EMPTY, Html, count, folded, grid, join, number, percent, points, several, tag
+from sorites.reports.parts.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    number,
+    percent,
+    points,
+    several,
+    tag,
+)
 from sorites.reports.section import Section
 
 if TYPE_CHECKING:
@@ -94,9 +108,13 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
         if own["severity"].n_unique() > 1:
             drawn = plot(_curve(pl.concat([rows.filter(pl.col("family") == CLEAN), own]), arms), f"Accuracy over {family}")
             cards.append(tag("article", tag("h3", family), drawn, cls="card"))
-    table = grid(["", *map(_called, arms)], [_line(rows, place, arms, percent) for place in _places(rows)])
-    body = join([tag("div", *cards, cls="cards"), tag("article", table, cls="card")])
-    lead = "Means over the shifts of a family at one severity, and over seeds; severity 0 is the clean pictures."
+    table = grid(["", *map(_called, arms)], [_line(rows, place, arms, _share) for place in _places(rows)])
+    body = join([tag("div", *cards, cls="cards two"), tag("div", tag("article", table, cls="card"), cls="below")])
+    pictures = several(max(rows["n"].to_list(), default=0), "picture")
+    lead = (
+        "Means over the shifts of a family at one severity, and over seeds, with 95 % intervals; "
+        f"n = {pictures}. Severity 0 is the clean pictures."
+    )
     return Section("Accuracy of the arms", body, "Accuracy", lead)
 
 
@@ -124,19 +142,23 @@ def _places(rows: pl.DataFrame) -> list[dict[str, Any]]:
     return sorted(keys.to_dicts(), key=lambda row: (row["family"] != CLEAN, row["family"], row["severity"] or 0.0))
 
 
-def _line(rows: pl.DataFrame, place: Mapping[str, Any], arms: Sequence[str], say: Any) -> list[object]:
+Say = Callable[[Mapping[str, Any]], object]
+
+
+def _line(rows: pl.DataFrame, place: Mapping[str, Any], arms: Sequence[str], say: Say) -> list[object]:
+    """Return a line of a table: a family and severity, and what is said of each arm there."""
     here = rows.filter((pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"])))
-    found = {row["arm"]: row for row in here.to_dicts()}
-    return [_place(place), *(say(found[arm]["value"]) if arm in found else DASH for arm in arms)]
+    found = {row["arm"]: say(row) for row in here.to_dicts()}
+    return [_place(place), *(found.get(arm, DASH) for arm in arms)]
+
+
+def _share(row: Mapping[str, Any]) -> Html:
+    return join([percent(row["value"]), tag("small", between(percent(row["low"]), percent(row["high"])))])
 
 
 def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
     others = [arm for arm in arms if arm != over]
-    lines = []
-    for place in _places(rows):
-        here = rows.filter((pl.col("family") == place["family"]) & pl.col("severity").eq_missing(pl.lit(place["severity"])))
-        found = {row["arm"]: _gain(row) for row in here.to_dicts()}
-        lines.append([_place(place), *(found.get(arm, DASH) for arm in others)])
+    lines = [_line(rows, place, others, _gain) for place in _places(rows)]
     table = tag("article", grid(["", *map(_called, others)], lines), cls="card")
     scatter = (
         "the seeds' scatter is in the intervals" if seeds > 1 else "one seed was trained, so that its scatter is not in them"
