@@ -8,11 +8,11 @@ from pathlib import Path
 
 PLUG_INS = ("shifts", "sources", "measures", "referees", "models", "scorers", "metrics")
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("suites", "optics"),
+    ("suites", "optics", "diffusion"),
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports", "training"),
+    ("datasets", "drawings", "reports", "training", "generation"),
     ("cli",),
 )
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""

@@ -21,9 +21,10 @@ from sorites.labels import imagenet, labels
 from sorites.pipeline import plan
 from sorites.suite import Suite
 
-SLOW = {"stamps", "cifar", "composites"}
+SLOW = {"stamps", "cifar", "composites", "slider"}
 LABELS: dict[str, str | tuple[str, ...]] = {
     "cifar": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "slider": ("disc", "square", "triangle", "cross"),
     **dict.fromkeys(("composites", "coco", "yolo"), "coco"),
 }
 

@@ -12,7 +12,7 @@ from sorites import core
 from sorites.core import CLEAN
 from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
-from sorites.sources.cns_bench import classes
+from sorites.sources._cns_classes import classes
 
 SCALES = (0, 500, 1000, 1500, 2000, 2500)
 
@@ -220,12 +220,12 @@ def test_a_class_file_numbers_classes_that_are_not_imagenet_s(shapes: Path) -> N
 
 def test_a_class_file_and_folders_that_do_not_agree_are_named(shapes: Path) -> None:
     file = shapes.parent / "classes.txt"
-    with pytest.raises(SoritesError, match=r"class 2 \(small cross\) is not among the labels. Add --labels .*classes.txt"):
+    with pytest.raises(SoritesError, match=r"class 2 \(small cross\) is not among the labels. Add --labels FILE"):
         core.source(f"cns_bench:{shapes}?classes={file}", labels(["disc", "ring"]))
     with pytest.raises(SoritesError, match="which does not exist"):
         core.source(f"cns_bench:{shapes}?classes={file}x", labels(str(file)))
     (shapes / "night" / "000_disc").rename(shapes / "night" / "001_disc")
-    with pytest.raises(SoritesError, match="wanted a class folder like '000_disc': a number from 0 to 2 and its class"):
+    with pytest.raises(SoritesError, match="wanted a class folder like '000_disc': the number of a class from 0 to 2, then its name"):
         core.source(f"cns_bench:{shapes}?classes={file}", labels(str(file)))
     (shapes / "night" / "001_disc").rename(shapes / "night" / "007_bird")
     with pytest.raises(SoritesError, match="007_bird: wanted a class folder like '000_disc'"):

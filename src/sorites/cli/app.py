@@ -14,6 +14,7 @@ from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
 from sorites.cli.filter import filter_
+from sorites.cli.generate import app as generate_app
 from sorites.cli.imports import import_
 from sorites.cli.kernels import app as kernels_app
 from sorites.cli.lens import app as lens_app
@@ -67,6 +68,7 @@ app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=PICTURES)(sheet)
+app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)

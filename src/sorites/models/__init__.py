@@ -1,5 +1,5 @@
 """The models: ``lite0 lite1 lite2``, ``timm:NAME``, ``open_clip:NAME@WEIGHTS``, ``onnx:PATH``, ``python:module:name``,
-``cifar6``, ``trained:DIR``; and the detectors ``boxes:PATH``, ``picodet`` and ``torchvision:NAME@WEIGHTS``."""
+``cifar6``, ``trained:DIR``, ``toy``; and the detectors ``boxes:PATH``, ``picodet`` and ``torchvision:NAME@WEIGHTS``."""
 
 from sorites.models import boxes as boxes
 from sorites.models import cifar6 as cifar6
@@ -10,4 +10,5 @@ from sorites.models import picodet as picodet
 from sorites.models import python as python
 from sorites.models import timm as timm
 from sorites.models import torchvision as torchvision
+from sorites.models import toy as toy
 from sorites.models import trained as trained

@@ -3,8 +3,8 @@
     ROOT/<shift>/<class number>_<class name>/seed_0034_scale_1000.jpg        scale 1.0
     ROOT/annotations_cns.json                                                if it is there, it says which pictures count;
                                                                              ?annotations=FILE where it lies elsewhere
-    ?classes=FILE                                                            the classes, one per line and numbered from 0,
-                                                                             where they are not ImageNet's
+    ROOT/classes.tsv                                                         number, tab and class, where these are not
+                                                                             ImageNet's; ?classes=FILE where it lies elsewhere
 
 A sample is one trajectory, shift / class / seed: its picture at scale 0 is the clean one, and the scale of the others is their
 severity.
@@ -19,16 +19,15 @@ import re
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from sorites.core import CLEAN, Sample, Setting, add_source
 from sorites.errors import SoritesError, as_utf8
-from sorites.labels import Labels, imagenet
-from sorites.labels import labels as classes_of
+from sorites.labels import Labels
 from sorites.reading.places import entries, is_dir, is_file, leads_inside, path_of, subfolders
-from sorites.reading.texts import json_file, whole
+from sorites.reading.texts import json_file
+from sorites.sources._cns_classes import ClassNumbers, as_imagenet, class_numbers
 from sorites.sources._decode import SUFFIXES
 from sorites.sources._options import split_options
 from sorites.sources._sidecar import load
@@ -36,7 +35,6 @@ from sorites.sources._sidecar import load
 ANNOTATIONS = "annotations_cns.json"
 RULES = ("whole", "completed", "all")
 _NAME = re.compile(r"seed_(\d+)(?:_startnoise_\d+)?_scale_(-?\d+)m?")
-_NUMBERED = re.compile(r"(\d+)[_ -]")
 _FIELDS: dict[str, tuple[type, ...]] = {"image": (str,), "seed": (int,), "scale": (int, float), "shift": (str,), "class": (int,)}
 
 
@@ -63,39 +61,20 @@ def cns_bench(path: str | None, labels: Labels) -> list[Sample]:
     ``PATH?trajectories=whole`` (the default) leaves out, with a warning, trajectories that lack a scale that others have, as
     the published set does; ``completed`` first takes a missing scale 0 from the same class and seed under another shift, which
     is the same picture; ``all`` keeps every picture. ``PATH?annotations=FILE`` takes the pictures that an annotation file names,
-    wherever that file lies; their paths in it are below PATH. ``PATH?classes=FILE`` numbers classes by the lines of a text file,
-    from 0, where pictures were generated for others than ImageNet's.
+    wherever that file lies; their paths in it are below PATH. ``PATH?classes=FILE`` numbers the classes where pictures were
+    generated for others than ImageNet's: number, tab and class, or the classes alone, numbered from 0. A file ``classes.tsv`` in
+    the folder does the same.
     """
     where, options = split_options("cns_bench", path, {"trajectories": RULES, "annotations": (), "classes": ()})
-    file = options.get("classes")
-    space = imagenet() if file is None else _class_file(file)
-    root, found = _found(path_of(where), options.get("annotations"), space)
+    place = path_of(where)
+    space = class_numbers(place.parent if is_file(place) else place, options.get("classes"))
+    root, found = _found(place, options.get("annotations"), space)
     kept = _trajectories(found, options.get("trajectories", "whole"), root)
-    place = {id_: i for i, id_ in enumerate(labels.ids)} if file is None else _places(space, labels)
     steps = sorted({picture.scale for picture in kept} - {0.0})
-    return [_sample(root, picture, steps, _label(picture, place, root, space, file)) for picture in kept]
+    return [_sample(root, picture, steps, space.label(picture.number, labels, root / picture.path)) for picture in kept]
 
 
-def _class_file(file: str) -> Labels:
-    if not is_file(path_of(file)):
-        raise SoritesError(f"cns_bench: wanted classes=FILE, a text file with a class per line, got {file}, which does not exist")
-    return classes_of(str(path_of(file)))
-
-
-def _places(space: Labels, labels: Labels) -> dict[str, int]:
-    """Return the label of each class of a class file that the labels have by that name."""
-    found = {id_: labels.get(id_) for id_ in space.ids}
-    return {id_: label for id_, label in found.items() if label is not None}
-
-
-@functools.cache
-def classes() -> dict[int, str]:
-    """Return the hundred classes of the benchmark: ImageNet's number to the name it has there."""
-    lines = files("sorites.sources").joinpath("cns_classes.tsv").read_text(encoding="utf-8").splitlines()
-    return {int(number): name for number, _, name in (line.split("\t") for line in lines[1:])}
-
-
-def _found(path: Path, apart: str | None, space: Labels) -> tuple[Path, list[CnsPicture]]:
+def _found(path: Path, apart: str | None, space: ClassNumbers) -> tuple[Path, list[CnsPicture]]:
     """Return the root of the pictures and which of them count; ``apart`` is an annotation file that lies elsewhere."""
     if is_file(path):
         if apart is not None:
@@ -111,7 +90,7 @@ def _found(path: Path, apart: str | None, space: Labels) -> tuple[Path, list[Cns
     return path, pictures
 
 
-def _annotated(file: Path, space: Labels) -> Iterator[CnsPicture]:
+def _annotated(file: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
     data = json_file(file, "JSON with a list of images")
     images = data.get("images") if isinstance(data, dict) else None
     if not isinstance(images, list):
@@ -133,10 +112,10 @@ def _is(value: Any, kinds: tuple[type, ...]) -> bool:
     return not isinstance(value, int | float) or -(2**31) < value < 2**31
 
 
-def _checked(picture: CnsPicture, where: object, space: Labels) -> CnsPicture:
+def _checked(picture: CnsPicture, where: object, space: ClassNumbers) -> CnsPicture:
     """Return the same picture if it can be a step of a trajectory."""
-    if not 0 <= picture.number < len(space):
-        raise SoritesError(f"{where}: wanted a class from 0 to {len(space) - 1}, got {picture.number}")
+    if picture.number not in space.names:
+        raise SoritesError(f"{where}: wanted {space.allowed}, got {picture.number}")
     if picture.seed < 0:
         raise SoritesError(f"{where}: wanted a seed from 0 up, got {picture.seed}")
     if picture.shift in ("", CLEAN):
@@ -144,42 +123,16 @@ def _checked(picture: CnsPicture, where: object, space: Labels) -> CnsPicture:
     return picture
 
 
-def _walked(root: Path, space: Labels) -> Iterator[CnsPicture]:
+def _walked(root: Path, space: ClassNumbers) -> Iterator[CnsPicture]:
     for shift in subfolders(root):
         for folder in subfolders(shift):
-            number = _number(folder.name, folder, space)
+            number = space.of_folder(folder.name, folder)
             for file in entries(folder):
                 if file.name.lower().endswith(SUFFIXES) and not file.name.startswith("."):
                     yield _named(Path(file.path), root, as_utf8(shift.name), number, space)
 
 
-def _number(name: str, folder: Path | PurePosixPath, space: Labels) -> int:
-    """Return the class of a folder, by the number its name starts with or by its name among the hundred, or in a class file."""
-    numbered = _NUMBERED.match(name + "_")
-    first = whole(numbered[1]) if numbered else None
-    if space is not imagenet():
-        return _number_in_file(name, first, folder, space)
-    if first is not None and first < len(imagenet()):
-        return first
-    of = {name: number for number, name in classes().items()}
-    plain = name.replace("_", " ").lower()
-    if plain not in of:
-        raise SoritesError(f"{folder}: wanted a class folder like '022_bald eagle': a class number below 1000 and a name")
-    return of[plain]
-
-
-def _number_in_file(name: str, first: int | None, folder: Path | PurePosixPath, space: Labels) -> int:
-    """Return the number of a class of a class file; a folder whose number and name are two classes of it is an error."""
-    named = space.get(name, _NUMBERED.sub("", name, count=1))
-    if first is not None and first < len(space) and named in (first, None):
-        return first
-    if named is None or (first is not None and named != first):
-        wanted = f"{named or 0:03d}_{space.ids[named or 0]}"
-        raise SoritesError(f"{folder}: wanted a class folder like {wanted!r}: a number from 0 to {len(space) - 1} and its class")
-    return named
-
-
-def _named(file: Path, root: Path, shift: str, number: int, space: Labels) -> CnsPicture:
+def _named(file: Path, root: Path, shift: str, number: int, space: ClassNumbers) -> CnsPicture:
     seed, scale = _seed_and_scale(file)
     return _checked(CnsPicture(file.relative_to(root).as_posix(), shift, number, seed, scale), file.parent.parent, space)
 
@@ -197,8 +150,8 @@ def named_picture(path: str) -> CnsPicture:
     if len(file.parts) < 3:
         raise SoritesError(f"{path}: wanted a path that ends in shift/class/seed_0034_scale_1000.jpg")
     seed, scale = _seed_and_scale(file)
-    number = _number(file.parts[-2], file.parent, imagenet())
-    return _checked(CnsPicture(path, file.parts[-3], number, seed, scale), path, imagenet())
+    space = as_imagenet()
+    return _checked(CnsPicture(path, file.parts[-3], space.of_folder(file.parts[-2], file.parent), seed, scale), path, space)
 
 
 def _trajectories(pictures: Iterable[CnsPicture], rule: str, root: Path) -> list[CnsPicture]:
@@ -239,15 +192,6 @@ def _whole(trajectories: dict[str, dict[float, CnsPicture]], root: Path) -> dict
         lost = len(trajectories) - len(whole)
         warnings.warn(f"{lost} of {len(trajectories)} trajectories lack a scale and are left out, first {first}", stacklevel=4)
     return whole
-
-
-def _label(picture: CnsPicture, place: dict[str, int], root: Path, space: Labels, file: str | None) -> int:
-    ids = space.ids
-    if picture.number >= len(ids) or ids[picture.number] not in place:
-        called = str(picture.number) if file is None else f"{picture.number} ({ids[picture.number]})"
-        why = "CNS-Bench has ImageNet's classes." if file is None else f"Add --labels {file}, or another file that has it."
-        raise SoritesError(f"{root / picture.path}: class {called} is not among the labels. {why}")
-    return place[ids[picture.number]]
 
 
 def _sample(root: Path, picture: CnsPicture, steps: list[float], label: int) -> Sample:

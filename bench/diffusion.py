@@ -1,0 +1,116 @@
+"""Trajectories along a slider on the toy world: 50 noise steps, six severities, the slider on from noise step 750.
+
+Sharing the early steps can give at most 1.25 x. The plain loop has the same batch and does not share them; diffusers draws one
+picture at a time with the slider loaded by peft. Time is the process's own, which neighbours on a busy machine change less.
+"""
+
+from __future__ import annotations
+
+import copy
+import statistics
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from bench._timing import in_turns
+
+STEPS, SEVERITIES, PROMPT, SEED = 50, (0.0, 0.5, 1.0, 1.5, 2.0, 2.5), "a picture of a disc", 1
+
+
+def run() -> Iterator[tuple[str, float, str]]:
+    from sorites.diffusion.pipeline import load
+    from sorites.diffusion.requests import Drawing, along
+    from sorites.diffusion.sampler import sample
+    from sorites.diffusion.shelf import shelf
+
+    pipe, shelf_ = load("toy"), shelf("toy")
+    disc = shelf_.concepts[0]
+    slider, folder = shelf_.slider(pipe, "snow", disc), shelf_.places["snow", disc]
+    drawing = Drawing(steps=STEPS, guidance=2.0, negative="")
+    request = along(PROMPT, SEED, slider, SEVERITIES)
+    theirs = _theirs(pipe.path, folder)
+
+    def shared() -> Any:
+        return sample(pipe, [request], drawing)
+
+    shared()
+    ours, plain, one_by_one = in_turns(
+        3, time.process_time, shared, lambda: _plain(pipe, request, drawing), lambda: _one_by_one(theirs)
+    )
+    faster = statistics.median(b / a for a, b in zip(ours, plain, strict=True))
+    yield "shared early steps against the plain loop of that batch (x)", faster, "aim >= 1.18, at most 1.25"
+    against = statistics.median(b / a for a, b in zip(ours, one_by_one, strict=True))
+    yield "against diffusers, one picture at a time (x)", against, "aim >= 1.5"
+    yield "share of the time outside the network", _outside(pipe, shared), "aim <= 0.1"
+
+
+def _plain(pipe: Any, request: Any, drawing: Any) -> Any:
+    """Draw all severities together through every step, as a loop that does not know of the early ones."""
+    import torch
+
+    from sorites.diffusion import sampler
+    from sorites.diffusion.layers import attached
+    from sorites.diffusion.schedules import early_and_late, scheduler_of
+    from sorites.torch_tools import one_thread
+
+    with pipe.busy, one_thread(), torch.no_grad():
+        scheduler = scheduler_of(pipe, drawing)
+        early, late = early_and_late(scheduler, drawing)
+        state = sampler._start(pipe, [request.beginning], drawing, scheduler).repeated([0] * len(SEVERITIES))
+        sampler._walk(pipe, state, early, scheduler, drawing, None, None)
+        with attached(pipe.parts.unet, [slider.lows for slider in request.sliders]) as dial:
+            sampler._walk(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, torch.tensor(request.places))
+        return list(sampler.decoded(pipe, state.latents))
+
+
+def _theirs(path: Any, slider: Any) -> Any:
+    import diffusers
+
+    pipe = diffusers.StableDiffusionPipeline.from_pretrained(path, safety_checker=None)
+    pipe.set_progress_bar_config(disable=True)
+    pipe.load_lora_weights(slider, adapter_name="slider")
+    return pipe
+
+
+def _one_by_one(pipe: Any) -> None:
+    import torch
+
+    from sorites.torch_tools import one_thread
+
+    def switch(pipe: Any, step: int, now: Any, kept: dict[str, Any]) -> dict[str, Any]:
+        if int(now) <= 770 and not switch.on:  # type: ignore[attr-defined]
+            pipe.enable_lora()
+            switch.on = True  # type: ignore[attr-defined]
+        return kept
+
+    with one_thread():
+        for severity in SEVERITIES:
+            pipe.set_adapters(["slider"], [severity])
+            pipe.disable_lora()
+            switch.on = False  # type: ignore[attr-defined]
+            pipe(
+                PROMPT, num_inference_steps=STEPS, guidance_scale=2.0, generator=torch.Generator().manual_seed(SEED),
+                callback_on_step_end=switch, output_type="np",
+            )  # fmt: skip
+
+
+def _outside(pipe: Any, work: Any) -> float:
+    """Return the share of the time that is not spent in the network."""
+    unet, inside = pipe.parts.unet, [0.0]
+    forward = unet.forward
+
+    def timed(*given: Any, **more: Any) -> Any:
+        start = time.process_time()
+        try:
+            return forward(*given, **more)
+        finally:
+            inside[0] += time.process_time() - start
+
+    unet.forward = timed
+    try:
+        start = time.process_time()
+        work()
+        whole = time.process_time() - start
+    finally:
+        del unet.forward
+    return 1 - inside[0] / whole

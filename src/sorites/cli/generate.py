@@ -1,0 +1,223 @@
+"""The verbs that make nuisance shifts on a diffusion model: train sliders, draw pictures along them, check both."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from sorites.cli.generate_check import check
+from sorites.cli.output import say
+from sorites.errors import SoritesError
+
+if TYPE_CHECKING:
+    from sorites.diffusion.pipeline import Pipe
+    from sorites.diffusion.requests import Drawing
+
+app = typer.Typer(help="Train sliders on a diffusion model, draw pictures along them, and check both.", no_args_is_help=True)
+app.command()(check)
+
+PipelineFolder = Annotated[
+    str | None,
+    typer.Option(
+        "--pipeline", metavar="DIR|toy", help="A folder of diffusers: Stable Diffusion 1, 2, XL; toy is the embedded one."
+    ),
+]
+Steps = Annotated[int | None, typer.Option("--noise-steps", metavar="N", help="Noise steps of a picture; 50 as published.")]
+Guidance = Annotated[float | None, typer.Option("--guidance", metavar="X", help="Guidance by the words; 7.5 as published.")]
+Start = Annotated[
+    float | None,
+    typer.Option("--active", metavar="PERCENT", help="The last part of the noise steps, in which sliders act: 75 as published."),
+]
+Negative = Annotated[str | None, typer.Option("--negative", metavar="WORDS", help="What pictures are steered away from.")]
+Size = Annotated[
+    int | None, typer.Option("--size", metavar="PX", help="Scale pictures to this width; 256 as published, as drawn for the toy.")
+]
+Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; the default is a GPU if any.")]
+Number = Annotated[
+    str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16; on a GPU bfloat16 as published.")
+]
+Classes = Annotated[list[str] | None, typer.Option("--class", metavar="NAME", help="Only this class. May be repeated.")]
+
+
+@app.command()
+def sliders(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the sliders go to.")],
+    pipeline: PipelineFolder = "toy",
+    classes: Annotated[
+        str | None,
+        typer.Option(
+            "--classes", metavar="cns|toy|FILE", help="The hundred of CNS-Bench, the toy's four, or a file: one per line."
+        ),
+    ] = None,
+    only: Classes = None,
+    shift: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--shift", metavar="WORDS", help='What is turned up, such as "heavy snow"; all of the set by default. Repeat it.'
+        ),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option("--recipe", metavar="released|toy", help="Numbers of the released trainer, or small ones.")
+    ] = None,
+    eta: Annotated[float | None, typer.Option("--eta", metavar="X", help="How far the target lies towards the shift.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="The rank of the adapter's matrices.")] = None,
+    alpha: Annotated[float | None, typer.Option("--alpha", metavar="X", help="Its scale in training, over the rank.")] = None,
+    layers: Annotated[str | None, typer.Option("--layers", metavar="noxattn|xattn|full", help="The layers it is on.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps of training.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The rate of learning.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Pictures per step of training.")] = None,
+    train_noise_steps: Annotated[
+        int | None, typer.Option("--train-noise-steps", metavar="N", help="Noise steps of training; released 50, paper 100.")
+    ] = None,
+    side: Annotated[int | None, typer.Option("--side", metavar="PX", help="The width of pictures in training.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")] = None,
+    noise_steps: Steps = None,
+    guidance: Guidance = None,
+    active: Start = None,
+    negative: Negative = None,
+    strip: Annotated[bool, typer.Option("--strip/--no-strip", help="Draw a strip of pictures for each slider.")] = True,
+    device: Device = None,
+    dtype: Number = None,
+) -> None:
+    """Train one slider per class and shift.
+
+    Reads a diffusion pipeline; writes adapters that diffusers loads too, with
+    everything that they were trained by and a strip of what they learnt.
+    Stopped, the same command goes on where it was.
+    """
+    from dataclasses import replace
+
+    from sorites.drawings.strip import sheet
+    from sorites.generation.concepts import SETS, concepts
+    from sorites.generation.recipe import recipe as named
+    from sorites.generation.train_sliders import train_sliders
+    from sorites.progress import bars
+
+    pipe, is_toy = _pipe(pipeline or "toy", device, dtype), pipeline in (None, "toy")
+    options = {
+        "eta": eta, "rank": rank, "alpha": alpha, "layers": layers, "steps": steps, "rate": rate, "batch": batch,
+        "noise_steps": train_noise_steps, "side": side, "seed": seed,
+    }  # fmt: skip
+    given: dict[str, Any] = {key: value for key, value in options.items() if value is not None}
+    how = replace(named(recipe or ("toy" if is_toy else "released")), **given)
+    which = classes or ("toy" if is_toy else "cns")
+    shifts = shift or list(SETS.get(which, ()))
+    if not shifts:
+        raise SoritesError(f'wanted what is turned up: --shift "heavy snow"; only {" and ".join(SETS)} have shifts of their own')
+    drawing = _drawing(is_toy, noise_steps, guidance, active, negative, None)
+    with bars() as bar:
+        made = train_sliders(pipe, concepts(which, only or ()), shifts, how, out, drawing, sheet if strip else None, bar)
+    say(f"{len(made)} sliders are in {out}")
+    say(f"next: sorites generate pictures --sliders {out} --out pictures")
+
+
+@app.command()
+def pictures(
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")],
+    sliders: Annotated[
+        str, typer.Option("--sliders", metavar="DIR|toy", help='The folder of "sorites generate sliders".')
+    ] = "toy",
+    pipeline: PipelineFolder = None,
+    severity: Annotated[
+        str, typer.Option("--severity", metavar="X,X,...", help="Where the sliders stand; the benchmark calls it scale.")
+    ] = "0,0.5,1,1.5,2,2.5",
+    seeds: Annotated[str, typer.Option("--seeds", metavar="N|M..N", help="Seeds 1 to N, or M to N, of every class.")] = "50",
+    shift: Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this slider. May be repeated.")] = None,
+    only: Classes = None,
+    slider: Annotated[
+        list[str] | None,
+        typer.Option("--slider", metavar="NAME=X", help="Two sliders together, up to these severities, as a sheet of two ways."),
+    ] = None,
+    by_text: Annotated[
+        bool, typer.Option("--by-text", help="Also draw each shift by words alone, without a slider, for comparison.")
+    ] = False,
+    noise_steps: Steps = None,
+    guidance: Guidance = None,
+    active: Start = None,
+    negative: Negative = None,
+    size: Size = None,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="Pictures in the network at a time.")] = 12,
+    format: Annotated[str | None, typer.Option("--format", metavar="jpg|png", help="The files; jpg as published.")] = None,
+    device: Device = None,
+    dtype: Number = None,
+) -> None:
+    """Draw trajectories: one seed at every severity.
+
+    Reads a pipeline and sliders; writes pictures in the layout of CNS-Bench,
+    and a manifest of all that they follow from. Stopped, the same command
+    goes on where it was.
+    """
+    from sorites.diffusion.requests import drawing_from
+    from sorites.diffusion.shelf import shelf
+    from sorites.generation.pictures import make_pictures
+    from sorites.progress import bars
+    from sorites.reading.texts import numbers
+
+    found = shelf(sliders).kept(shift or (), only or ())
+    where = pipeline or str(found.facts.get("pipeline", ""))
+    pipe, is_toy = _pipe(where, device, dtype), where == "toy"
+    changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
+    drawing, kind = drawing_from(found.facts, **changes), format or ("png" if is_toy else "jpg")
+    if slider:
+        from sorites.drawings.strip import sheet
+        from sorites.generation.combined import make_combined
+
+        sheets = make_combined(pipe, found, _tops(slider), _seeds(seeds), out, drawing, sheet, kind)
+        say(f"wrote {len(sheets)} sheets, the first {sheets[0]}")
+        return
+    with bars() as bar:
+        rows = make_pictures(
+            pipe, found, numbers(severity, "--severity"), _seeds(seeds), out, drawing, kind, by_text=by_text, batch=batch, bar=bar
+        )
+    say(f"{len(rows)} pictures are in {out}\nnext: sorites generate check {out}")
+    say(f"      sorites run cns_bench --source cns_bench:{out}" + (f" --labels {out / 'labels.txt'}" if (out / 'labels.txt').is_file() else ""))
+
+
+def _pipe(path: str, device: str | None, dtype: str | None) -> Pipe:
+    from sorites.diffusion.pipeline import load
+
+    return load(path, device, dtype)
+
+
+def _changes(
+    steps: int | None, guidance: float | None, active: float | None, negative: str | None, size: int | None
+) -> dict[str, Any]:
+    if active is not None and not 0 <= active <= 100:
+        raise SoritesError(f"--active wants a share of the noise steps in percent, 0 to 100, got {active:g}")
+    start = None if active is None else round(active * 10)
+    return {"steps": steps, "guidance": guidance, "start": start, "negative": negative, "size": size}
+
+
+def _drawing(
+    is_toy: bool, steps: int | None, guidance: float | None, active: float | None, negative: str | None, size: int | None
+) -> Drawing:
+    from dataclasses import replace
+
+    from sorites.diffusion.requests import TOY_DRAWING, Drawing
+
+    given = _changes(steps, guidance, active, negative, size)
+    return replace(TOY_DRAWING if is_toy else Drawing(), **{key: value for key, value in given.items() if value is not None})
+
+
+def _seeds(text: str) -> list[int]:
+    from sorites.reading.texts import whole
+
+    first, dots, last = text.partition("..")
+    low, high = (whole(first), whole(last)) if dots else (1, whole(first))
+    if low is None or high is None or low > high or high > 10**8:
+        raise SoritesError(f"--seeds wants how many, such as 50, or from which to which, such as 1..50; got {text[:40]!r}")
+    return list(range(low, high + 1))
+
+
+def _tops(texts: list[str]) -> list[tuple[str, float]]:
+    from sorites.reading.texts import numbers
+
+    found = []
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name:
+            raise SoritesError(f"--slider wants NAME=SEVERITY, such as heavy_snow=1.5, got {text[:80]!r}")
+        found.append((name, numbers(value, "--slider")[0]))
+    return found

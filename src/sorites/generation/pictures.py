@@ -1,0 +1,155 @@
+"""Draw pictures along sliders into a folder laid out as CNS-Bench is published, with a manifest of everything they follow from.
+
+    OUT/heavy_snow/022_bald eagle/seed_0034_scale_1000.jpg        OUT/manifest.parquet        OUT/classes.tsv
+
+The benchmark's scale is our severity, in thousandths.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sorites.diffusion.pipeline import Pipe
+from sorites.diffusion.requests import Drawing, Request, along
+from sorites.diffusion.sampler import BATCH, sampled
+from sorites.diffusion.shelf import Concept, Shelf
+from sorites.errors import SoritesError
+from sorites.files import locked, read_json, sweep_temporaries, write_bytes
+from sorites.generation.concepts import are_published, shift_words
+from sorites.generation.train_sliders import LIBRARIES, PROMPT
+from sorites.progress import Bar
+from sorites.types import Picture, to_picture
+
+RECORD, MANIFEST, CLASSES, LABELS = "generation.json", "manifest.parquet", "classes.tsv", "labels.txt"
+SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+FORMATS = ("jpg", "png")
+BY_TEXT = "_by_text"
+"""What the folder of a shift is called in addition where the words alone make it, without a slider."""
+TEXT_PROMPT = "a picture of a {class} in {shift}"
+
+
+@dataclass(frozen=True)
+class Trajectory:
+    """The pictures of one class, shift and seed: where each goes, and what is asked of the sampler."""
+
+    shift: str
+    concept: Concept
+    seed: int
+    severities: tuple[float, ...]
+    request: Request
+    files: tuple[Path, ...]
+
+
+def make_pictures(
+    pipe: Pipe, shelf: Shelf, severities: Sequence[float], seeds: Sequence[int], out: Path, drawing: Drawing | None = None,
+    kind: str = "jpg", prompt: str = PROMPT, by_text: bool = False, batch: int = BATCH, bar: Bar | None = None,
+) -> pl.DataFrame:  # fmt: skip
+    """Draw every slider of a shelf at every severity and seed, and return the manifest; finished pictures are kept."""
+    how, stops = drawing or Drawing(), _checked(severities, seeds, kind)
+    wanted = list(_trajectories(pipe, shelf, stops, seeds, out, kind, prompt, by_text))
+    facts = _facts(pipe, shelf, how, prompt)
+    with locked(out, "picture", ".sorites.lock"):
+        sweep_temporaries(out)
+        _claim(out, facts)
+        if not are_published(shelf.concepts):
+            write_bytes("".join(f"{one.number}\t{one.name}\n" for one in shelf.concepts).encode(), out / CLASSES)
+            write_bytes("".join(f"{one.name}\n" for one in shelf.concepts).encode(), out / LABELS)
+        missing = [one for one in wanted if not all(file.exists() for file in one.files)]
+        tick = bar("pictures", sum(len(one.files) for one in missing)) if bar and missing else (lambda _: None)
+        for one, images in zip(missing, sampled(pipe, [one.request for one in missing], how, batch), strict=True):
+            for file, image in zip(one.files, images, strict=True):
+                write_bytes(packed(to_picture(image), kind), file)
+            tick(len(images))
+        rows = pl.DataFrame([row for one in wanted for row in _rows(one, out, facts)])
+        buffer = io.BytesIO()
+        rows.write_parquet(buffer)
+        write_bytes(buffer.getvalue(), out / MANIFEST)
+    return rows
+
+
+def _checked(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
+    stops = tuple(sorted(set(map(float, severities))))
+    if not stops or not all(np.isfinite(s) and abs(s) <= 100 and round(s * 1000) == s * 1000 for s in stops):
+        raise SoritesError(f"wanted severities in thousandths, at most 100, got {', '.join(map(str, severities))}")
+    if not seeds or min(seeds) < 0 or max(seeds) > 10**8:
+        raise SoritesError("wanted one or more seeds from 0 up")
+    if kind not in FORMATS:
+        raise SoritesError(f"wanted pictures as {' or '.join(FORMATS)}, got {kind!r}")
+    return stops
+
+
+def _trajectories(
+    pipe: Pipe, shelf: Shelf, stops: tuple[float, ...], seeds: Sequence[int], out: Path, kind: str, prompt: str, by_text: bool
+) -> Iterator[Trajectory]:
+    for shift, concept in shelf.places:
+        slider, words = shelf.slider(pipe, shift, concept), prompt.replace("{class}", concept.name)
+        for seed in seeds:
+            request = along(words, seed, slider, stops)
+            yield Trajectory(shift, concept, seed, stops, request, _files(out / shift / concept.folder, seed, stops, kind))
+        told = TEXT_PROMPT.replace("{class}", concept.name).replace("{shift}", shift_words(shift))
+        for seed in seeds if by_text else ():
+            for severity, text in ((0.0, words), (1.0, told)):
+                files = _files(out / f"{shift}{BY_TEXT}" / concept.folder, seed, (severity,), kind)
+                yield Trajectory(f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=words), files)
+
+
+def _files(folder: Path, seed: int, stops: tuple[float, ...], kind: str) -> tuple[Path, ...]:
+    return tuple(folder / f"seed_{seed:04d}_scale_{round(stop * 1000):04d}.{kind}" for stop in stops)
+
+
+def packed(picture: Picture, kind: str) -> bytes:
+    """Return a picture as the bytes of a file."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(picture).save(buffer, **({"format": "JPEG", "quality": 95} if kind == "jpg" else {"format": "PNG"}))
+    return buffer.getvalue()
+
+
+def _facts(pipe: Pipe, shelf: Shelf, drawing: Drawing, prompt: str) -> dict[str, Any]:
+    """Return what all pictures of the folder follow from beside class, shift, seed and severity."""
+    versions = {f"{shift}/{concept.folder}": shelf.slider(pipe, shift, concept).version for shift, concept in shelf.places}
+    libraries = {name: version(name) for name in (*LIBRARIES, "numpy", "pillow")}
+    return {
+        "pipeline_version": pipe.version, "prompt": prompt, **drawing.facts(), "sliders": versions, "libraries": libraries,
+        "pipeline": str(pipe.path),
+    }  # fmt: skip
+
+
+def _claim(out: Path, facts: dict[str, Any]) -> None:
+    """Refuse a folder whose pictures were drawn otherwise, naming what differs; sliders may be added to it."""
+    if (out / RECORD).is_file():
+        before = read_json(out / RECORD)
+        for key in (key for key in facts if key not in ("sliders", "pipeline", "libraries")):
+            if before.get(key) != facts[key]:
+                raise SoritesError(
+                    f"{out} holds pictures drawn with {key} {before.get(key)!r}, not {facts[key]!r}; choose another --out DIR"
+                )
+        had = before.get("sliders", {})
+        changed = [name for name, made in facts["sliders"].items() if had.get(name, made) != made]
+        if changed:
+            raise SoritesError(f"{out} holds pictures of another slider {changed[0]}; choose another --out DIR")
+        facts = {**facts, "sliders": {**had, **facts["sliders"]}}
+    write_bytes((json.dumps(facts, indent=1) + "\n").encode(), out / RECORD)
+
+
+def _rows(one: Trajectory, out: Path, facts: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    made = {key: value for key, value in facts.items() if key not in ("sliders", "libraries")}
+    for severity, file in zip(one.severities, one.files, strict=True):
+        yield {
+            "path": file.relative_to(out).as_posix(), "shift": one.shift, "class": one.concept.number,
+            "class_name": one.concept.name, "seed": one.seed, "severity": severity, "text": one.request.prompt,
+            "slider_version": one.request.sliders[0].version if one.request.sliders else None,
+            "hash": hashlib.blake2b(file.read_bytes(), digest_size=16).hexdigest(),
+            "params": json.dumps(made, sort_keys=True), "libraries": json.dumps(facts["libraries"], sort_keys=True),
+        }  # fmt: skip

@@ -1,0 +1,87 @@
+"""How a slider is trained: the released trainer's numbers, and an own small recipe for the toy world."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from sorites.errors import SoritesError, UnknownName
+
+
+@dataclass(frozen=True)
+class SliderRecipe:
+    """The parameters of training. The defaults are those of the trainer that CNS-Bench released."""
+
+    name: str = "released"
+    eta: float = 4.0
+    """How far the target lies in the direction of the shift."""
+    rank: int = 4
+    alpha: float = 1.0
+    layers: str = "noxattn"
+    steps: int = 400
+    rate: float = 2e-4
+    batch: int = 16
+    noise_steps: int = 50
+    """The steps of the trajectories on which it learns; the paper says 100, the released configuration 50."""
+    side: int | None = 512
+    """The width of the pictures that it learns on, or the pipeline's own where that is smaller or this is not set."""
+    neutral: str = "{class}"
+    positive: str = "{class}, in {shift}"
+    """The words for the class, and for it in the shift; the paper has "A picture of a {class} in {shift}"."""
+    refresh: int = 1
+    """How many steps use the same trajectories, each at another noise step of them; 1 as released."""
+    decay: bool = False
+    """Whether the rate of learning falls to 0 as half a cosine; it is constant in the released trainer."""
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be trained."""
+        checks = (
+            ("eta", 0 < self.eta <= 100, "a number above 0, at most 100"),
+            ("rank", 1 <= self.rank <= 256, "a whole number from 1 to 256"),
+            ("alpha", 0 < self.alpha <= 256, "a number above 0"),
+            ("steps", 1 <= self.steps <= 100_000, "a whole number from 1"),
+            ("rate", 0 < self.rate < 1, "a number between 0 and 1"),
+            ("batch", 1 <= self.batch <= 512, "a whole number from 1 to 512"),
+            ("noise_steps", 2 <= self.noise_steps <= 1000, "a whole number from 2 to 1000"),
+            ("refresh", 1 <= self.refresh <= 1000, "a whole number from 1"),
+            ("neutral", "{class}" in self.neutral, "words with {class} in them"),
+            ("positive", "{shift}" in self.positive, "words with {shift} in them"),
+        )
+        for name, right, wanted in checks:
+            if not right:
+                raise SoritesError(f"{name}: wanted {wanted}, got {getattr(self, name)!r}")
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return every parameter by its name."""
+        return asdict(self)
+
+    def words(self, concept: str, shift: str) -> tuple[str, str]:
+        """Return the neutral and the positive prompt."""
+        made = (text.replace("{class}", concept).replace("{shift}", shift) for text in (self.neutral, self.positive))
+        neutral, positive = made
+        return neutral, positive
+
+    def passes(self) -> float:
+        """Return how many pictures go through the network in training, one that is also gone back through counted as three.
+
+        A trajectory is walked to a noise step drawn evenly, half way on average, or to its end where it is used several times.
+        """
+        walked = self.noise_steps / 2 if self.refresh == 1 else self.noise_steps / self.refresh
+        return self.steps * self.batch * (walked + 2 + 3)
+
+
+RELEASED = SliderRecipe()
+TOY = SliderRecipe(
+    name="toy", eta=1.0, alpha=4.0, steps=80, rate=1e-3, batch=8, noise_steps=20, side=None, refresh=8, decay=True,
+    neutral="a picture of a {class}", positive="a picture of a {class} in {shift}",
+)  # fmt: skip
+RECIPES = {recipe.name: recipe for recipe in (RELEASED, TOY)}
+
+
+def recipe(name: str) -> SliderRecipe:
+    """Return a recipe by its name."""
+    if name not in RECIPES:
+        raise UnknownName("slider recipe", name, RECIPES)
+    return RECIPES[name]

@@ -1,0 +1,33 @@
+"""Classifiers of the toy world (four shapes, 16 px), trained on its real pictures; their weights come with the package."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sorites.core import Model, add_model
+from sorites.diffusion.toy.judge import KINDS, judge
+from sorites.diffusion.toy.pictures import SHAPES, SIDE
+from sorites.errors import MissingExtra, SoritesError
+from sorites.models._preprocess import Input
+from sorites.models._torch import torch_model, with_features
+
+
+@add_model
+def toy(argument: str | None = None) -> Model:
+    """Classify shapes of the toy world: toy:all saw them plain, in snow and at night, toy:plain saw plain ones only."""
+    kind = argument or "all"
+    if kind not in KINDS:
+        raise SoritesError(f"model toy: wanted toy:{' or toy:'.join(KINDS)}, got toy:{kind}")
+    try:
+        network = judge(kind)
+    except ImportError as error:
+        raise MissingExtra("the model toy", "torch") from error
+    last = network[-1]
+    head = last.weight[: len(SHAPES)].numpy().copy(), last.bias[: len(SHAPES)].numpy().copy()
+    wants = Input(size=(SIDE, SIDE), mean=(0.5,) * 3, std=(1.0,) * 3, crop_pct=1.0)
+    return torch_model(f"toy:{kind}", with_features(network, _parts), wants, SHAPES, head)
+
+
+def _parts(network: Any, x: Any) -> tuple[Any, Any]:
+    features = network[:-1](x)
+    return network[-1](features)[:, : len(SHAPES)], features

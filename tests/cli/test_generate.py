@@ -1,0 +1,76 @@
+"""The verbs of generated shifts: what they say when something is wrong, and the whole path on the toy world."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import polars as pl
+import pytest
+from typer.testing import CliRunner
+
+from sorites.cli import app
+from sorites.errors import SoritesError
+
+runner = CliRunner()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sliders", "--pipeline", "/nowhere", "--out", "OUT"], "/nowhere does not exist or is not a folder. Wanted a folder"),
+        (["sliders", "--class", "dics", "--out", "OUT"], "no class named 'dics'. Did you mean disc"),
+        (["sliders", "--eta", "0", "--out", "OUT"], "eta: wanted a number above 0"),
+        (["sliders", "--recipe", "toi", "--out", "OUT"], "no slider recipe named 'toi'. Did you mean toy"),
+        (["sliders", "--layers", "cross", "--out", "OUT"], "wanted layers among noxattn, xattn, full, got 'cross'"),
+        (["sliders", "--active", "750", "--out", "OUT"], "--active wants a share of the noise steps in percent"),
+        (["sliders", "--dtype", "int8", "--out", "OUT"], "wanted a number type among float32, bfloat16, float16"),
+        (["pictures", "--sliders", "OUT", "--out", "OUT"], "holds no finished slider"),
+        (["pictures", "--seeds", "9..3", "--out", "OUT"], "--seeds wants how many"),
+        (["pictures", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
+        (["pictures", "--slider", "snow", "--out", "OUT"], "--slider wants NAME=SEVERITY"),
+        (["pictures", "--shift", "fog", "--out", "OUT"], "no slider named 'fog'"),
+        (["check", "OUT"], "has no manifest.parquet"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> None:
+    done = runner.invoke(app, ["generate", *(str(tmp_path) if word == "OUT" else word for word in words)])
+    assert isinstance(done.exception, SoritesError), done.output
+    assert said in str(done.exception)
+
+
+@pytest.mark.slow
+def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
+    sliders, pictures = str(tmp_path / "sliders"), str(tmp_path / "pictures")
+    done = runner.invoke(app, ["generate", "sliders", "--class", "disc", "--shift", "snow", "--steps", "2", "--out", sliders])
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "sliders" / "snow" / "000_disc" / "strip.png").is_file()
+    assert "next: sorites generate pictures" in done.output
+    for kept in (sliders, "toy"):
+        out = pictures + kept[-3:]
+        words = ["--sliders", kept, "--seeds", "2", "--severity", "0,1,2", "--class", "disc", "--shift", "snow", "--out", out]
+        done = runner.invoke(app, ["generate", "pictures", *words])
+        assert done.exit_code == 0, done.output
+    assert len(pl.read_parquet(f"{pictures}toy/manifest.parquet")) == 6
+    done = runner.invoke(app, ["generate", "check", f"{pictures}toy", "--format", "csv", "--real", f"{pictures}ers"])
+    assert done.exit_code == 0, done.output
+    assert "rises" in done.output
+    assert (tmp_path / "picturestoy" / "nearest.parquet").is_file()
+    done = runner.invoke(
+        app,
+        [
+            "generate",
+            "pictures",
+            "--slider",
+            "snow=1",
+            "--slider",
+            "night=1",
+            "--class",
+            "disc",
+            "--seeds",
+            "1",
+            "--out",
+            pictures,
+        ],
+    )
+    assert done.exit_code == 0, done.output
+    assert "wrote 1 sheets" in done.output

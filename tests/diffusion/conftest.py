@@ -1,0 +1,68 @@
+"""Small untrained pipelines: what they draw means nothing, but every part of the way to it is there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sorites.diffusion.layers import shapes, targets
+from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.sliders import Slider, made
+from sorites.diffusion.toy import parts
+
+
+@pytest.fixture(scope="session")
+def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pipelines") / "tiny"
+    parts.pipeline(width=16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny(tiny_folder: Path) -> Pipe:
+    return load(tiny_folder)
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
+    """A pipeline with two text encoders and the added conditions of Stable Diffusion XL."""
+    folder = tmp_path_factory.mktemp("pipelines") / "large"
+    _xl().save_pretrained(folder)
+    return load(folder)
+
+
+def _xl() -> Any:
+    import torch
+    from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
+    from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
+
+    torch.manual_seed(0)
+    config = CLIPTextConfig(
+        vocab_size=len(parts.WORDS) + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=parts.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+    )  # fmt: skip
+    unet = UNet2DConditionModel(
+        sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=64, norm_num_groups=8, attention_head_dim=4, addition_embed_type="text_time",
+        addition_time_embed_dim=8, projection_class_embeddings_input_dim=16 + 6 * 8, use_linear_projection=True,
+    )  # fmt: skip
+    scheduler = EulerDiscreteScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1)
+    return StableDiffusionXLPipeline(
+        vae=parts.autoencoder(), text_encoder=CLIPTextModel(config), text_encoder_2=CLIPTextModelWithProjection(config),
+        tokenizer=parts.tokenizer(), tokenizer_2=parts.tokenizer(), unet=unet, scheduler=scheduler, add_watermarker=False,
+    )  # fmt: skip
+
+
+def random_slider(pipe: Pipe, shift: str = "snow", seed: int = 0, size: float = 0.1) -> Slider:
+    import torch
+
+    draw = torch.Generator().manual_seed(seed)
+    layers = dict(pipe.parts.unet.named_modules())
+    lows = {
+        name: tuple(size * torch.randn(shape, generator=draw) for shape in shapes(layers[name], 4))
+        for name in targets(pipe.parts.unet, "noxattn")
+    }
+    return made(shift, lows, {"class": "disc"})  # type: ignore[arg-type]

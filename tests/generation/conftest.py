@@ -1,0 +1,38 @@
+"""The small untrained pipeline of the diffusion tests, and a recipe of a few steps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sorites.diffusion.pipeline import Pipe, load
+from sorites.diffusion.requests import Drawing
+from sorites.diffusion.shelf import Concept, Shelf, shelf
+from sorites.diffusion.toy import parts
+from sorites.generation.recipe import TOY
+from sorites.generation.train_sliders import train_sliders
+
+QUICK = replace(TOY, name="quick", steps=4, batch=2, noise_steps=4, refresh=2)
+FEW = Drawing(steps=4, guidance=2.0, negative="")
+CONCEPTS = [Concept(0, "disc"), Concept(3, "cross")]
+
+
+@pytest.fixture(scope="session")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
+    folder = tmp_path_factory.mktemp("pipelines") / "tiny"
+    parts.pipeline(width=16).save_pretrained(folder)
+    return load(folder)
+
+
+@pytest.fixture(scope="session")
+def slider_folder(tiny: Pipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("sliders")
+    train_sliders(tiny, CONCEPTS, ["snow", "night"], QUICK, out, FEW)
+    return out
+
+
+@pytest.fixture(scope="session")
+def sliders(slider_folder: Path) -> Shelf:
+    return shelf(slider_folder)
