@@ -13,6 +13,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (*PLUG_INS, "engines"),
     ("pipeline",),
     ("datasets", "drawings", "reports", "training", "generation"),
+    ("passports",),
+    ("comparisons",),
     ("cli",),
 )
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""

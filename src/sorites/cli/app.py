@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from sorites.cli.attack import attack
 from sorites.cli.check import check
+from sorites.cli.compare import compare
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
@@ -61,6 +62,7 @@ app.command("import", rich_help_panel=EVALUATE)(import_)
 app.command(rich_help_panel=EVALUATE)(attack)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
+app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
