@@ -22,6 +22,7 @@ from sorites.cli.lens import app as lens_app
 from sorites.cli.listing import list_
 from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
+from sorites.cli.passport import passport
 from sorites.cli.pictures import build, context, show
 from sorites.cli.report import report
 from sorites.cli.run import run
@@ -62,6 +63,7 @@ app.command("import", rich_help_panel=EVALUATE)(import_)
 app.command(rich_help_panel=EVALUATE)(attack)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
+app.command(rich_help_panel=EVALUATE)(passport)
 app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)

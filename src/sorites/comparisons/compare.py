@@ -10,12 +10,16 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from sorites import table as tables
 from sorites.comparisons.pairs import ALL, Curves, Matrix, curves, matrix, paired
 from sorites.comparisons.points import Points, points
 from sorites.comparisons.sides import Side, refuse_unlike, side, together
 from sorites.comparisons.statistics import Flips, detectable, flips, holm, mcnemar_mid
 from sorites.core import CLEAN
 from sorites.metrics import paired_difference
+from sorites.passports.document import NAME as PASSPORT
+from sorites.passports.document import read_passport
+from sorites.passports.parts import held
 
 RATE = 0.05
 """How often two like models raise an alarm on any dial."""
@@ -117,7 +121,12 @@ def compare(
 
 
 def _open(path: str | Path, model: str | None, option: str) -> Side:
-    return side(path, {"run": Path(path)}, model, option)
+    """Open a run folder, or all the runs of a passport."""
+    folder = Path(path)
+    if not (folder / PASSPORT).exists():
+        return side(path, {"run": folder}, model, option)
+    parts = read_passport(folder).runs
+    return side(path, held(folder, [run.part for run in parts]), model, option)
 
 
 def _names(base: Side, new: Side) -> tuple[str, str]:
@@ -137,10 +146,9 @@ def _unjudged(table: pl.LazyFrame, pairs: pl.DataFrame) -> list[str]:
 def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     """Return the paired difference of each dial as a drop, with its interval; clean pictures stand as a dial of their own."""
     clean = pl.col("shift") == CLEAN
-    shown = table.with_columns(shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
-    first = shown.filter(~clean | (pl.col("source") == pl.col("source").filter(clean).first())).unique(
-        ["image_id", "model", "output", "scorer"], keep="first"
-    )
+    shown = table.with_columns(run_id=pl.lit(""), shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
+    source = table.filter(clean).select("source").head(1).collect()["source"]
+    first = shown.filter((pl.col("shift") != _AS_SHIFT) | pl.col("source").is_in(source.to_list())).unique(tables.KEY, keep="any")
     each = paired_difference(first, by=("model", "shift"), other=base).filter(pl.col("model") == new)
     pooled = paired_difference(table, by=("model",), other=base).filter(pl.col("model") == new).with_columns(shift=pl.lit(ALL))
     rows = pl.concat([each, pooled.select(each.columns)])
