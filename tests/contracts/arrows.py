@@ -12,7 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports", "training", "generation"),
+    ("datasets", "drawings", "reports", "training", "generation", "package"),
     ("passports",),
     ("comparisons",),
     ("cli",),

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sorites.cli.about import cite, doctor
 from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.compare import compare
@@ -54,7 +55,7 @@ app = typer.Typer(
     cls=Guarded,
     help="How far can the world shift before a vision model fails, and does the model know?",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -68,6 +69,8 @@ app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
+app.command(rich_help_panel=FIND_OUT)(doctor)
+app.command(rich_help_panel=FIND_OUT)(cite)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
