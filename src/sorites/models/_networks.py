@@ -1,8 +1,8 @@
 """Torch networks to be trained, by spec: where they start from, the input they want, and which of their layers is the head.
 
 ``small``, ``lite0`` to ``lite2``, ``timm:NAME`` (published weights), ``timm:NAME@PATH`` (weights of a file) and ``trained:DIR``;
-``@random`` after a name (``lite0@random``, ``timm:resnet50@random``) starts from random weights. ``small`` always does. The head is
-replaced by a random one where the classes are not those that the weights were trained on.
+``@random`` after a name (``lite0@random``, ``timm:resnet50@random``) starts from random weights. ``small`` always does. The head
+is replaced by a random one where the classes are not those that the weights were trained on.
 """
 
 from __future__ import annotations

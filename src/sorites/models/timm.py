@@ -29,7 +29,7 @@ RANDOM = "random"
 
 @add_model
 def timm(argument: str | None) -> Model:
-    """Run a timm classifier (timm:NAME[@weights-path]), with the published weights, those of a file, or none (timm:NAME@random)."""
+    """Run a timm classifier (timm:NAME[@weights-path]): published weights, those of a file, or none (timm:NAME@random)."""
     if argument is None:
         raise SoritesError(
             "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
