@@ -69,6 +69,7 @@ def run(
     from sorites.pipeline import runner
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
+    from sorites.pipeline.inputs import input_lines
     from sorites.progress import bars, recording
 
     recipe = options.load_suite(
@@ -88,6 +89,8 @@ def run(
     )
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
+    for line in input_lines(plan):
+        say(line, err=True)
     if keep_features:
         say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
+from sorites.errors import UnknownName
 from sorites.metrics._intervals import normal_interval
 from sorites.metrics._rows import ON_GRID, SAMPLE_KEY, answer_frame, select_rows
 from sorites.metrics.lenses import with_lenses
@@ -21,6 +22,7 @@ def mean_degree(table: Table, by: Sequence[str] = ("shift", "severity"), measure
     Where a degree is infinite, such as the PSNR of a picture that did not change, the mean is infinite too and has no interval.
     """
     rows, keys = select_rows(table, by, refuse=("degrees",))
+    _refuse_unmeasured(rows, measure)
     of_image, of_sample = (list(dict.fromkeys([*keys, *SAMPLE_KEY, *more])) for more in (("image_id",), ()))
     images = rows.filter(ON_GRID & pl.col("error").is_null()).select(*of_image, "degrees").unique(of_image)
     entry = pl.col("degrees").struct
@@ -30,6 +32,14 @@ def mean_degree(table: Table, by: Sequence[str] = ("shift", "severity"), measure
     means = each.group_by(keys).agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
     bounds = {name: pl.when(value.is_finite()).then(bound) for name, bound in normal_interval(value, pl.col("variance")).items()}
     return answer_frame(means.with_columns(**bounds), keys, "value", "n", "low", "high")
+
+
+def _refuse_unmeasured(rows: pl.LazyFrame, measure: str) -> None:
+    """Refuse a measure by which nothing here was measured, where something was by others."""
+    entries = rows.select(pl.col("degrees").explode().struct.field("measure").drop_nulls().unique().sort())
+    known = entries.collect(engine="streaming")["measure"].to_list()
+    if known and measure not in known:
+        raise UnknownName("measure in this table", measure, known, f"It has {', '.join(known)}.")
 
 
 @add_metric

@@ -95,6 +95,7 @@ def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -
 def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
+    info |= {"inputs": {name: dict(model.input) for name, model in plan.models.items()}}
     info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
     info |= {"limited": {name: list(counts) for name, counts in plan.limited.items()}} if plan.limited else {}
     manifest = manifest_of(plan)
@@ -184,7 +185,18 @@ def _why_other(before: Info, now: Info) -> str:
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        aside = {"run_id", "parameters", "scored", "not_repeating", "limited", "places", "classes", FIRST_PLACES, *ASIDE}
+        aside = {
+            "run_id",
+            "parameters",
+            "inputs",
+            "scored",
+            "not_repeating",
+            "limited",
+            "places",
+            "classes",
+            FIRST_PLACES,
+            *ASIDE,
+        }
         for key in sorted({*there, *here} - aside):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
