@@ -94,10 +94,10 @@ export class Boxes {
 
   shapes({ box: [a, b, c, d], label }, chosen, scale) {
     const colour = this.colour(label);
-    const rect = shape("rect", { class: chosen ? "box chosen" : "box", stroke: colour, x: Math.min(a, c), y: Math.min(b, d), width: Math.abs(c - a), height: Math.abs(d - b) });
+    const rect = shape("rect", { class: chosen ? "box chosen" : "box", stroke: colour, "stroke-width": (chosen ? 3.5 : 2.5) / scale, x: Math.min(a, c), y: Math.min(b, d), width: Math.abs(c - a), height: Math.abs(d - b) });
     const tag = shape("text", { class: "tag", x: Math.min(a, c) + 4 / scale, y: Math.min(b, d) + 16 / scale, "font-size": 14 / scale, "stroke-width": 3 / scale });
     tag.textContent = label;
-    const handles = HANDLES.map(([h, v]) => shape("circle", { class: "handle", r: 6 / scale, cx: a + (c - a) * h, cy: b + (d - b) * v }));
+    const handles = HANDLES.map(([h, v]) => shape("circle", { class: "handle", r: 6 / scale, "stroke-width": 1.5 / scale, cx: a + (c - a) * h, cy: b + (d - b) * v }));
     return chosen ? [rect, tag, ...handles] : [rect, tag];
   }
 }

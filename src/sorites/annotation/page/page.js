@@ -24,6 +24,7 @@ async function start() {
   const known = await untilAnswered(() => asked("api/task", token));
   if (!known) return;
   setUp(known);
+  queue.send();
   await more();
   document.documentElement.dataset.ready = "yes";
   if (!remembered("instructions")) openSheet();
@@ -33,7 +34,7 @@ function setUp({ task, annotator }) {
   document.title = task.title;
   $("title").textContent = filled(task.title);
   $("title").title = `for ${annotator}`;
-  for (const place of document.querySelectorAll(".words")) place.textContent = task.instructions.trim();
+  for (const place of document.querySelectorAll(".words")) place.replaceChildren(...paragraphs(task.instructions));
   questions = new Questions($("questions"), task, (now) => { if (now) save(); });
   const boxes = task.questions.find((question) => question.kind === "boxes");
   if (boxes) {
@@ -46,6 +47,14 @@ function setUp({ task, annotator }) {
   $("save").hidden = questions.quick;
   describeKeys(task, boxes);
   listen();
+}
+
+// The word that a paragraph begins with, up to its colon, stands out.
+function paragraphs(text) {
+  return text.trim().split(/\n\s*\n/).map((one) => {
+    const [, lead, rest] = /^([^:.\n]{1,30}:)?([\s\S]*)$/.exec(one);
+    return made("p", {}, ...(lead ? [made("strong", { textContent: lead })] : []), rest);
+  });
 }
 
 function listen() {

@@ -50,7 +50,7 @@ export class Stage {
     this.x = held(this.x, this.width * this.scale, w);
     this.y = held(this.y, this.height * this.scale, h);
     this.world.style.transform = `translate(${this.x}px, ${this.y}px) scale(${this.scale})`;
-    this.picture.classList.toggle("coarse", this.scale >= 3);
+    this.picture.classList.toggle("coarse", this.scale >= 6 && !this.fitted);
     this.changed?.();
   }
 
