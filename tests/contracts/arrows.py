@@ -13,7 +13,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     (*PLUG_INS, "engines"),
     ("pipeline",),
     ("datasets", "drawings", "reports", "training", "generation", "package"),
-    ("passports",),
+    ("annotation", "passports"),
     ("comparisons",),
     ("cli",),
 )
