@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from sorites.cli.attack import attack
 from sorites.cli.check import check
+from sorites.cli.collect import collect
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
@@ -68,6 +69,7 @@ app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=PICTURES)(sheet)
+app.command(rich_help_panel=PICTURES)(collect)
 app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
