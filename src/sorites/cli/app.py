@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sorites.cli.annotate import app as annotate_app
 from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.collect import collect
@@ -33,7 +34,7 @@ from sorites.errors import SoritesError
 from sorites.reading.places import reason
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
-MEASURE, LENSES, TRAIN = "Measure and score", "Lenses", "Train models"
+MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Ask people"
 
 
 class Guarded(TyperGroup):
@@ -78,6 +79,7 @@ app.command(rich_help_panel=MEASURE)(features)
 app.command("filter", rich_help_panel=MEASURE)(filter_)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
 app.add_typer(train_app, name="train", rich_help_panel=TRAIN)
+app.add_typer(annotate_app, name="annotate", rich_help_panel=PEOPLE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
 app.command("degrees", hidden=True, help='Deprecated: type "sorites similarity" instead; its options are the same.')(similarity)
