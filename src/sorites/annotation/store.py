@@ -22,6 +22,8 @@ from sorites.errors import SoritesError
 from sorites.reading.places import is_file, reason
 
 VERSION = "1"
+THIRD = "third"
+"""The key of what was typed after the task: whether pictures on which people differ go to one more."""
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE pictures (
@@ -32,6 +34,7 @@ CREATE TABLE pictures (
   shown_class TEXT,                -- the class that is asked for, in words
   shift TEXT, severity REAL,
   width INTEGER, height INTEGER,   -- known once it was shown
+  error TEXT,                      -- why it could not be shown
   known INTEGER NOT NULL DEFAULT 0,-- 1: its answers are known, it serves for qualification or as a check
   wanted INTEGER NOT NULL DEFAULT 0,
   given INTEGER NOT NULL DEFAULT 0 -- how many annotators have it, and how many should
@@ -59,6 +62,8 @@ CREATE TABLE assignments (
 CREATE INDEX assignments_of_batch ON assignments (batch);
 CREATE INDEX assignments_of_picture ON assignments (picture);
 CREATE INDEX assignments_of_annotator ON assignments (annotator, picture);
+CREATE INDEX assignments_left ON assignments (annotator) WHERE answered = 0 AND released = 0;
+
 CREATE TABLE clicks (
   id INTEGER PRIMARY KEY AUTOINCREMENT, click TEXT NOT NULL UNIQUE, assignment INTEGER NOT NULL REFERENCES assignments,
   action TEXT NOT NULL,            -- answer, undo
@@ -66,6 +71,7 @@ CREATE TABLE clicks (
   seconds REAL,                    -- how long the picture was looked at
   received REAL NOT NULL
 );
+CREATE INDEX clicks_of ON clicks (assignment);
 CREATE TABLE answers (
   assignment INTEGER NOT NULL REFERENCES assignments, question TEXT NOT NULL,
   value TEXT NOT NULL,             -- JSON
@@ -139,7 +145,9 @@ def about(database: sqlite3.Connection) -> dict[str, str]:
 
 def task_of(database: sqlite3.Connection) -> Task:
     """Return the task of a labelling, as it was when the labelling began."""
-    return parse(about(database)["task"], "of the labelling")
+    facts = about(database)
+    task = parse(facts["task"], "of the labelling")
+    return task.model_copy(update={"third": True}) if THIRD in facts else task
 
 
 @contextlib.contextmanager

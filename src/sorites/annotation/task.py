@@ -54,6 +54,11 @@ class Question(Strict):
     first: tuple[str, ...] = ()
     """For the rule at_least_one: the values from the strongest; the first that anybody gave is chosen."""
 
+    valid: tuple[str, ...] = ()
+    """The values by which an image of a run stays; where a question names some, its answers become the run's ``valid``."""
+    attribute: str = Field(default="", max_length=40)
+    """What the answer is called among the attributes of a run; the default is the question's id."""
+
     @model_validator(mode="after")
     def _whole(self) -> Question:
         values = [choice.value for choice in self.choices]
@@ -63,8 +68,10 @@ class Question(Strict):
             raise ValueError(f"question {self.id}: two choices have one value")
         if self.kind == "scale" and not 0 < self.high - self.low <= 100:
             raise ValueError(f"question {self.id}: wanted low below high, at most 100 apart")
-        if set(self.first) - set(values):
-            raise ValueError(f"question {self.id}: first names {', '.join(sorted(set(self.first) - set(values)))}, not a choice")
+        if others := sorted({*self.first, *self.valid} - set(values)):
+            raise ValueError(f"question {self.id}: first or valid names {others[0]!r}, which is not a choice")
+        if self.kind == "several" and any("," in value for value in values):
+            raise ValueError(f"question {self.id}: a choice of several may not have a comma in it")
         return self
 
     @property
