@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import scene
 
 from sorites.annotation.begin import add_people, begin
 from sorites.annotation.pictures import Entry
 from sorites.annotation.task import load
-from tests.conftest import scene
 
 SECONDS = 30.0
 

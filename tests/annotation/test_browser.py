@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.annotation.conftest import Server
 
 from sorites.annotation.clicks import replayed, standing
 from sorites.annotation.formats import read_into, write
 from sorites.annotation.pictures import from_source
 from sorites.annotation.status import people, pictures
 from sorites.annotation.store import opened
-from tests.annotation.conftest import Server
 
 pytestmark = pytest.mark.slow
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.annotation.conftest import entries, labelling
 
 from sorites.annotation import assign
 from sorites.annotation.answers import chosen_answers, given_answers
@@ -17,7 +18,6 @@ from sorites.annotation.status import owed, people, pictures
 from sorites.annotation.store import opened, task_of
 from sorites.annotation.task import Pay, load
 from sorites.errors import SoritesError
-from tests.annotation.conftest import entries, labelling
 
 KNOWN = {f"folder/p{i:03d}.png": "class" for i in range(14)}
 

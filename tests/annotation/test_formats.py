@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
+from tests.annotation.test_clicks import Worker
+from tests.conftest import scene
 
 from sorites import core, table
 from sorites.annotation.begin import add_people, begin
@@ -19,8 +21,6 @@ from sorites.annotation.pictures import Entry
 from sorites.annotation.store import opened, task_of
 from sorites.annotation.task import load
 from sorites.errors import SoritesError
-from tests.annotation.test_clicks import Worker
-from tests.conftest import scene
 
 EVERY = """
 name = "every"

@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 import uvicorn
+from tests.annotation.conftest import Answer, ask
+from tests.conftest import scene
 
 from sorites.annotation.begin import add_people, begin
 from sorites.annotation.pictures import Album, Entry
@@ -19,8 +21,6 @@ from sorites.annotation.server import PAGE, application
 from sorites.annotation.store import opened
 from sorites.annotation.task import load
 from sorites.errors import BadPicture
-from tests.annotation.conftest import Answer, ask
-from tests.conftest import scene
 
 EVIL = '<img src=x onerror="document.title=1">'
 

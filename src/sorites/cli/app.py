@@ -12,6 +12,7 @@ from sorites.cli.about import cite, doctor
 from sorites.cli.annotate import app as annotate_app
 from sorites.cli.attack import attack
 from sorites.cli.check import check
+from sorites.cli.collect import collect
 from sorites.cli.compare import compare
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
@@ -76,6 +77,7 @@ app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=PICTURES)(sheet)
+app.command(rich_help_panel=PICTURES)(collect)
 app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
