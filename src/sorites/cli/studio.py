@@ -9,7 +9,10 @@ import typer
 
 from sorites.cli.options import LabelFile, Limit
 from sorites.cli.output import say
+from sorites.cli.studio_control import control
+from sorites.cli.studio_devices import calibrate, check
 from sorites.cli.studio_options import AutoShots, Bind, CameraSpec, Fingerprint, LampSpec, Megapixels, OutFolder, Place
+from sorites.cli.studio_review import review, sheets
 
 if TYPE_CHECKING:
     from sorites.studio.capturing import Summary
@@ -113,3 +116,10 @@ def tell(done: Summary, labels: str | None) -> None:
         f"next: sorites run imagenet_es --source imagenet_es:{done.root}{named}\n      sorites studio sheets {done.root}",
         err=True,
     )
+
+
+app.command()(check)
+app.command()(calibrate)
+app.command()(sheets)
+app.command()(review)
+app.command()(control)

@@ -10,7 +10,6 @@ import functools
 import math
 from dataclasses import dataclass
 
-import cv2
 import numpy as np
 from numpy.typing import NDArray
 
@@ -22,6 +21,7 @@ from sorites.optics.develop import develop
 from sorites.optics.metering import program
 from sorites.optics.sensor import Draw, raw
 from sorites.shifts._studio import ES_STUDIO, LUMINANCE, Studio
+from sorites.studio.markers import vision
 
 Matrix = NDArray[np.float64]
 NOMINAL_PX = 500 * 375
@@ -144,8 +144,9 @@ class Room:
 
     def light(self, screen: Picture) -> Light:
         """Return the light of the screen as it falls on the frame, white = 1, before the lens blurs it."""
+        cv2 = vision()
         on_frame = cv2.remap(cv2.LUT(screen, self._curve), *self.view.maps, cv2.INTER_CUBIC, borderMode=cv2.BORDER_CONSTANT)
-        return np.maximum(on_frame, 0) * self.view.falloff
+        return np.asarray(np.maximum(on_frame, 0) * self.view.falloff, np.float32)
 
     def blurred(self, light: Light, f_number: float) -> Light:
         """Return the light as the lens blurs it at an aperture."""
