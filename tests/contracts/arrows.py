@@ -12,7 +12,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports", "training", "generation", "collecting", "package"),
+    ("datasets", "drawings", "reports", "training", "generation", "collecting", "studio", "package"),
     ("annotation", "passports"),
     ("comparisons",),
     ("cli",),

@@ -32,6 +32,7 @@ from sorites.cli.run import run
 from sorites.cli.score import score
 from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
+from sorites.cli.studio import app as studio_app
 from sorites.cli.train import app as train_app
 from sorites.errors import SoritesError
 from sorites.reading.places import reason
@@ -79,6 +80,7 @@ app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=PICTURES)(sheet)
 app.command(rich_help_panel=PICTURES)(collect)
 app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
+app.add_typer(studio_app, name="studio", rich_help_panel=PICTURES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)
