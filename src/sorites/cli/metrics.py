@@ -9,10 +9,11 @@ import typer
 
 from sorites.cli.options import Format, Partial
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def metrics(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help='The name of a metric, from "sorites list metrics".')],
     by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")] = None,
     reference: Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from sorites.cli import options
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def run(
@@ -52,10 +53,15 @@ def run(
         bool, typer.Option("--keep-features", help='Keep logits and features in the run folder, for "sorites score".')
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run folder; the default is runs/SUITE-ID.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", parser=place, help="The run folder, also s3://BUCKET/RUN; the default is runs/SUITE-ID."
+        ),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
+    engine: options.EngineName = "auto",
     workers: options.Workers = None,
+    address: options.Address = None,
+    gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Evaluate a suite's models under its shifts.
@@ -67,6 +73,7 @@ def run(
     from sorites.cli.printing import print_run_summary
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
+    from sorites.pipeline.choosing import choose
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
     from sorites.progress import bars, recording
@@ -98,6 +105,11 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
+    start = options.engine_of(engine, address, gpus_per_worker)
+    if start == "auto":
+        chosen = choose(plan, workers)
+        start = chosen.engine
+        say(f"engine: {chosen.said}", err=True)
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
@@ -105,7 +117,7 @@ def run(
             out,
             batch=batch,
             keep_features=keep_features,
-            engine=engine,
+            engine=start,
             workers=workers,
             bar=recording(bar, steps),
             say=lambda text: say(f"note: {text}", err=True),

@@ -24,6 +24,7 @@ from sorites.pipeline.info import checked_info
 from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import ANOTHER, TRAINING, Say, check_training, renewed
+from sorites.stores import place
 from sorites.table import SCHEMA, read_file, write
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
@@ -48,7 +49,7 @@ NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
 
 def read_info(run: str | Path) -> Info:
     """Read ``run.json`` of a run folder."""
-    path = Path(run) / "run.json"
+    path = place(run) / "run.json"
     if not path.exists():
         raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".')
     try:
@@ -78,7 +79,7 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    return read_file(Path(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
+    return read_file(place(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
 
 
 @contextmanager

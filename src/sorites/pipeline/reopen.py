@@ -19,6 +19,7 @@ from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import guard
 from sorites.reading.places import is_file
 from sorites.rng import digest
+from sorites.stores import place
 from sorites.suite import Suite, parse
 
 ATTACK = "attack"
@@ -65,7 +66,7 @@ def plan_of(run: str | Path) -> Plan:
             raise SoritesError("it was made of prediction files by sorites import")
         if class_names(info) is None:
             raise SoritesError(f"{alone.labels} is not the list of classes that it was run with")
-        return guard(made_again(Path(run), info, alone), read_manifest(run))
+        return guard(made_again(place(run), info, alone), read_manifest(run))
     except SoritesError as error:
         first, further = _from_manifest(run, alone, info.get("dials", {}), error)
         bare = alone.model_copy(update={"labels": _classes(run, info)})

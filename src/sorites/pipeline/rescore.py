@@ -25,6 +25,7 @@ from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
 from sorites.pipeline.search import Told
 from sorites.pipeline.tensors import read_tensors
+from sorites.stores import place
 from sorites.table import write
 
 KEEP = "type the run's command again with --keep-features"
@@ -37,7 +38,7 @@ def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
 
     All are fitted before the first row is written: where one cannot be, nothing is added.
     """
-    folder = Path(run)
+    folder = place(run)
     info = read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
     added = dict.fromkeys(names, 0)

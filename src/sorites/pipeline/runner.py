@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 import warnings
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from sorites.pipeline.renew import Say
 from sorites.pipeline.running import Running, Task, chosen_engine, lent
 from sorites.pipeline.stale import kept_features_before, redo_errors
 from sorites.progress import Bar
+from sorites.stores import place
 
 BATCH = 8
 
@@ -82,7 +82,7 @@ def execute(
     *,
     batch: int = BATCH,
     keep_features: bool = False,
-    engine: str = "local",
+    engine: str | Engine = "local",
     workers: int | None = None,
     bar: Bar | None = None,
     say: Say = warn,
@@ -95,14 +95,14 @@ def execute(
         if value is not None and value < 1:
             raise SoritesError(f"{option} wants a whole number above 0, got {value}")
     plan, start = prepared.plan, chosen_engine(engine, prepared.plan)
-    path = Path(out) if out is not None else prepared.default_folder()
+    path = place(out) if out is not None else prepared.default_folder()
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(f"model {name} is not deterministic: shown the same pictures again, it gave other answers. So will another run.")
     with folder.opened(path, plan, prepared.info, say) as info, lent(path, plan, info["run_id"]) as running:
         sweep_temporaries(path)
         redo_errors(path, plan)
         keep_features = keep_features or kept_features_before(path)
-        stage = _Stage(path, start, workers or os.cpu_count() or 1, running, bar)
+        stage = _Stage(path, start, workers or start.cores(), running, bar)
         refine = info["suite"]["refine"]
         grid = _tasks(path, plan, plan.units(), keep_features)
         if grid or (refine and _tasks(path, plan, plan.probes())) or fit.gaps(plan, path, keep_features):

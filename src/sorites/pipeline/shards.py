@@ -18,6 +18,7 @@ from sorites.errors import Damaged, SoritesError
 from sorites.files import read_json
 from sorites.pipeline.plan import Unit
 from sorites.rng import digest
+from sorites.stores import StorePath
 from sorites.table import FORMER, KEY, SCHEMA, read_file, repair, scan
 
 
@@ -93,7 +94,7 @@ class Present:
 
 def _names(folder: Path) -> set[str]:
     try:
-        return set(os.listdir(folder))
+        return {path.name for path in folder.iterdir()} if isinstance(folder, StorePath) else set(os.listdir(folder))
     except FileNotFoundError:
         return set()
 

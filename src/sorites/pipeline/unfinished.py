@@ -18,6 +18,7 @@ from sorites.errors import SoritesError
 from sorites.pipeline.folder import read_info, read_manifest, sampled_by
 from sorites.pipeline.plan import SLICE, Unit
 from sorites.pipeline.shards import missing
+from sorites.stores import place
 
 Counts = dict[str, dict[str, tuple[int, int]]]
 
@@ -83,7 +84,7 @@ def _listed(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:
 
 def unfinished(run: str | Path) -> Unfinished | None:
     """Return what is missing of a run folder, or None where nothing is or the folder does not say."""
-    folder = Path(run)
+    folder = place(run)
     if not (folder / "run.json").exists() or not (folder / "manifest.parquet").exists():
         return None
     info = read_info(folder)
