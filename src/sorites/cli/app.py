@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 
 from sorites.cli.attack import attack
 from sorites.cli.check import check
+from sorites.cli.compact import compact
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
@@ -64,6 +65,7 @@ app.command(rich_help_panel=EVALUATE)(report)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
+app.command(rich_help_panel=FIND_OUT)(compact)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
