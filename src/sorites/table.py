@@ -61,7 +61,7 @@ FORMER: dict[str, pl.DataType] = {"truth": pl.List(BOX)}
 KEY = ("run_id", "image_id", "model", "output", "scorer")
 MERGED = "~"
 """The mark in the name of a file that holds several shards."""
-FACTS = ("valid", "level", "sem_level", "cov_level", "degrees")
+FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 """Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
 
 COUNTED = "counted/"
@@ -98,9 +98,9 @@ def read(run: str | Path) -> pl.LazyFrame:
             raise Damaged(path, why, repair(folder))
     table = scan(here)
     facts = [_scanned_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
-    for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
+    for fact in [*(fact.drop("degrees", "valid", "attrs", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
-    return table
+    return _join_attrs(table, facts)
 
 
 COMPACTED = "compacted.json"
@@ -213,6 +213,27 @@ def _join_facts(table: pl.LazyFrame, facts: pl.LazyFrame) -> pl.LazyFrame:
     if "valid" in known:
         known["valid"].insert(0, pl.all_horizontal("valid_fact", "valid"))
     return joined.with_columns(pl.coalesce(columns).alias(name) for name, columns in known.items()).select(SCHEMA.names())
+
+
+def _join_attrs(table: pl.LazyFrame, facts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """The attributes of the sample with those learnt later: a fact replaces all entries of a key that it has, a later one those
+    of an earlier one."""
+    some = [fact.select("image_id", "attrs").drop_nulls() for fact in facts if "attrs" in fact.collect_schema()]
+    if not some:
+        return table
+    merged = _long_attrs(table.select("image_id", "attrs").unique("image_id", maintain_order=True))
+    for fact in map(_long_attrs, some):
+        merged = pl.concat([merged.join(fact, on=["image_id", "key"], how="anti", maintain_order="left"), fact])
+    lists = merged.group_by("image_id", maintain_order=True).agg(attrs_fact=pl.struct("key", "value", "common"))
+    touched = pl.concat([fact.select("image_id") for fact in some]).unique()
+    known = lists.join(touched, on="image_id", how="semi")
+    joined = table.join(known, on="image_id", how="left", maintain_order="left")
+    return joined.with_columns(attrs=pl.coalesce("attrs_fact", "attrs")).select(SCHEMA.names())
+
+
+def _long_attrs(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per image and attribute."""
+    return frame.explode("attrs").unnest("attrs").drop_nulls("key")
 
 
 def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:

@@ -12,7 +12,9 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports", "training", "generation"),
+    ("datasets", "drawings", "reports", "training", "generation", "collecting", "studio", "package"),
+    ("annotation", "passports"),
+    ("comparisons",),
     ("cli",),
 )
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""

@@ -31,8 +31,11 @@ def render(view: View) -> Html:
     return document(_title(view), _hero(view), found, footer(view))
 
 
-def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html) -> Html:
-    """Return a document of sections. Its security policy lets only its own two scripts run and nothing be fetched."""
+def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, style: str = "") -> Html:
+    """Return a document of sections. Its security policy lets only its own two scripts run and nothing be fetched.
+
+    ``style`` are further rules for a page that looks otherwise.
+    """
     import plotly.offline
 
     body = join([top, _navigation(found), tag("main", *(_section(*item) for item in found.items())), bottom])
@@ -42,7 +45,7 @@ def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html) 
             Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
             tag("title", f"{title} · Sorites"),
-            Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}</style>'),
+            Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}{style}</style>'),
         ]
     )
     code = join(Html(f"<script>{script}</script>") for script in scripts)

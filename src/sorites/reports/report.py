@@ -39,11 +39,12 @@ def report(
     from sorites.reports import page
 
     several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
-    views = [view for item in several for view in _views(item)]
+    views = [view for item in several for view in run_views(item)]
     return page(views, Path(out), partial)
 
 
-def _views(item: str | Path | Table) -> list[RunView]:
+def run_views(item: str | Path | Table) -> list[RunView]:
+    """Return the runs of a folder or table as a page wants them."""
     if isinstance(item, RunTable):
         return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
