@@ -13,6 +13,7 @@ from sorites.cli.annotate import app as annotate_app
 from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.collect import collect
+from sorites.cli.compact import compact
 from sorites.cli.compare import compare
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
@@ -72,6 +73,7 @@ app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
+app.command(rich_help_panel=FIND_OUT)(compact)
 app.command(rich_help_panel=FIND_OUT)(doctor)
 app.command(rich_help_panel=FIND_OUT)(cite)
 app.command(rich_help_panel=PICTURES)(show)
