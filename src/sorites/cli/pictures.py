@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -22,6 +21,12 @@ def show(
     severity: Annotated[
         list[float] | None,
         typer.Option("--severity", metavar="X", help="Draw this severity instead of the levels. May be repeated."),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", metavar="KEY=VALUE,...", help="Of a grid, draw the settings with these params: iso=250. May be repeated."
+        ),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the shift. May be repeated.")
@@ -56,7 +61,8 @@ def show(
     given, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
     if source is None:
         dial = core.shift(shift, **given)
-        sheet, run = strip(decode(image), dial, severity or (), seed), "demo"
+        params = [options.key_values(text.split(","), "--setting") for text in setting or ()]
+        sheet, run = strip(decode(image), dial, severity or (), seed, settings=params), "demo"
     else:
         sheet, own = source_strip(source, image.as_posix(), labels, shift, severity or (), seed, given)
         run = f"{'demo' if own else 'boxes_demo'} --source {source}"
@@ -81,7 +87,10 @@ def build(
     quality: Annotated[
         int | None, typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG.")
     ] = None,
+    engine: options.EngineName = "local",
     workers: options.Workers = None,
+    address: options.Address = None,
+    gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Write a suite's shifted pictures as a dataset folder.
@@ -95,7 +104,8 @@ def build(
     given = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
     recipe = options.load_suite(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
-        written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
+        start = options.engine_of(engine, address, gpus_per_worker)
+        written, errors = write_dataset(recipe, out, quality=quality, engine=start, workers=workers, bar=bar)
     if recipe.limit is not None:
         typer.echo(f"note: at most {recipe.limit} samples of {recipe.source} were taken; --limit N changes that", err=True)
     for error in errors[:20]:

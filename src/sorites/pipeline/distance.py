@@ -7,7 +7,7 @@ cosine distance to the k-th nearest familiar picture; levels are intervals of it
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from sorites.reading.places import is_file
 from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
+from sorites.stores import place
 from sorites.table import write, write_facts
 
 NAME, OLD_NAME = "distance", "degrees"
@@ -101,8 +102,12 @@ def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[
 def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
     """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
     edges = [numbers(text, name) if text else () for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))]
+    return _asked({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
+
+
+def _asked(options: Mapping[str, Any]) -> Distance:
     try:
-        return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+        return Distance(**options)
     except ValidationError as error:
         first = error.errors()[0]
         raise SoritesError(f"distance, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -127,19 +132,27 @@ class Distances:
 
 
 def distance(
-    what: str, how: Distance, labels: str | None = None, out: str | Path = "distance.parquet", bar: Bar | None = None
+    what: str | Path,
+    how: Distance | None = None,
+    labels: str | None = None,
+    out: str | Path = "distance.parquet",
+    bar: Bar | None = None,
+    **options: Any,
 ) -> Distances:
     """Measure a run folder, whose images get facts beside its table, or a source by name, whose rows are written to ``out``.
 
+    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", referee="cifar", against="cifar:train")``.
     Distances need no classes: unless ``labels`` name some, pictures of any class are taken.
     """
-    if is_file(Path(what) / "run.json"):
+    what = str(what)
+    how = how or _asked(options)
+    if is_file(place(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
-        return distance_of_run(plan_of(what), Path(what), how, bar)
+        return distance_of_run(plan_of(what), place(what), how, bar)
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
     found = distance_of_source(core.source(what, space), how, space, bar)
-    write(found.rows, Path(out))
+    write(found.rows, place(out))
     return replace(found, record={**found.record, "path": str(out)})
 
 
@@ -182,7 +195,7 @@ def distance_of_file(
     sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
     found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
-    write(found.rows, Path(out))
+    write(found.rows, place(out))
     return replace(found, record={**found.record, "path": str(out)})
 
 
