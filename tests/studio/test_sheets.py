@@ -32,6 +32,7 @@ def test_one_sheet_per_picture_with_holes_for_what_is_missing(
     assert changed == [name == "n01440764/p0" for name, _ in pictures_of(folder)]
 
 
+@pytest.mark.slow
 def test_any_reviewers_flag_counts_until_the_picture_is_shot_again(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:

@@ -17,6 +17,7 @@ from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
 from sorites.files import locked, write_bytes
 from sorites.pipeline import fit, fitted, shards
+from sorites.pipeline.compact import expand
 from sorites.pipeline.folder import read_info, write_info
 from sorites.pipeline.heads import read_head
 from sorites.pipeline.plan import Unit
@@ -33,16 +34,17 @@ Units = Mapping[str, Sequence[Unit]]
 """Model to the grid units whose shard is there."""
 
 
-def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
+def score(run: str | Path, scorers: str | Sequence[str]) -> dict[str, int]:
     """Add the ``ood`` rows of scorers to a run folder; return how many rows each brought, 0 where all were there.
 
     All are fitted before the first row is written: where one cannot be, nothing is added.
     """
     folder = place(run)
     info = read_info(folder)
-    names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
+    names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
     with locked(folder):
+        expand(folder)
         units = _units(folder, info["models"])
         new = [name for name in names if name not in info["suite"]["scorers"]]
         for name in new:

@@ -63,7 +63,8 @@ class Review:
         pictures = []
         for sample, shown in self._pictures:
             mine = said.get((name, sample), {})
-            pictures.append({"name": in_words(shown), "seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")})
+            said_so = {"seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")}
+            pictures.append({"name": in_words(shown), **said_so})
         return {"reviewer": name, "kinds": KINDS, "pictures": pictures}
 
     def _sheet(self, number: str) -> Reply:
