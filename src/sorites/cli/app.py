@@ -28,6 +28,7 @@ from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
 from sorites.cli.passport import passport
 from sorites.cli.pictures import build, context, show
+from sorites.cli.plan import plan
 from sorites.cli.report import report
 from sorites.cli.run import run
 from sorites.cli.score import score
@@ -74,6 +75,7 @@ app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
 app.command(rich_help_panel=FIND_OUT)(compact)
+app.command(rich_help_panel=FIND_OUT)(plan)
 app.command(rich_help_panel=FIND_OUT)(doctor)
 app.command(rich_help_panel=FIND_OUT)(cite)
 app.command(rich_help_panel=PICTURES)(show)

@@ -34,14 +34,14 @@ Units = Mapping[str, Sequence[Unit]]
 """Model to the grid units whose shard is there."""
 
 
-def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
+def score(run: str | Path, scorers: str | Sequence[str]) -> dict[str, int]:
     """Add the ``ood`` rows of scorers to a run folder; return how many rows each brought, 0 where all were there.
 
     All are fitted before the first row is written: where one cannot be, nothing is added.
     """
     folder = place(run)
     info = read_info(folder)
-    names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
+    names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
     with locked(folder):
         expand(folder)
