@@ -71,9 +71,7 @@ def test_the_verb_measures_and_tells(photos: Path, tmp_path: Path, monkeypatch: 
     assert "time       unknown" in plain.output
 
 
-@pytest.mark.parametrize(
-    "words", [["calibrate"], ["demo", "demo"], ["demo", "--price", "3"], ["demo", "--calibration", "none.json"]]
-)
+@pytest.mark.parametrize("words", ["calibrate", "demo demo", "demo --price 3", "demo --calibration none.json"])
 def test_bad_words_are_errors_in_words(words: str, photos: Path) -> None:
     done = CliRunner().invoke(app, ["plan", *words.split(), "--source", f"folder:{photos}"])
-    assert isinstance(done.exception, SoritesError)
+    assert isinstance(done.exception, SoritesError), done.output

@@ -81,7 +81,7 @@ def run(
     from sorites.pipeline.choosing import choose, choose_batch
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
-    from sorites.progress import bars, recording
+    from sorites.progress import bars, recording, telling
 
     recipe = options.load_suite(
         suite,
@@ -113,15 +113,16 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
+    notes: list[str] = []
     start = options.engine_of(engine, address, gpus_per_worker)
     if start == "auto":
         chosen = choose(plan, workers)
         start = chosen.engine
-        say(f"engine: {chosen.said}", err=True)
+        notes.append(f"engine: {chosen.said}")
     size = options.batch_size(batch)
     if size is None:
         size, told = choose_batch(plan, runner.BATCH)
-        say(f"batch: {told}", err=True)
+        notes.append(f"batch: {told}")
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
@@ -131,7 +132,7 @@ def run(
             keep_features=keep_features,
             engine=start,
             workers=workers,
-            bar=recording(bar, steps),
+            bar=telling(recording(bar, steps), lambda: [say(note, err=True) for note in notes]),
             say=lambda text: say(f"note: {text}", err=True),
         )
     for name, (taken, of) in plan.limited.items():

@@ -198,7 +198,8 @@ def _speedup(plan: Plan, pictures: list[Picture], framed: bool, workers: int) ->
     if workers == 1:
         return 1.0
     model = next(iter(plan.models.values()), None)
-    unit = Unit(next(reversed(plan.groups)), 0, len(plan.groups[next(reversed(plan.groups))]))
+    shift = list(plan.groups)[-1]
+    unit = Unit(shift, 0, len(plan.groups[shift]))
 
     def once(_: int = 0) -> object:
         return list(shots(plan, unit)) if model is None else model(pictures[:1], framed)
