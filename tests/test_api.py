@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 import pytest
@@ -92,3 +93,48 @@ def test_every_moved_path_leads_somewhere() -> None:
         assert all(hasattr(module, name) for name in renamed.values())
     with pytest.raises(ModuleNotFoundError):
         importlib.import_module("sorites.nowhere")
+
+
+def test_a_runs_table_knows_its_folder_and_shows_itself(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    from sorites.suite import Suite
+
+    given = {"source": f"folder:{photos}", "models": [tiny("one"), tiny("two")], "limit": 3, "keep_features": True}
+    tables = [sorites.run(Suite(name="s"), shifts=["jpeg"], out=tmp_path / name, **given) for name in ("a", "b")]  # type: ignore[arg-type]
+    table: Any = tables[0]
+    assert table.folder == tmp_path / "a"
+    assert repr(table).startswith(
+        f"the table of {tmp_path / 'a'}: 36 rows of 3 samples\n  2 models: one, two\n  2 shifts: clean, jpeg"
+    )
+    assert "the table of" in table.filter(pl.col("shift") == "jpeg")._repr_html_()
+    assert repr(table.select("score")).startswith("a frame made from the table of ")
+    assert sorites.score(table.folder, "energy") == {"energy": 36}
+    assert "18 rows, 0 errors, whole" in sorites.check(table.folder)
+    both = sorites.read([tmp_path / "b", tmp_path / "b"])
+    assert both.collect().height == tables[1].collect().height
+    assert sorites.similarity(table.folder, ["psnr"]).exists()
+
+
+def test_a_strip_from_a_file_an_array_or_a_pillow_image(photos: Path, tmp_path: Path) -> None:
+    import numpy as np
+    from PIL import Image as Pillow
+
+    path = sorted(photos.rglob("*.png"))[0]
+    with Pillow.open(path) as opened:
+        image = opened.convert("RGB")
+    strips = [sorites.show("jpeg", given, [50.0], out=tmp_path / "s.png") for given in (path, image, np.asarray(image))]
+    assert len({np.asarray(strip).tobytes() for strip in strips}) == 1
+    with Pillow.open(tmp_path / "s.png") as saved:
+        assert saved.size == strips[0].size
+    some = sorites.show("style", path, settings=[{"style": "gray"}])
+    assert some.width < sorites.show("style", path).width
+    with pytest.raises(sorites.SoritesError, match="style has no setting with"):
+        sorites.show("style", path, settings=[{"style": "grey-ish"}])
+    with pytest.raises(sorites.SoritesError, match="wanted a file, a Pillow image or an 8-bit array"):
+        sorites.show("jpeg", np.zeros((4, 4, 3), np.float32))  # type: ignore[arg-type]
+
+
+def test_every_parameter_of_run_is_told() -> None:
+    import inspect
+
+    told = inspect.getdoc(sorites.run) or ""
+    assert [name for name in inspect.signature(sorites.run).parameters if f"``{name}``" not in told] == []

@@ -31,8 +31,13 @@ if TYPE_CHECKING:
         source,
     )
     from sorites.datasets.build import build
+    from sorites.drawings.show import show
     from sorites.errors import SoritesError
+    from sorites.pipeline.check import check
+    from sorites.pipeline.distance import distance
+    from sorites.pipeline.rescore import score
     from sorites.pipeline.run import run
+    from sorites.pipeline.similarity import similarity
     from sorites.pipeline.together import read
     from sorites.reports.report import report
     from sorites.training.explain import explain
@@ -47,8 +52,13 @@ _HOMES = {
         "measure", "model", "referee", "scorer", "shift", "source",
     ),
     "sorites.datasets.build": ("build",),
+    "sorites.drawings.show": ("show",),
     "sorites.errors": ("SoritesError",),
+    "sorites.pipeline.check": ("check",),
+    "sorites.pipeline.distance": ("distance",),
+    "sorites.pipeline.rescore": ("score",),
     "sorites.pipeline.run": ("run",),
+    "sorites.pipeline.similarity": ("similarity",),
     "sorites.pipeline.together": ("read",),
     "sorites.reports.report": ("report",),
     "sorites.training.explain": ("explain",),
@@ -121,6 +131,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
-    "add_source", "build", "explain", "measure", "model", "read", "referee", "report", "run", "scorer", "shift", "source",
-    "train",
+    "add_source", "build", "check", "distance", "explain", "measure", "model", "read", "referee", "report", "run", "score",
+    "scorer", "shift", "show", "similarity", "source", "train",
 ]  # fmt: skip

@@ -69,6 +69,17 @@ def bars() -> Iterator[Bar]:
 
 
 @contextmanager
+def bars_if_watched() -> Iterator[Bar | None]:
+    """Yield the same where somebody can see it, in a terminal or a notebook, and None elsewhere."""
+    screen = console()
+    if not (screen.is_terminal or screen.is_jupyter):
+        yield None
+        return
+    with bars() as bar:
+        yield bar
+
+
+@contextmanager
 def told_bars() -> Iterator[ToldBar]:
     """Yield a function that opens progress bars with words after them; they are drawn until the context ends."""
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn

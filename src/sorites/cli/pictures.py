@@ -22,6 +22,12 @@ def show(
         list[float] | None,
         typer.Option("--severity", metavar="X", help="Draw this severity instead of the levels. May be repeated."),
     ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting", metavar="KEY=VALUE,...", help="Of a grid, draw the settings with these params: iso=250. May be repeated."
+        ),
+    ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the shift. May be repeated.")
     ] = None,
@@ -55,7 +61,8 @@ def show(
     given, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
     if source is None:
         dial = core.shift(shift, **given)
-        sheet, run = strip(decode(image), dial, severity or (), seed), "demo"
+        params = [options.key_values(text.split(","), "--setting") for text in setting or ()]
+        sheet, run = strip(decode(image), dial, severity or (), seed, settings=params), "demo"
     else:
         sheet, own = source_strip(source, image.as_posix(), labels, shift, severity or (), seed, given)
         run = f"{'demo' if own else 'boxes_demo'} --source {source}"

@@ -81,6 +81,7 @@ def run(
     from sorites.pipeline.choosing import choose, choose_batch
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
+    from sorites.pipeline.inputs import input_lines
     from sorites.progress import bars, recording, telling
 
     recipe = options.load_suite(
@@ -103,6 +104,8 @@ def run(
     )
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
+    for line in input_lines(plan):
+        say(line, err=True)
     if keep_features:
         say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:

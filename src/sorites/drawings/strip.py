@@ -17,7 +17,7 @@ from sorites.core import Box, OwnDial, Picture, Sample, Shift, Source, Stop
 from sorites.drawings.boxes import with_boxes
 from sorites.errors import SoritesError, UnknownName
 from sorites.files import write_bytes
-from sorites.frame import Frame
+from sorites.frame import Dial, Frame
 from sorites.labels import OpenLabels, labels
 from sorites.pipeline import plan as plans
 from sorites.pipeline.pictures import turned
@@ -46,10 +46,12 @@ def strip(
     side: int = 224,
     truth: Sequence[Box] | None = None,
     names: Sequence[str] = (),
+    settings: Sequence[Mapping[str, Any]] = (),
 ) -> Pillow.Image:
     """Draw the untouched picture, then one per severity (default: the published levels), each with its caption.
 
-    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first. With a ``truth``
+    Of a grid some settings are shown, evenly spread; a grid of two params has one row per value of the first. ``settings``
+    chooses those that agree with one of these in all that it says: ``[{"iso": 250}]``. With a ``truth``
     its boxes are drawn on every picture with the ``names`` of their labels, and the shift acts before the picture is made
     small, as it does when detectors are evaluated.
     """
@@ -57,7 +59,7 @@ def strip(
         raise SoritesError(f"{shift.name} moves things, and true boxes cannot follow it; leave out --source")
     if severities and shift.settings:
         raise SoritesError(f"{shift.name} is a grid of settings: it has no severities")
-    rows = [[0.0, *(severities or shift.levels)]] if not shift.settings else chosen(shift.settings)
+    rows = _on_grid(shift, settings) if shift.settings or settings else [[0.0, *(severities or shift.levels)]]
     frame = Frame(resize=side)
     base = frame(picture) if truth is None else picture
     moved = shift.sweep(core.to_image(base), [setting for row in rows for setting in row], rng_for(seed, "strip", shift.name))
@@ -67,6 +69,12 @@ def strip(
     boxes = frame.moved(truth or (), *picture.shape[:2])
     shots = [[(with_boxes(next(small), boxes, names), caption) for caption in row] for row in written]
     return sheet(shots, _title(shift, shown))
+
+
+def _on_grid(shift: Shift, settings: Sequence[Mapping[str, Any]]) -> list[list[Stop]]:
+    """Return the settings of a grid to show, in rows: those asked for, or a spread of all."""
+    stops = Dial(name=shift.name, settings=tuple(map(dict, settings))).stops(shift)
+    return chosen([stop for stop in stops if isinstance(stop, Mapping)])
 
 
 def source_strip(

@@ -43,7 +43,7 @@ def torch_model(
     named = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
     former = functools.partial(former_fingerprint, module, wants)
-    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph, former)
+    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph, former, input=wants.described)
 
 
 def _trial(on_torch: Forward, wants: Input) -> Outputs | None:

@@ -28,11 +28,12 @@ from sorites.suite import builtin_suites, load
 AGAIN = ": type the run's command again"
 
 
-def check(what: str, repair: bool = False) -> str:
+def check(what: str | Path, repair: bool = False) -> str:
     """Return one paragraph about a run folder or a suite; raise an error when something is wrong.
 
     ``repair`` sets damaged files of a run folder aside, so that the run's command makes them again.
     """
+    what = str(what)
     folder = place(what)
     is_run = is_file(folder / "run.json") or (is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml")
     if repair and not is_run:

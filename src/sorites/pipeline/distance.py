@@ -118,8 +118,12 @@ def ticked(items: Iterable[tuple[Picture, bool]], tick: Tick) -> Iterator[tuple[
 def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
     """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
     edges = [numbers(text, name) if text else () for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))]
+    return _asked({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
+
+
+def _asked(options: Mapping[str, Any]) -> Distance:
     try:
-        return Distance(**options, sem_edges=edges[0], cov_edges=edges[1])
+        return Distance(**options)
     except ValidationError as error:
         first = error.errors()[0]
         raise SoritesError(f"distance, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
@@ -144,18 +148,22 @@ class Distances:
 
 
 def distance(
-    what: str,
-    how: Distance,
+    what: str | Path,
+    how: Distance | None = None,
     labels: str | None = None,
     out: str | Path = "distance.parquet",
     bar: Bar | None = None,
     engine: str | Engine | None = None,
     workers: int | None = None,
+    **options: Any,
 ) -> Distances:
     """Measure a run folder, whose images get facts beside its table, or a source by name, whose rows are written to ``out``.
 
+    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", referee="cifar", against="cifar:train")``.
     Distances need no classes: unless ``labels`` name some, pictures of any class are taken.
     """
+    what = str(what)
+    how = how or _asked(options)
     if is_file(place(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")

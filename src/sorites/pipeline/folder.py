@@ -30,7 +30,7 @@ from sorites.table import SCHEMA, read_file, write
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
 
-TOLD = ("run_id", "parameters", "scored", "not_repeating", "limited", "places", "classes", "ran_on", "slice")
+TOLD = ("run_id", "parameters", "inputs", "scored", "not_repeating", "limited", "places", "classes", "ran_on", "slice")
 """Keys of ``run.json`` that are no causes of numbers."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}
@@ -110,6 +110,7 @@ def opened(folder: Path, plan: Plan, info: Info, say: Say = lambda text: None) -
 def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     sizes = {name: model.parameters for name, model in plan.models.items()}
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
+    info |= {"inputs": {name: dict(model.input) for name, model in plan.models.items()}}
     info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
     info |= {"slice": plan.slice} if plan.slice != SLICE else {}
     info |= {"limited": {name: list(counts) for name, counts in plan.limited.items()}} if plan.limited else {}

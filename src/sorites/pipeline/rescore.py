@@ -37,7 +37,7 @@ Units = Mapping[str, Sequence[Unit]]
 
 
 def score(
-    run: str | Path, scorers: Sequence[str], *, engine: str | Engine = "local", workers: int | None = None
+    run: str | Path, scorers: str | Sequence[str], *, engine: str | Engine = "local", workers: int | None = None
 ) -> dict[str, int]:
     """Add the ``ood`` rows of scorers to a run folder; return how many rows each brought, 0 where all were there.
 
@@ -45,7 +45,7 @@ def score(
     """
     folder, start = place(run), ENGINES.get(engine) if isinstance(engine, str) else engine
     info = read_info(folder)
-    names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
+    names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
     with locked(folder):
         expand(folder)

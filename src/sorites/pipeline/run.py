@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import html
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -17,12 +19,15 @@ from sorites.pipeline import plan as plans
 from sorites.pipeline.fitted import refusals
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.runner import BATCH, execute, prepare
-from sorites.progress import Bar
+from sorites.progress import Bar, bars_if_watched
 from sorites.suite import Suite, load
 from sorites.table import read
 
 Thing = str | Model | Callable[..., Any]
 """A model as it may be given: a spec, a model, a torch module, or something to call."""
+
+
+HINT = "sorites.report(table), sorites.accuracy(table, by=[...]), table.collect(); the columns: docs/table.md"
 
 
 class RunTable(pl.LazyFrame):
@@ -31,6 +36,25 @@ class RunTable(pl.LazyFrame):
 
     folder: ClassVar[Path]
     plan: ClassVar[Plan]
+
+    def __repr__(self) -> str:
+        """Say whose table it is and how much it holds; of a frame made from it that no longer has these columns, whose it was."""
+        head = f"the table of {self.folder}"
+        if not {"model", "shift", "sample_id", "output"} <= set(self.collect_schema().names()):
+            return f"a frame made from {head}; .collect() gives its rows"
+        facts = self.select(
+            pl.col("sample_id").n_unique().alias("samples"),
+            pl.col("model").unique().sort().implode().alias("models"),
+            pl.col("shift").unique().sort().implode().alias("shifts"),
+            pl.len().alias("rows"),
+        )
+        held = facts.collect(engine="streaming").row(0, named=True)
+        named = [f"{len(held[kind])} {kind}: {', '.join(map(str, held[kind]))}" for kind in ("models", "shifts")]
+        lines = [f"{head}: {held['rows']} rows of {held['samples']} samples", *named, HINT]
+        return "\n  ".join(lines)
+
+    def _repr_html_(self) -> str:
+        return f"<pre>{html.escape(repr(self))}</pre>"
 
     @staticmethod
     def of(folder: Path, plan: Plan) -> RunTable:
@@ -63,10 +87,27 @@ def run(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> pl.LazyFrame:
-    """Evaluate a suite and return its table; what is finished in ``out`` already is not done again.
+    """Evaluate a suite and return its table, a polars LazyFrame that knows its folder (``table.folder``).
 
-    ``strange`` names further sources whose pictures no model can know, ``{"far:textures": "folder:PATH"}``, and ``familiar``
-    further ones with labels of the suite. ``models`` may name its models for the table, ``{"v2": net}``.
+    What is finished in the folder already is not done again. None, and an empty sequence, mean: as the suite has it.
+
+    - ``suite``: a name (``sorites list suites``), the path of a TOML file, or a ``Suite``;
+    - ``source``: the pictures, ``"folder:PATH"``, or a ``Source`` of your own;
+    - ``strange``: further sources whose pictures no model can know, ``{"far:textures": "folder:PATH"}``;
+    - ``familiar``: further sources with labels of the suite, by name;
+    - ``models``: specs, torch modules, functions or models; a mapping names them for the table, ``{"v2": net}``;
+    - ``shifts``: names of shifts; ``levels``: their published levels by number; ``severities``: places on the dial of one shift;
+    - ``options``: options of the shifts, ``{"padding": "reflect"}``;
+    - ``scorers``: how strange each picture is to a model, ``["energy", "knn(k=10)"]``; ``fit``: training pictures for those that
+      remember some;
+    - ``labels``: a file of class names, a list of them, ``"imagenet"`` or ``"coco"``;
+    - ``limit``: so many samples, the first of a fixed shuffled order; ``seed``: other seeds draw other noise;
+    - ``refine``: bisect failure points to this fraction of the top level;
+    - ``batch``: how many pictures a model sees at once, which changes no number;
+    - ``keep_features``: keep logits and features, so that ``sorites.score`` can add scorers later;
+    - ``out``: the run folder; without one, ``runs/SUITE-ID``;
+    - ``engine``, ``workers``: where the work is done, and by how many at once;
+    - ``bar``: a function that opens progress bars. Without one they are drawn in a terminal and in a notebook.
     """
     others = {**_entries(familiar, "familiar"), **_entries(strange, "strange")}
     given = _named(models) if isinstance(models, Mapping) else [_as_given(model) for model in models]
@@ -89,7 +130,9 @@ def run(
     objects = {model.name: model for model in given if isinstance(model, Model)}
     read = {name: thing for name, (_, thing) in others.items() if isinstance(thing, Source)}
     plan = plans.make(recipe, _as_source(source), objects, _as_source(fit), read)
-    done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=bar)
+    shown = contextlib.nullcontext(bar) if bar is not None else bars_if_watched()
+    with shown as drawn:
+        done = execute(prepare(plan), out, batch=batch, keep_features=keep_features, engine=engine, workers=workers, bar=drawn)
     for note in refusals(done):
         warnings.warn(note, stacklevel=2)
     return RunTable.of(done, plan)

@@ -68,14 +68,14 @@ class Together:
     """False where the runs share no sample."""
 
 
-def read(run: str | Path, *more: str | Path, partial: bool = False) -> pl.LazyFrame:
-    """The table of a run folder, lazily, or of several as one.
+def read(run: str | Path | Sequence[str | Path], *more: str | Path, partial: bool = False) -> pl.LazyFrame:
+    """The table of a run folder, lazily, or of several as one: ``read("a")``, ``read("a", "b")`` and ``read(["a", "b"])``.
 
     Of an unfinished run only the samples that every model has at every setting are in it, and of several runs what they share;
     a warning says what was left out. ``partial`` keeps everything that is there. ``sorites.table.read`` reads the files of one
     folder as they are.
     """
-    found = together(open_folders([run, *more]), partial)
+    found = together(open_folders([*([run] if isinstance(run, str | Path) else run), *more]), partial)
     if found.notes:
         warnings.warn("\n".join(found.notes).replace("--partial", "partial=True"), stacklevel=2)
     return found.table

@@ -8,6 +8,7 @@ import logging
 import socket
 import urllib.request
 from collections.abc import Iterator
+from typing import Any
 from urllib.parse import urlsplit
 
 from sorites.errors import SoritesError
@@ -34,7 +35,7 @@ def hub() -> Iterator[None]:
     The library otherwise tries for half a minute and writes ten lines before it gives up.
     """
     try:
-        constants = importlib.import_module("huggingface_hub.constants")
+        constants: Any = importlib.import_module("huggingface_hub.constants")
     except ImportError:
         yield
         return

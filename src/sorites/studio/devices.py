@@ -111,8 +111,12 @@ def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | 
     if "key" not in kept:
         raise SoritesError(f"the bridge at {host} does not know us yet. Type: sorites studio check --lamps {wanted.lamps} --pair")
     http, _ = client(host, kind == "hue", wanted.fingerprint or kept.get("fingerprint"))
-    bridge = HueV2(http, kept["key"]) if kind == "hue" else HueV1(http, kept["key"])
-    return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
+    try:
+        bridge = HueV2(http, kept["key"]) if kind == "hue" else HueV1(http, kept["key"])
+        return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
+    except BaseException:
+        http.close()
+        raise
 
 
 def paired(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:

@@ -140,12 +140,13 @@ class _Threads(ThreadingHTTPServer):
     answer: Answer
     tls: ssl.SSLContext | None = None
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the thread of the connection, so that a silent client holds up nobody."""
-        if self.tls is not None:
-            request.settimeout(IDLE_S)
-            request = self.tls.wrap_socket(request, server_side=True)
-        super().finish_request(request, client_address)
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection; hands are shaken later, in its own thread, so that a silent client holds up nobody."""
+        taken, address = super().get_request()
+        if self.tls is None:
+            return taken, address
+        taken.settimeout(IDLE_S)
+        return self.tls.wrap_socket(taken, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Pass over a connection that failed."""
