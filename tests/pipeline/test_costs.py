@@ -19,7 +19,7 @@ from sorites.suite import parse
 
 KNOWN = Calibration(
     machine="m", date="2026-11-16", samples=4, decode=0.5, shifts={"clean": 0.0, "contrast": 0.25}, models={"a": 1.0, "b": 2.0},
-    write=0.125, row_bytes=10.0, speedup={1: 1.0, 2: 1.6},
+    write=0.125, speedup={1: 1.0, 2: 1.6},
 )  # fmt: skip
 
 

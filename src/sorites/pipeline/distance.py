@@ -235,7 +235,7 @@ def _with_levels(
     made_of: dict[str, Any] = {"version": against.referee.version, "familiar": len(against.banks["semantic"])}
     made_of |= {"searched": dict(searched)} if searched else {}
     said = [one.say() for one in (against.left, left) if one is not None and one.count]
-    return Distances(rows, {**_asked(how), **made_of, "edges": edges, **({"left_out": said} if said else {})})
+    return Distances(rows, {**_told(how), **made_of, "edges": edges, **({"left_out": said} if said else {})})
 
 
 def distance_of_run(
@@ -265,14 +265,14 @@ def distance_of_run(
             keys, found = encoded(folder, plan, against.referee, start, workers or start.cores(), tick, left)
     measured = _with_levels("image_id", keys, against.distances(found), how, against, left, against.searched(found))
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
-    record = {**measured.record, "asked": _asked(how, "json"), "path": str(path)}
+    record = {**measured.record, "asked": _told(how, "json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
     for old in (folder / "facts").glob(f"{OLD_NAME}.*"):
         old.unlink()
     return replace(measured, record=record)
 
 
-def _asked(how: Distance, mode: str = "python") -> dict[str, Any]:
+def _told(how: Distance, mode: str = "python") -> dict[str, Any]:
     """Return how distances were asked for; the exact search, which earlier releases did not name, is not named."""
     return how.model_dump(mode=mode, exclude={"neighbours"} if how.neighbours == "exact" else None)
 
