@@ -13,11 +13,13 @@ import os
 import re
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from sorites.errors import SoritesError
+from sorites.stores import StorePath, place
+from sorites.stores.lock import held
 
 Kept = TypeVar("Kept")
 
@@ -27,6 +29,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
+COPIES = 8
+"""How many files of a store are copied at a time."""
 PATIENCE = 60.0
 """Seconds after a fetch that failed in which it is not tried again."""
 _failed_fetches: dict[Path, tuple[float, str]] = {}
@@ -74,7 +78,10 @@ def is_temporary(path: Path) -> bool:
 
 
 def write_bytes(data: bytes, path: Path) -> None:
-    """Write a whole file or none: bytes go to a temporary name, reach the disk, then are renamed."""
+    """Write a whole file or none: bytes go to a temporary name, reach the disk, then are renamed. A store puts whole objects."""
+    if isinstance(path, StorePath):
+        _put(data, path)
+        return
     temporary = temporary_name(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +93,33 @@ def write_bytes(data: bytes, path: Path) -> None:
     except OSError as error:
         with contextlib.suppress(OSError):
             temporary.unlink()
+        raise SoritesError(f"cannot write {path}: {error.strerror or error}. {_remedy(error)}") from error
+
+
+def at_hand(paths: Sequence[Path]) -> list[Path]:
+    """Return where files can be read on this machine; those on a store are copied into the cache, once for each content."""
+    if not any(isinstance(path, StorePath) for path in paths):
+        return list(paths)
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(COPIES) as pool:
+        return list(pool.map(_copied, paths))
+
+
+def _copied(path: Path) -> Path:
+    if not isinstance(path, StorePath):
+        return path
+    key = hashlib.blake2b(f"{path} {path.tag()}".encode(), digest_size=16).hexdigest()
+    copy = cache("stores", key[:2], f"{key}{path.suffix}")
+    if not copy.exists():
+        write_bytes(path.read_bytes(), copy)
+    return copy
+
+
+def _put(data: bytes, path: StorePath) -> None:
+    try:
+        path.put(data)
+    except OSError as error:
         raise SoritesError(f"cannot write {path}: {error.strerror or error}. {_remedy(error)}") from error
 
 
@@ -103,7 +137,7 @@ def sweep_temporaries(folder: Path) -> None:
 
     Other files stay, whatever their names, and so does everything in a folder inside it that has a lock of its own.
     """
-    for where, folders, names in os.walk(folder):
+    for where, folders, names in os.walk(folder):  # a store has none: it is not walked
         folders[:] = [name for name in folders if not any(Path(where, name, lock).exists() for lock in _LOCKS)]
         for left in (Path(where, name) for name in names):
             if is_temporary(left):
@@ -113,6 +147,11 @@ def sweep_temporaries(folder: Path) -> None:
 @contextlib.contextmanager
 def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iterator[None]:
     """Keep every other process from writing into the folder meanwhile; make it if new, refuse it at once if it is held."""
+    folder = place(folder)
+    if isinstance(folder, StorePath):
+        with held(folder / lock_name, folder):
+            yield
+        return
     import filelock
 
     lock = filelock.FileLock(folder / lock_name, timeout=0)

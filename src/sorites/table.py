@@ -15,7 +15,8 @@ from typing import Any
 import polars as pl
 
 from sorites.errors import Damaged, SoritesError
-from sorites.files import write_bytes
+from sorites.files import at_hand, read_json, write_bytes
+from sorites.stores import place
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
 TRUTH = pl.Struct({**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean})
@@ -58,7 +59,9 @@ SCHEMA = pl.Schema(_COLUMNS)
 FORMER: dict[str, pl.DataType] = {"truth": pl.List(BOX)}
 """Types that columns had in earlier releases; they are read as those of today."""
 KEY = ("run_id", "image_id", "model", "output", "scorer")
-FACTS = ("valid", "level", "sem_level", "cov_level", "degrees")
+MERGED = "~"
+"""The mark in the name of a file that holds several shards."""
+FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 """Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
 
 COUNTED = "counted/"
@@ -85,25 +88,52 @@ def read(run: str | Path) -> pl.LazyFrame:
 
     A shard that is cut short or of another kind is an error here; damage inside one shows when its values are read.
     """
-    folder = Path(run)
-    shards = sorted((folder / "predictions").glob("*.parquet"))
+    folder = place(run)
+    shards = shard_files(folder)
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
-    for path in shards:
-        if why := _wrong_ends(path, KEY):
+    here = at_hand(shards)
+    for path, copy in zip(shards, here, strict=True):
+        if why := _wrong_ends(copy, KEY):
             raise Damaged(path, why, repair(folder))
-    table = scan(shards)
+    table = scan(here)
     facts = [_scanned_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
-    for fact in [*(fact.drop("degrees", "valid", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
+    for fact in [*(fact.drop("degrees", "valid", "attrs", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
-    return table
+    return _join_attrs(table, facts)
+
+
+COMPACTED = "compacted.json"
+"""The file of a run folder that says which shards were merged into which file, and which rows of it each is."""
+
+
+def read_compacted(folder: Path) -> dict[str, list[tuple[str, int]]]:
+    """Return the merged files of a run by name, each with the shards in it and how many rows each has; none where none are."""
+    path = folder / COMPACTED
+    if not path.exists():
+        return {}
+    try:
+        return {str(name): [(str(stem), int(rows)) for stem, rows in held] for name, held in read_json(path).items()}
+    except (SoritesError, AttributeError, TypeError, ValueError) as error:
+        raise Damaged(path, error, "Bring it back from a copy: it says what the merged files of predictions hold.") from error
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Return the files that hold the table of a run, in order: merged ones, and shards that are in none of these."""
+    found = sorted((folder / "predictions").glob("*.parquet"))
+    merged = read_compacted(folder)
+    if not merged:
+        return [path for path in found if MERGED not in path.name]
+    covered = {f"{stem}.parquet" for held in merged.values() for stem, _ in held}
+    return [path for path in found if path.name in merged or (MERGED not in path.name and path.name not in covered)]
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
     """Return the rows of some shards as they were written, lazily; what an older release did not write is null."""
     fields = pl.ScanCastOptions(missing_struct_fields="insert")
+    here = at_hand(shards)
     return pl.scan_parquet(
-        list(shards), schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields, **options
+        here, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields, **options
     )
 
 
@@ -115,7 +145,7 @@ def repair(folder: str | Path) -> str:
 def read_file(path: Path, schema: Mapping[str, object], needed: Collection[str], remedy: str) -> pl.DataFrame:
     """Read every value of a parquet file of ours, whose columns have the types of ``schema``, as far as it has them."""
     try:
-        frame = pl.read_parquet(path, glob=False)
+        frame = pl.read_parquet(at_hand([path])[0], glob=False)
     except (Exception, pl.exceptions.PanicException) as error:  # scrambled bytes make the reader raise nearly anything
         raise Damaged(path, _wrong_ends(path, ()) or str(error).split("\n")[0], remedy) from None
     if why := _wrong_columns(frame.schema, schema, needed):
@@ -150,7 +180,7 @@ def _wrong_ends(path: Path, columns: Collection[str]) -> str:
 
 def _scanned_facts(path: Path, folder: Path) -> pl.LazyFrame:
     try:
-        fact = pl.scan_parquet(path, glob=False)
+        fact = pl.scan_parquet(at_hand([path])[0], glob=False)
         why = _wrong_columns(fact.collect_schema(), SCHEMA, ("image_id",))
     except (OSError, pl.exceptions.PolarsError) as error:
         raise Damaged(path, _wrong_ends(path, ()) or str(error).split("\n")[0], repair(folder)) from None
@@ -185,6 +215,27 @@ def _join_facts(table: pl.LazyFrame, facts: pl.LazyFrame) -> pl.LazyFrame:
     return joined.with_columns(pl.coalesce(columns).alias(name) for name, columns in known.items()).select(SCHEMA.names())
 
 
+def _join_attrs(table: pl.LazyFrame, facts: Sequence[pl.LazyFrame]) -> pl.LazyFrame:
+    """The attributes of the sample with those learnt later: a fact replaces all entries of a key that it has, a later one those
+    of an earlier one."""
+    some = [fact.select("image_id", "attrs").drop_nulls() for fact in facts if "attrs" in fact.collect_schema()]
+    if not some:
+        return table
+    merged = _long_attrs(table.select("image_id", "attrs").unique("image_id", maintain_order=True))
+    for fact in map(_long_attrs, some):
+        merged = pl.concat([merged.join(fact, on=["image_id", "key"], how="anti", maintain_order="left"), fact])
+    lists = merged.group_by("image_id", maintain_order=True).agg(attrs_fact=pl.struct("key", "value", "common"))
+    touched = pl.concat([fact.select("image_id") for fact in some]).unique()
+    known = lists.join(touched, on="image_id", how="semi")
+    joined = table.join(known, on="image_id", how="left", maintain_order="left")
+    return joined.with_columns(attrs=pl.coalesce("attrs_fact", "attrs")).select(SCHEMA.names())
+
+
+def _long_attrs(frame: pl.LazyFrame) -> pl.LazyFrame:
+    """One row per image and attribute."""
+    return frame.explode("attrs").unnest("attrs").drop_nulls("key")
+
+
 def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
     """Keep facts of images (``image_id`` and any of ``FACTS``) beside the predictions, under a name."""
     wrong = set(facts.columns) - {"image_id", *FACTS}
@@ -192,7 +243,7 @@ def write_facts(run: str | Path, name: str, facts: pl.DataFrame) -> Path:
         raise SoritesError(f"facts need image_id and some of {', '.join(FACTS)}; got {', '.join(facts.columns)}")
     if facts["image_id"].is_duplicated().any():
         raise SoritesError(f"facts {name!r}: an image_id stands twice")
-    path = Path(run) / "facts" / f"{name}.parquet"
+    path = place(run) / "facts" / f"{name}.parquet"
     write(facts.cast({n: SCHEMA[n] for n in facts.columns}), path)
     return path
 

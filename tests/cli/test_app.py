@@ -42,7 +42,7 @@ def test_version(command: Command) -> None:
         (["run", "none.toml"], "cannot read none.toml: No such file or directory. Wanted a suite in TOML"),
         (["run", "s.toml", "--shift", "jpge"], "no shift named 'jpge'. Did you mean jpeg"),
         (["run", "s.toml", "--model", "lite9"], "no model named 'lite9'. Did you mean lite"),
-        (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder?"),
+        (["run", "s.toml", "--source", "foldr:x"], "no source named 'foldr'. Did you mean folder or slider?"),
         (["run", "s.toml", "--source", "folder:none"], "wanted a folder of pictures, got none"),
         (["run", "s.toml", "--severity", "3"], "--severity needs exactly one --shift"),
         (["run", "s.toml", "--shift", "jpeg", "--severity", "-3"], "a severity is a number above 0"),

@@ -91,3 +91,35 @@ def test_several_runs_are_asked_together(command: Command) -> None:
     assert code == 0, err
     assert out.startswith("note: These runs are compared on what they share: 2 samples.")
     assert "a: 1 of its 3 samples" in out
+
+
+def test_a_condition_chooses_rows_and_classes_have_names(command: Command) -> None:
+    command("run", "s.toml", "--out", "r")
+    code, out, _ = command("metrics", "r", "accuracy", "--where", "shift = jpeg and severity >= 85", "--format", "csv")
+    assert code == 0
+    assert [row["severity"] for row in csv.DictReader(io.StringIO(out))] == ["85.0", "90.0", "93.0"]
+    code, out, _ = command("metrics", "r", "accuracy", "--by", "label", "--format", "csv")
+    (first, *_) = csv.DictReader(io.StringIO(out))
+    assert (code, first["label"], first["label_name"]) == (0, "0", "tench")
+    code, _, err = command("metrics", "r", "accuracy", "--where", "shift = jpg")
+    assert (code, "no shift here named 'jpg'. Did you mean jpeg? There are clean, jpeg." in err) == (2, True)
+    code, _, err = command("metrics", "r", "accuracy_drop", "--where", "shift = jpeg")
+    assert '--where "(shift = jpeg) or shift = clean"' in err
+
+
+def test_the_measure_that_is_averaged_is_named(command: Command) -> None:
+    command("run", "s.toml", "--out", "r")
+    command("similarity", "r", "--measure", "psnr")
+    code, _, err = command("metrics", "r", "mean_degree", "--option", "measure=psnr")
+    assert (code, "note: these are values of the measure psnr: higher is nearer" in err) == (0, True)
+    code, _, err = command("metrics", "r", "mean_degree")
+    assert (code, "no measure in this table named 'ssim'. It has psnr." in err) == (2, True)
+
+
+def test_a_run_says_what_its_models_see(command: Command, home: Path) -> None:
+    code, _, err = command("run", "s.toml", "--model", "lite0", "--level", "1", "--out", "r")
+    assert code == 0, err
+    assert "lite0 sees 224 x 224 px: the frame scaled (bicubic); mean 0.498 0.498 0.498, std 0.502 0.502 0.502" in err
+    assert json.loads((home / "r/run.json").read_text())["inputs"]["lite0"]["crop_pct"] == 0.875
+    _, _, err = command("run", "s.toml", "--level", "1", "--out", "other")
+    assert "python:means:logits sees pictures as they are" in err

@@ -12,13 +12,15 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("lenses", "vision_text", "scenes"),
     (*PLUG_INS, "engines"),
     ("pipeline",),
-    ("datasets", "drawings", "reports", "training", "generation"),
+    ("datasets", "drawings", "reports", "training", "generation", "collecting", "studio", "package"),
+    ("annotation", "passports"),
+    ("comparisons",),
     ("cli",),
 )
 """Rooms from the bottom up. A room imports the root and the rooms of lower layers, never one of its own layer or above."""
 
 ROOT_ORDER = (
-    "errors", "reading", "rng", "torch_tools",
+    "errors", "stores", "reading", "rng", "torch_tools",
     "types", "boxes", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
 )  # fmt: skip
 """Modules that lie flat, and the packages of types and of readers. Each imports only those that stand before it, and no room."""

@@ -66,6 +66,14 @@ def webdataset(root: Path, grey: int) -> str:
     return f"webdataset:{root}"
 
 
+def parquet(root: Path, grey: int) -> str:
+    data = io.BytesIO()
+    Pillow.new("RGB", (24, 24), (grey, grey, grey)).save(data, "PNG")
+    root.mkdir()
+    pl.DataFrame({"image": [{"bytes": data.getvalue(), "path": "a.png"}], "label": [1]}).write_parquet(root / "a.parquet")
+    return f"parquet:{root}"
+
+
 def cns_bench(root: Path, grey: int) -> str:
     for scale in (0, 1000):
         picture(root / f"snow/022_eagle/seed_0001_scale_{scale:04d}.png", grey)
@@ -118,7 +126,7 @@ READERS: dict[str, Callable[[Path, int], str]] = {
     "folder": folder, "built": built, "context": context, "webdataset": webdataset, "cns_bench": cns_bench,
     "annotated": annotated,
     "focus csv": focus("csv"), "focus parquet": focus("parquet"), "is_ood": is_ood,
-    "coco": coco, "yolo": yolo,
+    "coco": coco, "yolo": yolo, "parquet": parquet,
 }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 import pytest
 from PIL import Image as Pillow
 from tests.pipeline.fading import CLASSES, fading
@@ -68,12 +69,22 @@ def _boxes(folder: Path) -> str:
     return str(folder)
 
 
+def _parquet(folder: Path) -> str:
+    """Two pictures in the layout of the Hugging Face hub."""
+    data = io.BytesIO()
+    Pillow.new("RGB", (30, 20), (90, 80, 70)).save(data, "PNG")
+    images = [{"bytes": data.getvalue(), "path": f"{i}.png"} for i in range(2)]
+    pl.DataFrame({"image": images, "label": [3, 7]}).write_parquet(folder / "train-00000-of-00001.parquet")
+    return f"parquet:{folder}/*.parquet"
+
+
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
 def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callable[[], Source]:
     name = request.param
     given = {
         "folder": lambda: f"folder:{photos}",
         "webdataset": lambda: _tar(tmp_path),
+        "parquet": lambda: _parquet(tmp_path),
         "cns_bench": lambda: _trajectory(tmp_path),
         "focus": lambda: _annotated(tmp_path),
         "coco": lambda: f"coco:{_boxes(tmp_path)}/a.json",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.metrics import box_sets
 
-from sorites.metrics import _coco, _precision
+from sorites.metrics import _coco, _curves, _parts, _precision
 
 
 def twelve(scene: Any) -> np.ndarray:
@@ -49,7 +49,8 @@ def test_pairs_in_pieces_are_pairs_at_once(monkeypatch: pytest.MonkeyPatch) -> N
 @pytest.mark.parametrize("cells", [1 << 23, 700])
 def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
     """The recalls are exact hundredths on both sides, since COCO's are off by a rounding that one more match would show."""
-    monkeypatch.setattr(_precision, "CELLS", cells)
+    monkeypatch.setattr(_parts, "CELLS", cells)
+    monkeypatch.setattr(_curves, "NEAR", cells)
     monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(1, pictures=25, ties=False)
     counts = _precision.drawn(25, 12)

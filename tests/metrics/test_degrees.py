@@ -56,7 +56,6 @@ def test_another_measure_and_other_columns(seen: pl.DataFrame) -> None:
     found = metrics.mean_degree(seen, by=("model", "shift"), measure="psnr")
     assert found["n"].to_list() == [6, 6]
     assert found["value"][0] == pytest.approx(found["value"][1])
-    assert metrics.mean_degree(seen, measure="lpips").height == 0
 
 
 def _few(measure: str, *values: float | None) -> pl.DataFrame:
@@ -81,3 +80,8 @@ def test_an_infinite_degree_makes_the_mean_infinite_and_leaves_no_interval() -> 
 def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:
     with pytest.raises(SoritesError, match="cannot be grouped by 'degrees'"):
         metrics.mean_degree(seen, by=("degrees",))
+
+
+def test_a_measure_that_was_not_taken_is_answered_with_those_that_were(seen: pl.DataFrame) -> None:
+    with pytest.raises(SoritesError, match=r"no measure in this table named 'lpips'.* It has psnr, ssim\."):
+        metrics.mean_degree(seen, measure="lpips")

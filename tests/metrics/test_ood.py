@@ -137,3 +137,16 @@ def test_wrong_words_are_answered_with_the_right_ones(seen: pl.DataFrame) -> Non
         auroc(seen, framework="semantc")
     with pytest.raises(SoritesError, match='against wants "same" or "clean", got .dirty.'):
         auroc(seen, against="dirty")
+
+
+def test_drift_holds_shifted_pictures_against_clean_ones_of_known_classes(seen: pl.DataFrame) -> None:
+    by = ("model", "scorer", "shift", "severity")
+    known = seen.filter(pl.col("known").is_not_null())
+    found = auroc(seen, by=by, framework="drift")
+    assert set(found["severity"]) == {1.0, 2.0}
+    for row in found.to_dicts():
+        mine = known.filter(scorer=row["scorer"])
+        assert row["value"] == area(mine.filter(shift="clean"), mine.filter(shift=row["shift"], severity=row["severity"]))
+        assert (row["familiar"], row["strange"]) == (40, 40)
+    up = found.filter(scorer="up").sort("severity")["value"]
+    assert 0.5 < up[0] < up[1]

@@ -67,14 +67,14 @@ def test_lite_keeps_its_weights_and_gets_a_new_head() -> None:
 
 
 def test_random_weights_are_random() -> None:
-    made = start("lite0@none", TEN)
-    assert made.parent == {"spec": "lite0@none", "weights": None}
+    made = start("lite0@random", TEN)
+    assert made.parent == {"spec": "lite0@random", "weights": None}
     stem = "_conv_stem.weight"
     assert not torch.equal(made.module.state_dict()[f"network.{stem}"], lite.load(0).state_dict()[stem])
 
 
 def test_timm_by_name_from_a_file_and_without_weights(tmp_path: object) -> None:
-    plain = start("timm:resnet18@none", TEN)
+    plain = start("timm:resnet18@random", TEN)
     assert (plain.layers, plain.head) == ("timm:resnet18", ("network.fc",))
     inner = {name.removeprefix("network."): value for name, value in plain.module.state_dict().items()}
     save_file(inner, f"{tmp_path}/w.safetensors")
@@ -86,9 +86,9 @@ def test_timm_by_name_from_a_file_and_without_weights(tmp_path: object) -> None:
 
 
 def test_another_size_is_tried_at_once() -> None:
-    assert start("timm:resnet18@none", TEN, size=64).wants.size == (64, 64)
+    assert start("timm:resnet18@random", TEN, size=64).wants.size == (64, 64)
     with pytest.raises(SoritesError, match=r"cannot take pictures of 40 px .* Leave out data.size"):
-        start("timm:vit_tiny_patch16_224@none", TEN, size=40)
+        start("timm:vit_tiny_patch16_224@random", TEN, size=40)
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_another_size_is_tried_at_once() -> None:
     [
         ("smal", "no network to train named 'smal'. Did you mean small"),
         ("onnx:x.onnx", "no network to train named 'onnx:x.onnx'"),
-        ("timm:resnet5O@none", "no timm model named 'resnet5O'"),
+        ("timm:resnet5O@random", "no timm model named 'resnet5O'"),
         ("trained:/nowhere", "there is no folder /nowhere with a trained model"),
         ("trained", "wanted the folder of a trained model"),
         ("lite0:x", "no network to train named 'lite0:x'"),
@@ -108,7 +108,7 @@ def test_what_cannot_be_trained_is_said(spec: str, said: str) -> None:
 
 
 def test_layers_are_built_again_by_their_name() -> None:
-    for spec in ("small", "lite0@none", "timm:resnet18@none"):
+    for spec in ("small", "lite0@random", "timm:resnet18@random"):
         made = start(spec, TEN, pictures=pictures)
         again = blank(made.layers, len(TEN), made.wants)
         again.module.load_state_dict(made.module.state_dict())

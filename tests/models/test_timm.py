@@ -127,6 +127,15 @@ def test_no_published_weights_says_to_give_a_file() -> None:
         make("lcnet_035")
 
 
+def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(photographs: dict[str, Picture]) -> None:
+    pictures = list(photographs.values())[:2]
+    before = torch.get_rng_state()
+    one, same = (make("test_resnet@random") for _ in range(2))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert one.version == same.version
+    np.testing.assert_array_equal(one(pictures, False).logits, same(pictures, False).logits)
+
+
 def test_the_install_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     import sys
 

@@ -38,6 +38,7 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
     assert "Gains over OpticsAugment" in body
     assert "−15.0\u202fpoints" in body
     assert "OpticsAugment gains most on optics at 3: +30.0" in body
+    assert "<h1>OpticsAugment gains +30.0\u202fpoints on optics at 3, and +10.0\u202fpoints on clean pictures</h1>" in body
     assert "the seeds' scatter is in the intervals" in body.replace("&#x27;", "'")
     assert '<a href="models/x.html">optics_0</a>' in body
     assert 'class="chart"' in body
@@ -50,3 +51,11 @@ def test_one_seed_is_told(tmp_path: Path) -> None:
     assert "one seed was trained, so that its scatter is not in them" in text
     assert 'id="a-gains"' in text
     assert 'id="b-gains"' in text
+
+
+def test_gains_that_are_noise_are_called_so(tmp_path: Path) -> None:
+    small = frame({"fog": 0.001})
+    frames = {"accuracies": frame({"none": 0.2, "fog": 0.2}), "gains": small, "shift_gains": small}
+    about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": []}
+    text = arms_page(about, {"a": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
+    assert "No augmentation gains anything that these pictures can tell from nothing" in text

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.training.small_recipe import recipe, same
 
 from sorites.errors import SoritesError
@@ -36,6 +37,24 @@ def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: P
     assert sum(part.endswith(".png") for part in said.split("(pictures ")[1].split(";")[0].split(", ")) == 4
     broken = json.loads((tmp_path / "r/broken.json").read_text())
     assert (broken["step"], len(broken["pictures"])) == (4, 4)
+    train(made, tmp_path / "r")
+    train(made, tmp_path / "whole")
+    assert same(tmp_path / "r", tmp_path / "whole")
+
+
+def test_a_gradient_that_is_no_number_changes_no_weight(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    made = recipe(photos)
+    real = steps.Steps._loss
+
+    def broken(self: steps.Steps, views: Any, labels: Any) -> Any:
+        loss, right = real(self, views, labels)
+        return (loss + 0 * torch.sqrt(loss - loss), right) if poisoned_steps.pop(0) else (loss, right)
+
+    poisoned_steps = [False, False, True]
+    monkeypatch.setattr(steps.Steps, "_loss", broken)
+    with pytest.raises(SoritesError, match=r"the gradient is no longer finite at step 3 of 15 \(pictures n0"):
+        train(made, tmp_path / "r", checkpoint_seconds=0)
+    monkeypatch.undo()
     train(made, tmp_path / "r")
     train(made, tmp_path / "whole")
     assert same(tmp_path / "r", tmp_path / "whole")

@@ -120,3 +120,12 @@ def test_a_label_without_an_output_is_named(photos: Path) -> None:
     space = pictures(asked).labels
     with pytest.raises(SoritesError, match="odd1 has the label 7, and the model has outputs for 0 to 3"):
         check(TrainingData(Odd(), None, space), asked)
+
+
+def test_pictures_that_are_not_there_are_said_with_the_key_that_names_them(photos: Path) -> None:
+    with pytest.raises(SoritesError, match=r'nowhere, which does not exist. .* data.source = "folder:nowhere"; .*: --source'):
+        pictures(recipe(Path("nowhere")))
+    with pytest.raises(SoritesError, match=r'data.validation = "folder:nowhere"; name your own: --validation SOURCE:PATH'):
+        pictures(recipe(photos, validation={"source": "folder:nowhere"}))
+    with pytest.raises(SoritesError, match=r"no class named .* To take the classes that the source has: --labels found"):
+        pictures(recipe(photos, labels=["cat", "dog"]))

@@ -118,9 +118,9 @@ def test_the_seed_decides_the_weights_and_workers_do_not(photos: Path, tmp_path:
 
 
 def test_a_head_alone_leaves_all_other_layers_as_they_were(photos: Path, tmp_path: Path) -> None:
-    made = recipe(photos, model="timm:resnet18@none", head_only=True, steps=2, data={"size": 32})
+    made = recipe(photos, model="timm:resnet18@random", head_only=True, steps=2, data={"size": 32})
     folder = train(made, tmp_path / "head")
-    before = _networks.start("timm:resnet18@none", [str(i) for i in range(4)], 32, 0).module.state_dict()
+    before = _networks.start("timm:resnet18@random", [str(i) for i in range(4)], 32, 0).module.state_dict()
     changed = {name for name, value in weights(folder).items() if not torch.equal(value, before[name])}
     assert changed == {"network.fc.weight", "network.fc.bias"}
 

@@ -8,8 +8,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from sorites.cli.about import cite, doctor
+from sorites.cli.annotate import app as annotate_app
 from sorites.cli.attack import attack
 from sorites.cli.check import check
+from sorites.cli.collect import collect
+from sorites.cli.compact import compact
+from sorites.cli.compare import compare
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
@@ -21,18 +26,20 @@ from sorites.cli.lens import app as lens_app
 from sorites.cli.listing import list_
 from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
+from sorites.cli.passport import passport
 from sorites.cli.pictures import build, context, show
 from sorites.cli.report import report
 from sorites.cli.run import run
 from sorites.cli.score import score
 from sorites.cli.sheet import sheet
 from sorites.cli.similarity import similarity
+from sorites.cli.studio import app as studio_app
 from sorites.cli.train import app as train_app
 from sorites.errors import SoritesError
 from sorites.reading.places import reason
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
-MEASURE, LENSES, TRAIN = "Measure and score", "Lenses", "Train models"
+MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Ask people"
 
 
 class Guarded(TyperGroup):
@@ -52,7 +59,7 @@ app = typer.Typer(
     cls=Guarded,
     help="How far can the world shift before a vision model fails, and does the model know?",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -61,14 +68,21 @@ app.command("import", rich_help_panel=EVALUATE)(import_)
 app.command(rich_help_panel=EVALUATE)(attack)
 app.command(rich_help_panel=EVALUATE)(metrics)
 app.command(rich_help_panel=EVALUATE)(report)
+app.command(rich_help_panel=EVALUATE)(passport)
+app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
+app.command(rich_help_panel=FIND_OUT)(compact)
+app.command(rich_help_panel=FIND_OUT)(doctor)
+app.command(rich_help_panel=FIND_OUT)(cite)
 app.command(rich_help_panel=PICTURES)(show)
 app.command(rich_help_panel=PICTURES)(build)
 app.command(rich_help_panel=PICTURES)(context)
 app.command(rich_help_panel=PICTURES)(sheet)
+app.command(rich_help_panel=PICTURES)(collect)
 app.add_typer(generate_app, name="generate", rich_help_panel=PICTURES)
+app.add_typer(studio_app, name="studio", rich_help_panel=PICTURES)
 app.command(rich_help_panel=MEASURE)(score)
 app.command(rich_help_panel=MEASURE)(similarity)
 app.command(rich_help_panel=MEASURE)(distance)
@@ -76,6 +90,7 @@ app.command(rich_help_panel=MEASURE)(features)
 app.command("filter", rich_help_panel=MEASURE)(filter_)
 app.add_typer(decompose_app, name="decompose", rich_help_panel=MEASURE)
 app.add_typer(train_app, name="train", rich_help_panel=TRAIN)
+app.add_typer(annotate_app, name="annotate", rich_help_panel=PEOPLE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
 app.command("degrees", hidden=True, help='Deprecated: type "sorites similarity" instead; its options are the same.')(similarity)

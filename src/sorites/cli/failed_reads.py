@@ -15,7 +15,7 @@ def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
     from sorites.pipeline.damage import damage, lines
     from sorites.table import repair
 
-    for folder in (Path(word) for word in words if (Path(word) / "run.json").is_file()):
+    for folder in (Path(word) for word in words if "://" not in word and (Path(word) / "run.json").is_file()):
         try:
             found = damage(folder)
         except SoritesError as unread:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.cli.options import MaxPixels, RunFolder, Workers
+from sorites.cli.options import Address, EngineName, GpusPerWorker, MaxPixels, RunFolder, Workers, engine_of
 from sorites.cli.output import say
 from sorites.errors import SoritesError
 
@@ -67,8 +67,10 @@ def filter_(
     whole: Annotated[
         bool, typer.Option("--whole", help="Keep only trajectories of which every image stays, as the published set does.")
     ] = False,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
+    engine: EngineName = "local",
     workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
     max_pixels: MaxPixels = None,
 ) -> None:
     """Set aside the images of a run that no longer show their class.
@@ -90,7 +92,7 @@ def filter_(
     with locked(run), bars() as bar:
         found = filter_run(
             run, referee, second, thresholds=thresholds, rule=rule, annotations=annotations, phrases=phrases,
-            softmax=softmax, whole=whole, engine=engine, workers=workers, bar=bar,
+            softmax=softmax, whole=whole, engine=engine_of(engine, address, gpus_per_worker), workers=workers, bar=bar,
         )  # fmt: skip
     _print(found)
     say(f"wrote {found.path}\nnext: sorites report {run}")

@@ -181,10 +181,8 @@ def pictures(
             pipe, found, numbers(severity, "--severity"), _seeds(seeds), out, drawing, kind, by_text=by_text, batch=batch, bar=bar
         )
     say(f"{len(rows)} pictures are in {out}\nnext: sorites generate check {out}")
-    say(
-        f"      sorites run cns_bench --source cns_bench:{out}"
-        + (f" --labels {out / 'labels.txt'}" if (out / "labels.txt").is_file() else "")
-    )
+    own = out / "labels.txt"
+    say(f"      sorites run cns_bench --source cns_bench:{out}" + (f" --labels {own}" if own.is_file() else ""))
 
 
 def _pipe(path: str, device: str | None, dtype: str | None, words: str | None) -> Pipe:

@@ -10,11 +10,14 @@ from typing import Any
 
 import polars as pl
 
+from sorites import core
 from sorites.cli.printing import first_sentence
 from sorites.core import METRICS
 from sorites.errors import SoritesError, UnknownName
+from sorites.labels import class_name
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.places import place_now
+from sorites.pipeline.reopen import class_names
 from sorites.table import Table, read
 
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
@@ -92,6 +95,32 @@ def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] 
     if "strange" in answer.columns and not answer["strange"].sum() and options.get("framework") != "model-specific":
         return f"{reason} None of these pictures is strange; to count those that the model gets wrong: --framework model-specific"
     return reason
+
+
+def measure_note(metric: str, options: Mapping[str, str] = NO_OPTIONS) -> str:
+    """Say which measure a metric averages, and which direction is nearer; no words where it averages none."""
+    parameter = inspect.signature(METRICS.get(metric)).parameters.get("measure")
+    if parameter is None:
+        return ""
+    named = options.get("measure", parameter.default)
+    known = core.MEASURES.names()
+    nearer = f": {core.measure(named).nearer} is nearer" if named in known else ""
+    return f"these are values of the measure {named}{nearer} (another: --option measure=NAME)"
+
+
+def with_class_names(answer: pl.DataFrame, infos: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
+    """Return an answer with the name of each class beside its number, where it has such and all runs call them alike."""
+    columns = [name for name in ("label", "pred") if name in answer.columns]
+    if not columns:
+        return answer
+    found = [class_names(info) for info in infos if info]
+    if len(found) < len(infos) or found[0] is None or any(one is None or one.names != found[0].names for one in found):
+        return answer
+    named = answer.clone()
+    for column in columns:
+        names = [class_name(found[0], label) for label in answer[column]]
+        named.insert_column(named.columns.index(column) + 1, pl.Series(f"{column}_name", names, pl.String))
+    return named
 
 
 def parse_options(texts: Sequence[str]) -> dict[str, str]:

@@ -9,12 +9,21 @@ import typer
 
 from sorites.cli.options import Format, Partial
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def metrics(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')],
     metric: Annotated[str, typer.Argument(metavar="METRIC", help='The name of a metric, from "sorites list metrics".')],
     by: Annotated[str | None, typer.Option("--by", metavar="COL,COL", help="The columns to group by.")] = None,
+    where: Annotated[
+        str | None,
+        typer.Option(
+            "--where",
+            metavar="CONDITION",
+            help="Ask only of these rows: 'shift = coma and level >= 3', 'params.iso > 400', 'attrs.weather = rain'.",
+        ),
+    ] = None,
     reference: Annotated[
         str | None,
         typer.Option(
@@ -28,7 +37,7 @@ def metrics(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="Which pictures count as strange: semantic, model-specific, combined or graded.",
+            help="Which pictures count as strange: semantic, model-specific, combined, graded or drift.",
         ),
     ] = None,
     option: Annotated[
@@ -43,21 +52,27 @@ def metrics(
     What is missing or not shared is said first, and left out unless --partial
     is given.
     """
-    from sorites.cli.metric_answer import answer_metric, explain_empty, parse_options
+    from sorites.cli.metric_answer import answer_metric, explain_empty, measure_note, parse_options, with_class_names
     from sorites.cli.printing import format_frame
     from sorites.core import METRICS
     from sorites.metrics import interval_note
     from sorites.pipeline.together import open_folders, together
+    from sorites.pipeline.where import where as rows_where
 
     METRICS.get(metric)
     options = parse_options([*(option or ()), *([f"framework={framework}"] if framework else ())])
     columns = [name.strip() for name in by.split(",")] if by else None
-    given = together(open_folders(runs), partial)
+    folders = open_folders(runs)
+    given = together(folders, partial)
     for note in given.notes:
         say(f"note: {note}", err=format != "table")
-    answer = answer_metric(runs, metric, columns, reference, options, given.table)
-    say(format_frame(answer, format), nl=False, exact=format != "table")
+    table = rows_where(given.table, where) if where else given.table
+    answer = answer_metric(runs, metric, columns, reference, options, table)
+    say(format_frame(with_class_names(answer, [folder.info for folder in folders]), format), nl=False, exact=format != "table")
+    if said := measure_note(metric, options):
+        say(f"note: {said}", err=True)
     if said := interval_note(metric, answer):
         say(f"note: {said}", err=True)
     if reason := explain_empty(answer, metric, options, runs[0]):
-        say(reason, err=True)
+        kept = f' Only rows with {where} were asked; to keep the clean pictures too: --where "({where}) or shift = clean"'
+        say(reason + (kept if where else ""), err=True)

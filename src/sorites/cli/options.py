@@ -9,8 +9,10 @@ import typer
 
 from sorites.errors import SoritesError
 from sorites.reading.texts import toml_table
+from sorites.stores import place
 
 if TYPE_CHECKING:
+    from sorites.engines import Engine
     from sorites.suite import Suite
 
 
@@ -23,7 +25,10 @@ def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
     return most
 
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help='A run folder, made by "sorites run".')]
+RunFolder = Annotated[
+    Path,
+    typer.Argument(metavar="RUN", parser=place, help='A run folder, made by "sorites run"; also on a store, s3://BUCKET/RUN.'),
+]
 Partial = Annotated[
     bool, typer.Option("--partial", help="Use all that is there, also what only some models, settings or runs have.")
 ]
@@ -83,6 +88,40 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
 ]
+Order = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="shards",
+        help="Take whole shards in the order of a hash, and read no more of a huge source than --limit needs.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help="Where models compute; the default is a GPU if there is one."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option("--precision", metavar="float32|bfloat16|float16|int8", help="The numbers that torch models compute with."),
+]
+EngineName = Annotated[
+    str,
+    typer.Option(
+        "--engine", metavar="NAME", help="What runs the units of work: local (threads), processes, or ray, also on a cluster."
+    ),
+]
+Address = Annotated[
+    str | None,
+    typer.Option(
+        "--address",
+        metavar="HOST:PORT",
+        help="The head of a Ray cluster, for --engine ray; the default is RAY_ADDRESS, or Ray started here.",
+    ),
+]
+GpusPerWorker = Annotated[
+    float,
+    typer.Option("--gpus-per-worker", metavar="F", min=0, help="The share of a GPU that each worker of --engine ray gets."),
+]
 MaxPixels = Annotated[
     int | None,
     typer.Option(
@@ -121,6 +160,26 @@ def load_suite(
 
     refuse_attacks(suite, shifts or ())
     return load(suite).override(shifts=shifts or (), levels=levels or (), severities=severities or (), options=options, **others)
+
+
+def engine_of(name: str, address: str | None = None, gpus: float = 0.0) -> Engine | str:
+    """Return the engine that was typed; only ray has an address and shares of GPUs."""
+    if name != "ray":
+        if address is not None or gpus:
+            raise SoritesError(f"--address and --gpus-per-worker belong to --engine ray, got --engine {name}")
+        return name
+    from sorites.engines.ray import on
+
+    return on(address, gpus)
+
+
+def batch_size(text: str) -> int | None:
+    """Return the batch that was typed, or None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise SoritesError(f"--batch wants a whole number above 0, or auto; got {text!r}")
+    return int(text)
 
 
 def further_sources(sources: list[str] | None, strange: list[str] | None) -> dict[str, Any]:

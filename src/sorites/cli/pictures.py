@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +80,10 @@ def build(
     quality: Annotated[
         int | None, typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG.")
     ] = None,
+    engine: options.EngineName = "local",
     workers: options.Workers = None,
+    address: options.Address = None,
+    gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Write a suite's shifted pictures as a dataset folder.
@@ -95,7 +97,8 @@ def build(
     given = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
     recipe = options.load_suite(suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed)
     with bars() as bar:
-        written, errors = write_dataset(recipe, out, quality=quality, workers=workers or os.cpu_count() or 1, bar=bar)
+        start = options.engine_of(engine, address, gpus_per_worker)
+        written, errors = write_dataset(recipe, out, quality=quality, engine=start, workers=workers, bar=bar)
     if recipe.limit is not None:
         typer.echo(f"note: at most {recipe.limit} samples of {recipe.source} were taken; --limit N changes that", err=True)
     for error in errors[:20]:

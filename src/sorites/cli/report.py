@@ -9,10 +9,11 @@ import typer
 
 from sorites.cli.options import MaxPixels, Partial
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN", help='Run folders, made by "sorites run".')],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN", parser=place, help='Run folders, made by "sorites run".')],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The page.")] = Path("report.html"),
     partial: Partial = False,
     tables: Annotated[

@@ -9,6 +9,7 @@ import typer
 
 from sorites.cli import options
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def run(
@@ -43,7 +44,12 @@ def run(
     labels: options.LabelFile = None,
     limit: options.Limit = None,
     seed: options.SuiteSeed = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="How many pictures a model sees at once.")] = 8,
+    order: options.Order = None,
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="N|auto", help="How many pictures a model sees at once; auto tries what fits.")
+    ] = "8",
+    device: options.Device = None,
+    precision: options.Precision = None,
     refine: Annotated[
         float | None,
         typer.Option("--refine", metavar="F", help="Bisect each failure point to this fraction of the shift's top level."),
@@ -52,10 +58,15 @@ def run(
         bool, typer.Option("--keep-features", help='Keep logits and features in the run folder, for "sorites score".')
     ] = False,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="DIR", help="The run folder; the default is runs/SUITE-ID.")
+        Path | None,
+        typer.Option(
+            "--out", metavar="DIR", parser=place, help="The run folder, also s3://BUCKET/RUN; the default is runs/SUITE-ID."
+        ),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", metavar="NAME", help="The engine that runs the units of work.")] = "local",
+    engine: options.EngineName = "auto",
     workers: options.Workers = None,
+    address: options.Address = None,
+    gpus_per_worker: options.GpusPerWorker = 0.0,
     max_pixels: options.MaxPixels = None,
 ) -> None:
     """Evaluate a suite's models under its shifts.
@@ -67,8 +78,10 @@ def run(
     from sorites.cli.printing import print_run_summary
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
+    from sorites.pipeline.choosing import choose, choose_batch
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
+    from sorites.pipeline.inputs import input_lines
     from sorites.progress import bars, recording
 
     recipe = options.load_suite(
@@ -83,11 +96,16 @@ def run(
         fit=None if fit is None else {"source": fit},
         labels=labels,
         limit=limit,
+        order=order,
+        device=None if device == "auto" else device,
+        precision=precision,
         seed=seed,
         refine=refine,
     )
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
+    for line in input_lines(plan):
+        say(line, err=True)
     if keep_features:
         say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
@@ -98,14 +116,23 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
+    start = options.engine_of(engine, address, gpus_per_worker)
+    if start == "auto":
+        chosen = choose(plan, workers)
+        start = chosen.engine
+        say(f"engine: {chosen.said}", err=True)
+    size = options.batch_size(batch)
+    if size is None:
+        size, told = choose_batch(plan, runner.BATCH)
+        say(f"batch: {told}", err=True)
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
             prepared,
             out,
-            batch=batch,
+            batch=size,
             keep_features=keep_features,
-            engine=engine,
+            engine=start,
             workers=workers,
             bar=recording(bar, steps),
             say=lambda text: say(f"note: {text}", err=True),

@@ -8,10 +8,11 @@ from typing import Annotated
 import typer
 
 from sorites.cli.output import say
+from sorites.stores import place
 
 
 def score(
-    run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
+    run: Annotated[Path, typer.Argument(metavar="RUN", parser=place, help="A run folder, made with --keep-features.")],
     scorer: Annotated[
         list[str],
         typer.Option("--scorer", metavar="NAME", help='The scorer to add, from "sorites list scorers". May be repeated.'),

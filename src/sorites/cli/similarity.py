@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.options import MaxPixels, RunFolder
+from sorites.cli.options import Address, EngineName, GpusPerWorker, MaxPixels, RunFolder, Workers, engine_of
 from sorites.cli.output import say
 
 
@@ -30,6 +30,10 @@ def similarity(
             help="The measure that --lpips-below goes by. The default is the one that the run's suite names.",
         ),
     ] = None,
+    engine: EngineName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
     max_pixels: MaxPixels = None,
 ) -> None:
     """Measure how near every shifted image is to its own clean picture.
@@ -47,5 +51,8 @@ def similarity(
 
     read_info(run)
     with locked(run), bars() as bar:
-        path = measure_similarity(run, measure or DEFAULT, lpips_below=lpips_below, lpips_measure=lpips_measure, bar=bar)
+        path = measure_similarity(
+            run, measure or DEFAULT, lpips_below=lpips_below, lpips_measure=lpips_measure,
+            engine=engine_of(engine, address, gpus_per_worker), workers=workers, bar=bar,
+        )  # fmt: skip
     say(f"wrote {path}\nnext: sorites report {run}")

@@ -38,7 +38,7 @@ def run(
         typer.Option(
             "--model",
             metavar="SPEC",
-            help="Begin with this model: small, lite0, timm:NAME, timm:NAME@WEIGHTS, trained:DIR; with @none after the name, "
+            help="Begin with this model: small, lite0, timm:NAME, timm:NAME@WEIGHTS, trained:DIR; with @random after the name, "
             "with random weights.",
         ),
     ] = None,

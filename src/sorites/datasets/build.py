@@ -10,7 +10,6 @@ from __future__ import annotations
 import functools
 import io
 import json
-import os
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
@@ -20,6 +19,7 @@ from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
 from sorites.datasets.annotations import ANNOTATIONS, Size, coco_json
+from sorites.engines import Engine
 from sorites.errors import SoritesError
 from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
 from sorites.pipeline import plan as plans
@@ -33,6 +33,7 @@ from sorites.pipeline.shards import slug
 from sorites.progress import Bar
 from sorites.rng import digest
 from sorites.sources import _sidecar as sidecar
+from sorites.stores import place
 from sorites.suite import Suite, load
 from sorites.table import write
 
@@ -49,7 +50,7 @@ def build(
     out: str | Path,
     *,
     quality: int | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[int, list[str]]:
@@ -58,16 +59,14 @@ def build(
         raise SoritesError(f"--quality wants 1 to 100, got {quality}")
     if not isinstance(suite, Suite):
         refuse_attacks(suite)
-    plan, folder = plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})), Path(out)
+    plan, folder = plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})), place(out)
     start, units = chosen_engine(engine, plan), plan.units()
     written: dict[Unit, Written] = {}
     with locked(folder, "dataset", LOCK):
         info = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
         with lent(folder, plan, info["run_id"]):
-            for unit, result in start(
-                units, functools.partial(write_unit, folder, quality=quality), workers or os.cpu_count() or 1
-            ):
+            for unit, result in start(units, functools.partial(write_unit, folder, quality=quality), workers or start.cores()):
                 written[unit] = result
                 tick(plan.images_of(unit))
         sized = [pair for unit in units for pair in written[unit][0]]

@@ -6,6 +6,7 @@ pickles, as must the function and its results.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,9 @@ class Engine:
 
     start: Start
     one_process: bool
+    name: str = ""
+    cores: Callable[[], int] = lambda: os.cpu_count() or 1
+    """How many units run at a time unless a number is given."""
 
     def __call__(self, units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
         hear_once()

@@ -9,8 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import UnknownName
-from sorites.metrics._matching import IGNORED, TAKEN, Bools, best, group_codes, match, ranks
-from sorites.metrics._precision import Bench, Events, average_precision, resampled
+from sorites.metrics._curves import Curves
+from sorites.metrics._matching import IGNORED, TAKEN, Bools, best, by_confidence, group_codes, match, ranks
+from sorites.metrics._parts import Bench, in_parts
+from sorites.metrics._precision import Events, average_precision
 from sorites.metrics._scenes import Floats, Ints, Scene
 
 THRESHOLDS: Floats = np.linspace(0.5, 0.95, 10)
@@ -101,7 +103,7 @@ def by_class(scene: Scene, names: Sequence[str] = tuple(NUMBERS)) -> list[OneCla
     ignore = np.stack([things.crowd | (things.area < low) | (things.area > high) for low, high in ranges], axis=1)
     matched = match(found, things, THRESHOLDS.tolist(), ignore)
     rank = ranks(group_codes(found, found)[0])
-    order = np.lexsort((np.arange(len(found)), -found.conf, found.label))
+    order = by_confidence(found, found.label)
     place = np.empty(len(found), np.int64)
     place[order] = np.arange(len(found))
     near = np.argsort(place[matched.which], kind="stable")
@@ -139,28 +141,38 @@ def values(classes: Sequence[OneClass], name: str) -> Floats:
 
 def resampled_values(classes: Sequence[OneClass], name: str, counts: NDArray[np.uint8]) -> NDArray[np.float32]:
     """Return a number of each class for each resample (classes x resamples)."""
-    number = NUMBERS[name]
     found = np.full((len(classes), counts.shape[1]), np.nan, np.float32)
-    bench = Bench(counts)
-    for k, one in enumerate(classes):
-        if number.recall:
-            some = one.recalled(number), one.truths(number.area)
-            for block in bench.blocks(max(len(samples) for samples in some)):
-                found[k, block] = _recall(*some, number, bench.weights(block))
-            continue
-        curves = [one.events(threshold, number.area) for threshold in range(*number.thresholds.indices(len(THRESHOLDS)))]
-        listed, truths = one.listed(number.area), one.truths(number.area)
-        for block in bench.blocks(max(len(truths), *(len(curve.at) for curve in curves))):
-            found[k, block] = np.mean(resampled(listed, curves, truths, bench.weights(block), bench), axis=0)
+    if found.size:
+        (_recalls if NUMBERS[name].recall else _precisions)(classes, NUMBERS[name], counts, found)
     return found
 
 
-def _recall(hits: Ints, truths: Ints, number: Number, weights: NDArray[np.float32]) -> NDArray[np.float32]:
-    found, total = (weights[some].sum(axis=0) for some in (hits, truths))
+def _precisions(classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]) -> None:
+    thresholds = range(*number.thresholds.indices(len(THRESHOLDS)))
+    curves = [
+        Curves(one.listed(number.area), [one.events(k, number.area) for k in thresholds], one.truths(number.area))
+        for one in classes
+    ]
+
+    def work(part: slice, bench: Bench) -> None:
+        mine = found[:, part]
+        for k, one in enumerate(curves):
+            for block in bench.blocks(one.longest):
+                mine[k, block] = np.mean(one.resampled(bench.weights(block), bench), axis=0)
+
+    in_parts(counts, work)
+
+
+def _recalls(classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]) -> None:
     thresholds = len(range(*number.thresholds.indices(len(THRESHOLDS))))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        share: NDArray[np.float32] = np.where(total > 0, found / total / thresholds, np.float32(np.nan))
-    return share
+    both = [(one.recalled(number), one.truths(number.area)) for one in classes]
+    hits, truths = (np.stack([np.bincount(one[k], minlength=len(counts)) for one in both]).astype(np.float32) for k in (0, 1))
+    bench = Bench(counts)
+    for block in bench.blocks(len(classes)):
+        weights = bench.weights(block)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            total = truths @ weights
+            found[:, block] = np.where(total > 0, hits @ weights / total / thresholds, np.float32(np.nan))
 
 
 def over_classes(found: NDArray[np.floating]) -> NDArray[np.floating]:

@@ -39,7 +39,12 @@ class Pairs:
 
 def by_confidence(found: Boxes, *groups: Ints) -> Ints:
     """Return the order of boxes by group, then by falling confidence, then as they came."""
-    return np.lexsort((-found.conf, *groups[::-1]))
+    return np.lexsort((-found.conf, *(short(group) for group in groups[::-1])))
+
+
+def short(numbers: Ints) -> NDArray[np.integer]:
+    """Return whole numbers in sixteen bits where they fit: NumPy sorts those much faster."""
+    return numbers.astype(np.uint16) if len(numbers) and numbers.min() >= 0 and numbers.max() < 1 << 16 else numbers
 
 
 def ranks(groups: Ints) -> Ints:
@@ -61,10 +66,12 @@ def group_codes(one: Boxes, other: Boxes, per_class: bool = True) -> tuple[Ints,
     """Return numbers that are equal where two boxes share their picture (and class)."""
     if not per_class:
         return one.picture, other.picture
-    labels, codes = np.unique(np.concatenate([one.label, other.label]), return_inverse=True)
-    pictures = np.concatenate([one.picture, other.picture])
-    groups = pictures * max(len(labels), 1) + codes
-    return groups[: len(one)], groups[len(one) :]
+    labels = np.concatenate([one.label, other.label])
+    if not len(labels):
+        return one.picture, other.picture
+    least, most = labels.min(), labels.max()
+    mine, theirs = (boxes.picture * (most - least + 1) + (boxes.label - least) for boxes in (one, other))
+    return mine, theirs
 
 
 def overlaps(found: Boxes, things: Boxes, per_class: bool = True) -> Iterator[Pairs]:

@@ -9,6 +9,9 @@
 - ``graded``: the test of IS-OOD: familiar is clean and of a known class (or without a label, as above); strange is everything
   else that has both levels.
 
+- ``drift``: familiar is clean, strange is shifted, whatever the model says of it, both of known classes: how early does a score
+  notice that the world has moved? Grouped by ``shift`` and ``severity`` it is asked at every stop of a dial.
+
 Metrics of scores can also be grouped by three columns that the table does not hold: ``kind`` (ID, S-OOD or C-OOD), ``group``,
 the value of the attribute "group" (near, far), and ``set``, the set of pictures that a picture belongs to (see ``_sets``).
 Grouped by ``source``, ``set`` or ``group``, the strange pictures of each are compared with all familiar pictures of the run that
@@ -42,6 +45,7 @@ FRAMEWORKS = {
     "model-specific": (RIGHT, WRONG),
     "combined": (RIGHT & UNTOUCHED, UNKNOWN_CLASS | (WRONG & ~UNTOUCHED)),
     "graded": (KNOWN_CLASS & UNTOUCHED, HAS_LEVELS & ~(KNOWN_CLASS & UNTOUCHED)),
+    "drift": (KNOWN_CLASS & UNTOUCHED, KNOWN_CLASS & ~UNTOUCHED),
 }
 """The expressions (familiar, strange) by the name of the framework; a row that is neither is left out."""
 
@@ -124,7 +128,7 @@ def _matched(keys: Sequence[str], framework: str, against: str) -> list[str]:
 
     No familiar picture shows what a strange one shows, so columns about content match only in the model-specific framework.
     """
-    if against == "clean" or framework in ("combined", "graded"):
+    if against == "clean" or framework in ("combined", "graded", "drift"):
         return [key for key in keys if key in BY_SCORER]
     return [key for key in keys if key in CONDITIONS or framework == "model-specific"]
 

@@ -15,8 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.metrics._curves import Curves
 from sorites.metrics._matching import TAKEN, Bools, Pairs, best, by_confidence, match, overlaps
-from sorites.metrics._precision import Bench, Events, average_precision, resampled
+from sorites.metrics._parts import Bench, in_parts
+from sorites.metrics._precision import Events, average_precision
 from sorites.metrics._scenes import Boxes, Floats, Ints, Scene
 
 NEAR, FAR = 0.5, 0.1
@@ -139,10 +141,9 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
     seen = typed(scene)
     labels = np.unique(seen.things.label)
     ways = seen.ways()
-    names = list(ways)
-    values = {name: np.full(len(labels), np.nan) for name in names}
-    drawn = {name: np.full((len(labels), 0 if counts is None else counts.shape[1]), np.nan, np.float32) for name in names}
-    bench = Bench(np.empty((0, 0), np.uint8) if counts is None else counts)
+    values = {name: np.full(len(labels), np.nan) for name in ways}
+    drawn = {name: np.full((len(labels), 0 if counts is None else counts.shape[1]), np.nan, np.float32) for name in ways}
+    curves: list[tuple[str, int, Curves]] = []
     for name, way in ways.items():
         order = np.lexsort((way.found, -way.conf))
         for k, label in enumerate(labels):
@@ -152,8 +153,16 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
             events = Events(hits + 1, listed[hits], np.ones(len(hits), bool), np.zeros(len(hits), np.int8))
             truths = scene.sample[seen.things.picture[(seen.things.label == label) & way.counted]]
             values[name][k] = average_precision(events, len(truths))
-            for block in bench.blocks(max(len(hits), len(truths))):
-                drawn[name][k, block] = resampled(listed, [events], truths, bench.weights(block), bench)[0]
+            curves.append((name, k, Curves(listed, [events], truths)))
+
+    def work(part: slice, bench: Bench) -> None:
+        for name, k, one in curves:
+            mine = drawn[name][k, part]
+            for block in bench.blocks(one.longest):
+                mine[block] = one.resampled(bench.weights(block), bench)[0]
+
+    if counts is not None:
+        in_parts(counts, work)
     for found in (values, drawn):
         for name in ERRORS:
             found[name][np.isnan(found[name]) & np.isfinite(found[""])] = 0

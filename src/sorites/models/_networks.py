@@ -1,8 +1,8 @@
 """Torch networks to be trained, by spec: where they start from, the input they want, and which of their layers is the head.
 
 ``small``, ``lite0`` to ``lite2``, ``timm:NAME`` (published weights), ``timm:NAME@PATH`` (weights of a file) and ``trained:DIR``;
-``@none`` after a name (``lite0@none``, ``timm:resnet50@none``) starts from random weights. ``small`` always does. The head is
-replaced by a random one where the classes are not those that the weights were trained on.
+``@random`` after a name (``lite0@random``, ``timm:resnet50@random``) starts from random weights. ``small`` always does. The head
+is replaced by a random one where the classes are not those that the weights were trained on.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from torch import nn
 
 NAMES = ("small", "lite0", "lite1", "lite2", "timm:NAME", "timm:NAME@PATH", "trained:DIR")
-RANDOM = "none"
+RANDOM = timms.RANDOM
 
 Pictures = Callable[[Input, int], Sequence[Picture]]
 """Gives at most so many training pictures at an input's size, for layers that are computed from pictures."""
@@ -99,7 +99,7 @@ def blank(layers: str, classes: int, wants: Input | None = None) -> Network:
         timms.check_name(library, argument)
         made = _timm(library, argument, library.create_model(argument, pretrained=False, num_classes=classes))
     else:
-        raise UnknownName("network to train", layers, NAMES, f"Wanted one of {', '.join(NAMES)}; NAME@none has random weights.")
+        raise UnknownName("network to train", layers, NAMES, f"Wanted one of {', '.join(NAMES)}; NAME@random has random weights.")
     made.wants = wants or made.wants
     return made
 

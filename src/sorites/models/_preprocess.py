@@ -101,6 +101,11 @@ class Input(Config):
     def _square(cls, size: Any) -> Any:
         return (size, size) if isinstance(size, int) else size
 
+    @property
+    def described(self) -> dict[str, Any]:
+        """The same as plain data."""
+        return self.model_dump(mode="json")
+
     def prepare(self, picture: Picture, framed: bool) -> Picture:
         """Bring a picture to this input, as ``fit`` does."""
         return fit(picture, framed, self.size, self.crop_pct, self.filter, self.mode)

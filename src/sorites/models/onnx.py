@@ -53,7 +53,8 @@ def onnx(argument: str | None) -> Model:
     first = _first_pass(name, forward, wants)
     if _are_probabilities(first):
         forward = _log(forward)
-    return Model(name, checked(name, forward), wants.prepare, _labels(labels, first.shape[1], path), head, version_of(path))
+    known = _labels(labels, first.shape[1], path)
+    return Model(name, checked(name, forward), wants.prepare, known, head, version_of(path), input=wants.described)
 
 
 def _config(path: Path, session: Any) -> dict[str, Any]:

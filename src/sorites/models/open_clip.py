@@ -50,7 +50,7 @@ def open_clip(argument: str | None) -> Model:
         raise SoritesError(f'{name} has no classes of its own: give it some with model.for_classes(["cat", "dog"])')
 
     classifier = functools.partial(_classifier, name, encoders, wants, templates)
-    return Model(name, forward, wants.prepare, version=version, for_classes=classifier)
+    return Model(name, forward, wants.prepare, version=version, for_classes=classifier, input=wants.described)
 
 
 def _options(query: str) -> dict[str, str]:

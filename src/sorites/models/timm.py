@@ -1,4 +1,5 @@
-"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file.
+"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file;
+``timm:NAME@random`` has none, for trials without a network.
 
 Size, crop, filter and normalisation are those that the weights were published with. A file is safetensors or a torch
 zip that holds only tensors; without a file the published weights are fetched, because the name asks for them.
@@ -14,6 +15,7 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.labels import imagenet
 from sorites.models._preprocess import Input
 from sorites.models._torch import linear_head, torch_model, with_features
+from sorites.reading.hubs import hub, not_fetched
 from sorites.reading.places import is_file
 from sorites.torch_tools import beside_torchvision, one_thread
 
@@ -21,10 +23,13 @@ if TYPE_CHECKING:
     import torch
     from torch import nn
 
+RANDOM = "random"
+"""In the place of a file: no weights; what is random in the network is always the same."""
+
 
 @add_model
 def timm(argument: str | None) -> Model:
-    """Run a timm classifier (timm:NAME[@weights-path]), with the published weights or those of a file."""
+    """Run a timm classifier (timm:NAME[@weights-path]): published weights, those of a file, or none (timm:NAME@random)."""
     if argument is None:
         raise SoritesError(
             "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
@@ -44,7 +49,17 @@ def timm(argument: str | None) -> Model:
 def load(library: Any, name: str, path: str = "") -> Any:
     """Return the torch network itself, with its published weights or those of a file, in eval mode."""
     check_name(library, name)
+    if path == RANDOM:
+        return _random(library, name).eval()
     return (_from_file(library, name, path) if path else _published(library, name)).eval()
+
+
+def _random(library: Any, name: str) -> Any:
+    import torch
+
+    with torch.random.fork_rng(devices=[]), one_thread():
+        torch.manual_seed(0)
+        return library.create_model(name, pretrained=False)
 
 
 def check_name(library: Any, name: str) -> None:
@@ -55,12 +70,11 @@ def check_name(library: Any, name: str) -> None:
 
 def _published(library: Any, name: str) -> Any:
     try:
-        return library.create_model(name, pretrained=True)
+        with hub():
+            return library.create_model(name, pretrained=True)
     except Exception as error:  # missing weights, a missing network and a hub that refuses each have their own exception
-        reason = str(error).strip().split("\n")[0]
-        raise SoritesError(
-            f"cannot fetch the published weights of timm:{name} ({reason}). Give a file: timm:{name}@weights.safetensors"
-        ) from error
+        instead = f"Give a file: timm:{name}@weights.safetensors; timm:{name}@random has none"
+        raise not_fetched(f"the published weights of timm:{name}", error, instead) from error
 
 
 def _from_file(library: Any, name: str, path: str) -> Any:

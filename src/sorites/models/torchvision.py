@@ -20,6 +20,7 @@ from sorites.models._box_config import Classes, classes_of
 from sorites.models._box_forms import boxes_of
 from sorites.models._box_notes import say
 from sorites.models._fingerprint import weights_hash
+from sorites.reading.hubs import not_fetched
 from sorites.rng import digest
 from sorites.torch_tools import beside_torchvision, one_thread
 
@@ -103,10 +104,8 @@ def _published(library: Any, name: str, weights: str) -> Any:
     try:
         return library.models.get_model(name, weights=weights)
     except Exception as error:  # a missing network and a host that refuses each have their own exception
-        reason = str(error).strip().split("\n")[0]
-        raise SoritesError(
-            f"cannot fetch the published weights of torchvision:{name} ({reason}). Give a file: torchvision:{name}@weights.pth"
-        ) from error
+        instead = f"Give a file: torchvision:{name}@weights.pth"
+        raise not_fetched(f"the published weights of torchvision:{name}", error, instead) from error
 
 
 def _state(path: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from sorites.pipeline.groups import grouped
 from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.shards import missing
 from sorites.reading.places import is_dir, is_file
+from sorites.stores import place
 from sorites.suite import builtin_suites, load
 
 AGAIN = ": type the run's command again"
@@ -32,7 +33,7 @@ def check(what: str, repair: bool = False) -> str:
 
     ``repair`` sets damaged files of a run folder aside, so that the run's command makes them again.
     """
-    folder = Path(what)
+    folder = place(what)
     is_run = is_file(folder / "run.json") or (is_dir(folder) and what not in builtin_suites() and folder.suffix != ".toml")
     if repair and not is_run:
         raise SoritesError(f"--repair wants a run folder, got {what}")

@@ -38,6 +38,7 @@ from sorites.reading.places import is_file
 from sorites.reading.texts import lines, numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
+from sorites.stores import place
 from sorites.table import write, write_facts
 
 NAME, OLD_NAME = "distance", "degrees"
@@ -133,13 +134,13 @@ def distance(
 
     Distances need no classes: unless ``labels`` name some, pictures of any class are taken.
     """
-    if is_file(Path(what) / "run.json"):
+    if is_file(place(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
-        return distance_of_run(plan_of(what), Path(what), how, bar)
+        return distance_of_run(plan_of(what), place(what), how, bar)
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
     found = distance_of_source(core.source(what, space), how, space, bar)
-    write(found.rows, Path(out))
+    write(found.rows, place(out))
     return replace(found, record={**found.record, "path": str(out)})
 
 
@@ -182,7 +183,7 @@ def distance_of_file(
     sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
     found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
-    write(found.rows, Path(out))
+    write(found.rows, place(out))
     return replace(found, record={**found.record, "path": str(out)})
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from sorites.pipeline import shards
 from sorites.pipeline.tensors import read_tensors
+from sorites.stores import place
 
 Vectors = dict[str, NDArray[np.float32]]
 """Image id to the image's feature vector."""
@@ -20,7 +21,7 @@ Features = Callable[[str, Collection[str]], Vectors]
 def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vectors:
     """Return a model's features of these images, as far as the run kept them; pictures that refine a failure point have none."""
     wanted, found = frozenset(images), Vectors()
-    for path in shards.all_features(Path(run), model) if wanted else ():
+    for path in shards.all_features(place(run), model) if wanted else ():
         about, arrays = read_tensors(path, ("image_id",), ("features",))
         ids = about["image_id"]
         rows = [row for row, image in enumerate(ids) if image in wanted]
@@ -31,7 +32,7 @@ def kept_features(run: str | Path, model: str, images: Collection[str]) -> Vecto
 
 def features_of(run: str | Path) -> Features | None:
     """Return a way to read the features of a run folder, or None where it kept none."""
-    folder = Path(run)
+    folder = place(run)
     if not any((folder / "features").glob("*.safetensors")):
         return None
     return lambda model, images: kept_features(folder, model, images)

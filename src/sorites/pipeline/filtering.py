@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
@@ -19,6 +18,7 @@ from typing import Any
 import polars as pl
 
 from sorites.core import CLEAN
+from sorites.engines import Engine
 from sorites.errors import BadPicture, SoritesError, UnknownName
 from sorites.files import write_bytes
 from sorites.pipeline import shards
@@ -33,6 +33,7 @@ from sorites.pipeline.running import Running, chosen_engine, lent, running_in
 from sorites.pipeline.similarity import Found, Row, Todo, images_of, shots_of
 from sorites.pipeline.thresholds import Thresholds, read_thresholds
 from sorites.progress import Bar
+from sorites.stores import place
 from sorites.table import write_facts
 
 NAME = "out_of_class"
@@ -68,7 +69,7 @@ def filter_run(
     phrases: Mapping[str, str] | None = None,
     softmax: bool = False,
     whole: bool = False,
-    engine: str = "local",
+    engine: str | Engine = "local",
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Filtered:
@@ -80,7 +81,7 @@ def filter_run(
     them uses those kept). ``phrases`` put a class into a shift: ``{"snow": "in snow"}``. ``whole`` keeps only trajectories
     (one sample under one shift) of which every image stays, as the published set does. What was encoded before is not again.
     """
-    folder, plan = Path(run), plan_of(run)
+    folder, plan = place(run), plan_of(run)
     if rule not in RULES:
         raise UnknownName("rule", rule, RULES, "It is paper, code or text.")
     images = _images(plan)
@@ -99,7 +100,7 @@ def filter_run(
         found = Found(folder, images.select("image_id", setting=pl.lit("")), VOTES, NAME)
         todo = _todo(plan, found) if referee else []
         tick = bar("encoding", sum(map(len, todo))) if bar and todo else lambda n: None
-        found.gather(start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or os.cpu_count() or 1), tick)
+        found.gather(start(todo, functools.partial(encode_unit, folder, made_of.pair), workers or start.cores()), tick)
         if not found.values().height:
             raise SoritesError(f"{folder}: none of its {images.height} shifted pictures could be made again{_why(plan)}")
     return _judged(folder, images, found.values(), told, limits, rule, whole, made_of.record)

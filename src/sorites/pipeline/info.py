@@ -62,9 +62,11 @@ class _Run(_Part):
     scorers: dict[str, Version] = {}
     versions: dict[str, Version] = {}
     parameters: dict[str, int | None] = {}
+    inputs: dict[str, dict[str, Any]] = {}
     scored: list[str] = []
     imported: _Imported | None = None
     classes: list[str] = []
+    slice: int = Field(default=16, gt=0)
     places: dict[str, dict[str, str]] = {}
 
 

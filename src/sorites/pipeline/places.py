@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from sorites.stores import is_on_store
 from sorites.suite import Suite
 
 BESIDE, ABSOLUTE = "beside", "absolute"
@@ -24,8 +25,9 @@ def places_of(suite: Suite, folder: Path) -> dict[str, dict[str, str]]:
         place = Path(path).expanduser()
         if place.exists():
             real = place.resolve()
-            beside = os.path.relpath(real, folder.resolve())
-            found[path] = {BESIDE: beside, ABSOLUTE: str(real)}
+            on_store = is_on_store(folder)  # nothing on this machine is beside a folder that is not
+            beside = {} if on_store else {BESIDE: os.path.relpath(real, folder.resolve())}
+            found[path] = {**beside, ABSOLUTE: str(real)}
     return found
 
 
@@ -79,7 +81,7 @@ def place_now(folder: Path, places: Places, path: str) -> str:
 def _now(folder: Path, places: Places, path: str, order: tuple[str, ...]) -> str:
     kept: Mapping[str, Any] = places.get(path, {})
     for kind in order:
-        place = folder / kept[kind] if kind in kept else None
+        place = Path(kept[kind]) if kind == ABSOLUTE and kind in kept else folder / kept[kind] if kind in kept else None
         if place is not None and place.exists():
             return path if _same(Path(path).expanduser(), place) else str(place.resolve())
     return path

@@ -17,6 +17,7 @@ from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
 from sorites.files import locked, write_bytes
 from sorites.pipeline import fit, fitted, shards
+from sorites.pipeline.compact import expand
 from sorites.pipeline.folder import read_info, write_info
 from sorites.pipeline.heads import read_head
 from sorites.pipeline.plan import Unit
@@ -25,6 +26,7 @@ from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
 from sorites.pipeline.search import Told
 from sorites.pipeline.tensors import read_tensors
+from sorites.stores import place
 from sorites.table import write
 
 KEEP = "type the run's command again with --keep-features"
@@ -37,11 +39,12 @@ def score(run: str | Path, scorers: Sequence[str]) -> dict[str, int]:
 
     All are fitted before the first row is written: where one cannot be, nothing is added.
     """
-    folder = Path(run)
+    folder = place(run)
     info = read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in scorers))
     added = dict.fromkeys(names, 0)
     with locked(folder):
+        expand(folder)
         units = _units(folder, info["models"])
         new = [name for name in names if name not in info["suite"]["scorers"]]
         for name in new:

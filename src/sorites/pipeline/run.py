@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import polars as pl
 
 from sorites.core import Model, Source
+from sorites.engines import Engine
 from sorites.errors import SoritesError
 from sorites.pipeline import plan as plans
 from sorites.pipeline.fitted import refusals
@@ -58,7 +59,7 @@ def run(
     batch: int = BATCH,
     keep_features: bool = False,
     out: str | Path | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> pl.LazyFrame:

@@ -83,13 +83,13 @@ def _opened(folder: Path) -> Running:
     return Running(plan if is_dataset else guard(plan, read_manifest(folder)), info["run_id"])
 
 
-def chosen_engine(name: str, plan: Plan) -> Engine:
+def chosen_engine(asked: str | Engine, plan: Plan) -> Engine:
     """Look an engine up; one of several processes refuses what was passed from Python as an object, by name."""
-    engine = ENGINES.get(name)
+    engine = ENGINES.get(asked) if isinstance(asked, str) else asked
     if plan.objects and not engine.one_process:
         raise SoritesError(
-            f"the engine {name} makes sources and models again in other processes, and cannot do that with objects passed from "
-            f"Python: {', '.join(plan.objects)}. Name them by a spec, such as folder:PATH or python:module:name, or use the "
+            f"the engine {engine.name} makes sources and models again in other processes, and cannot do that with objects passed "
+            f"from Python: {', '.join(plan.objects)}. Name them by a spec, such as folder:PATH or python:module:name, or use the "
             "engine local."
         )
     return engine

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-import os
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
@@ -30,6 +29,7 @@ from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.running import chosen_engine, lent, running_in
 from sorites.pipeline.shards import read_facts
 from sorites.progress import Bar, Tick
+from sorites.stores import place
 from sorites.suite import LpipsMeasure
 from sorites.table import repair, write_facts
 
@@ -62,7 +62,7 @@ def similarity(
     *,
     lpips_below: float | None = None,
     lpips_measure: str | None = None,
-    engine: str = "local",
+    engine: str | Engine = "local",
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
@@ -73,7 +73,7 @@ def similarity(
     measure it goes by; the default is the one that the run's suite names. Pictures are made again, not stored; what was measured
     before, in this call or another, is not measured again.
     """
-    folder, plan = Path(run), plan_of(run)
+    folder, plan = place(run), plan_of(run)
     start = chosen_engine(engine, plan)
     with lent(folder, plan, read_info(folder)["run_id"]):
         return measure_images(
@@ -102,7 +102,7 @@ def measure_images(
     found = Found(folder, keys, wanted)
     todo = found.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
-    found.gather(engine(todo, functools.partial(measure_unit, folder), workers or os.cpu_count() or 1), tick)
+    found.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
     return found.write(cut=cut)
 
 

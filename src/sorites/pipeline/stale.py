@@ -6,7 +6,6 @@ Shards are never written over: they are set aside in ``replaced/``, and a unit w
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import polars as pl
 
 from sorites.core import CLEAN, Sample
-from sorites.files import write_bytes
+from sorites.files import at_hand, write_bytes
 from sorites.pipeline import shards
 from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.pictures import reason
@@ -114,6 +113,7 @@ def _errors(folder: Path, places: Collection[Path]) -> Iterator[tuple[Path, list
 
 def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
     """Look into some shards together; if one of them cannot be read, which others say, into each alone."""
+    here = dict(zip(map(str, at_hand(paths)), paths, strict=True))
     try:
         scanned = scan(paths, include_file_paths="path").filter(pl.col("error").is_not_null())
         rows = scanned.select("path", "image_id", "sample_id", "error").unique(maintain_order=True).collect()
@@ -121,7 +121,7 @@ def _errors_of(paths: list[Path]) -> Iterator[tuple[Path, list[Found]]]:
         yield from (found for path in paths if len(paths) > 1 for found in _errors_of([path]))
         return
     for (path,), part in rows.group_by("path", maintain_order=True):
-        yield Path(str(path)), part.drop("path").rows()
+        yield here[str(path)], part.drop("path").rows()
 
 
 def _with_probes(plan: Plan, found: Iterable[Shard]) -> list[Shard]:
@@ -178,7 +178,7 @@ def _without_facts(folder: Path, images: Collection[str]) -> list[str]:
         together = path.stem in TOGETHER_ONLY
         for file in (path, *([path.with_suffix(".json")] if together else ())):
             if file.exists():
-                shutil.copy2(file, _aside(folder, file))
+                write_bytes(file.read_bytes(), _aside(folder, file))
         if left.height and not together:
             write(left, path)
             continue

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.errors import Damaged
+from sorites.files import at_hand
 from sorites.table import repair
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -27,7 +28,7 @@ def read_tensors(path: Path, lists: Collection[str], parts: Sequence[str] | None
     from safetensors import safe_open
 
     try:
-        with safe_open(path, "numpy") as file:
+        with safe_open(at_hand([path])[0], "numpy") as file:
             about = {key: json.loads(text) for key, text in (file.metadata() or {}).items()}
             names = sorted(file.keys())
             arrays = {name: file.get_tensor(name) for name in names if parts is None or name in parts}

@@ -23,6 +23,7 @@ from sorites.pipeline.apart import distinct_names, renamed
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.unfinished import Unfinished, unfinished
 from sorites.rng import digest
+from sorites.stores import place
 
 SAMPLE = ("source", "sample_id")
 STOP = ("shift", "severity", "params")
@@ -82,7 +83,7 @@ def read(run: str | Path, *more: str | Path, partial: bool = False) -> pl.LazyFr
 
 def open_folder(run: str | Path) -> Folder:
     """Read a run folder with what is missing of it; a folder of shards alone has no story."""
-    folder = Path(run)
+    folder = place(run)
     table = tables.read(folder)
     info = read_info(folder) if (folder / "run.json").exists() else {}
     return Folder(table, str(folder), info, unfinished(folder))

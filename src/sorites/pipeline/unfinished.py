@@ -15,9 +15,10 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.errors import SoritesError
-from sorites.pipeline.folder import read_info, read_manifest, sampled_by
-from sorites.pipeline.plan import SLICE, Unit
+from sorites.pipeline.folder import read_info, read_manifest, sampled_by, slice_of
+from sorites.pipeline.plan import Unit
 from sorites.pipeline.shards import missing
+from sorites.stores import place
 
 Counts = dict[str, dict[str, tuple[int, int]]]
 
@@ -83,14 +84,15 @@ def _listed(shifts: Mapping[str, tuple[int, int]], most: int = 6) -> str:
 
 def unfinished(run: str | Path) -> Unfinished | None:
     """Return what is missing of a run folder, or None where nothing is or the folder does not say."""
-    folder = Path(run)
+    folder = place(run)
     if not (folder / "run.json").exists() or not (folder / "manifest.parquet").exists():
         return None
     info = read_info(folder)
     if "imported" in info:
         return None
     groups = _groups(folder, info)
-    units = [Unit(s, i, min(i + SLICE, len(ids))) for s, ids in groups.items() for i in range(0, len(ids), SLICE)]
+    size = slice_of(info)
+    units = [Unit(s, i, min(i + size, len(ids))) for s, ids in groups.items() for i in range(0, len(ids), size)]
     models = tuple(info["models"])
     left = missing(folder, units, models)
     probes = missing(folder, _probes(units, info), models) if info["suite"].get("refine") else {}

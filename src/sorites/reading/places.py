@@ -7,13 +7,16 @@ import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
 from sorites.errors import SoritesError
+from sorites.stores import StorePath, is_on_store, place
 
 LARGEST = 1 << 30
 """The most bytes of a file that is read whole."""
 
 
 def path_of(text: str | Path) -> Path:
-    """Return the path that was typed, with the home folder for ``~``."""
+    """Return the path that was typed, with the home folder for ``~``; one with a scheme lies on a store."""
+    if is_on_store(text):
+        return place(text)
     try:
         return Path(text).expanduser()
     except RuntimeError as error:  # ~name, of a user that there is not
@@ -22,22 +25,22 @@ def path_of(text: str | Path) -> Path:
 
 def is_file(path: str | Path) -> bool:
     """Return whether a regular file lies there; unlike ``Path.is_file`` this never raises."""
-    return os.path.isfile(path)
+    return path.is_file() if isinstance(path, StorePath) else os.path.isfile(path)
 
 
 def is_dir(path: str | Path) -> bool:
     """Return whether a folder lies there; unlike ``Path.is_dir`` this never raises."""
-    return os.path.isdir(path)
+    return path.is_dir() if isinstance(path, StorePath) else os.path.isdir(path)
 
 
 def exists(path: str | Path) -> bool:
     """Return whether anything lies there; unlike ``Path.exists`` this never raises."""
-    return os.path.exists(path)
+    return path.exists() if isinstance(path, StorePath) else os.path.exists(path)
 
 
 def resolved(path: Path) -> Path:
     """Return the path without links; of links that lead in a circle, the path itself."""
-    return Path(os.path.realpath(path))
+    return path if isinstance(path, StorePath) else Path(os.path.realpath(path))
 
 
 def is_inside(path: Path, root: Path) -> bool:
@@ -57,6 +60,8 @@ def leads_inside(text: str) -> bool:
 
 def entries(folder: Path) -> list[os.DirEntry[str]]:
     """Return what lies in a folder, in the order of its names."""
+    if isinstance(folder, StorePath):
+        raise SoritesError(f"{folder} lies on a store, and what is asked reads folders of this machine alone; copy it here first")
     try:
         with os.scandir(folder) as found:
             return sorted(found, key=lambda entry: entry.name)
@@ -77,6 +82,10 @@ def subfolders(folder: Path) -> list[Path]:
 def whole_bytes(path: Path, most: int = LARGEST) -> bytes:
     """Return the bytes of a regular file of at most ``most`` bytes."""
     try:
+        if isinstance(path, StorePath):
+            if (size := path.stat().st_size) > most:
+                raise SoritesError(f"cannot read {path}: it has {size:,} bytes, more than the {most:,} allowed")
+            return path.read_bytes()
         with path.open("rb") as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):

@@ -56,10 +56,29 @@ def _top(about: Mapping[str, Any], frames: Frames) -> Html:
     facts = [several(len(arms), "arm"), several(seeds, "seed"), several(samples, "picture")]
     return hero(
         tag("p", f"Sorites · training · {about['recipe']}", cls="kind"),
-        tag("h1", "What does each augmentation gain?"),
+        tag("h1", _headline(frames["gains"], arms)),
         tag("p", _in_short(frames["gains"], arms), cls="short"),
         tag("p", " · ".join(facts), cls="facts"),
     )
+
+
+def _headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
+    """Say the largest gain of all, and what that arm does to clean pictures."""
+    moved = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
+    if not moved.height:
+        return "What does each augmentation gain?"
+    best = moved.sort("value", descending=True).row(0, named=True)
+    if best["low"] <= 0:
+        return f"No augmentation gains anything that these pictures can tell from nothing over {_called(arms[0])}"
+    text = f"{_name(best['arm'])} gains {points(best['value'])} on {_place(best)}"
+    clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
+    return f"{text}, and {points(clean['value'].item())} on clean pictures" if clean.height else text
+
+
+def _name(arm: str) -> str:
+    """Return what an arm is called at the beginning of a sentence."""
+    called = _called(arm)
+    return called[:1].upper() + called[1:]
 
 
 def _in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
@@ -71,7 +90,7 @@ def _in_short(gains: pl.DataFrame, arms: Sequence[str]) -> str:
         if not moved.height:
             continue
         best = moved.sort("value", descending=True).row(0, named=True)
-        text = f"{_called(arm).capitalize() if arm in ('cascade',) else _called(arm)} gains most on {_place(best)}: {_gain(best)}"
+        text = f"{_name(arm)} gains most on {_place(best)}: {_gain(best)}"
         said.append(f"{text}; clean pictures {_gain(clean.row(0, named=True))}." if clean.height else f"{text}.")
     return f"Against {_called(arms[0])}: {' '.join(said)}" if said else ""
 

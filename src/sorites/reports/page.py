@@ -31,8 +31,11 @@ def render(view: View) -> Html:
     return document(_title(view), _hero(view), found, footer(view))
 
 
-def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html) -> Html:
-    """Return a document of sections. Its security policy lets only its own two scripts run and nothing be fetched."""
+def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html, style: str = "") -> Html:
+    """Return a document of sections. Its security policy lets only its own two scripts run and nothing be fetched.
+
+    ``style`` are further rules for a page that looks otherwise.
+    """
     import plotly.offline
 
     body = join([top, _navigation(found), tag("main", *(_section(*item) for item in found.items())), bottom])
@@ -42,7 +45,7 @@ def document(title: str, top: Html, found: Mapping[str, Section], bottom: Html) 
             Html('<meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">'),
             Html(f'<meta http-equiv="Content-Security-Policy" content="{_policy(scripts)}">'),
             tag("title", f"{title} · Sorites"),
-            Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}</style>'),
+            Html(f'<link rel="icon" href="data:,"><style>{_asset("page.css")}{style}</style>'),
         ]
     )
     code = join(Html(f"<script>{script}</script>") for script in scripts)
@@ -95,7 +98,7 @@ def _counts(view: View) -> str:
     limits = {name: cut for run in view.runs for name, cut in (run.info.get("limited") or {}).items() if name in sources}
     of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "picture") + of + _cut(limits),
+        several(counted["samples"].item(), "picture") + of + _cut(limits) + _by_shards(view),
         several(len(view.shifts), "shift") + (f" ({_few(view.shifts)})" if view.shifts else ""),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
@@ -107,6 +110,12 @@ def _cut(limits: Mapping[str, Sequence[int]]) -> str:
     """Say how many pictures there are where a limit took fewer."""
     each = [f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "") for name, (taken, of) in limits.items()]
     return f" (a limit of {' and '.join(each)})" if each else ""
+
+
+def _by_shards(view: View) -> str:
+    """Say where pictures stand in the order of their shards, so that the first are no fair sample of all."""
+    cut = any(run.suite.get("order") == "shards" and run.suite.get("limit") for run in view.runs)
+    return ", from the first shards of a shuffled order, not a fair sample of all shards" if cut else ""
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:

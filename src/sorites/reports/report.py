@@ -24,6 +24,7 @@ from sorites.pipeline.run import RunTable
 from sorites.pipeline.shards import read_record
 from sorites.pipeline.unfinished import unfinished
 from sorites.reports.view import RunView
+from sorites.stores import place
 from sorites.table import Table, read
 
 
@@ -38,15 +39,16 @@ def report(
     from sorites.reports import page
 
     several = [runs] if isinstance(runs, (str, Path, pl.LazyFrame, pl.DataFrame)) else list(runs)
-    views = [view for item in several for view in _views(item)]
+    views = [view for item in several for view in run_views(item)]
     return page(views, Path(out), partial)
 
 
-def _views(item: str | Path | Table) -> list[RunView]:
+def run_views(item: str | Path | Table) -> list[RunView]:
+    """Return the runs of a folder or table as a page wants them."""
     if isinstance(item, RunTable):
         return [_view(item, item.folder, lambda: item.plan)]
     if isinstance(item, (str, Path)):
-        return [_view(read(item), Path(item), lambda: plan_of(item))]
+        return [_view(read(item), place(item), lambda: plan_of(item))]
     table = item.lazy()
     ids = table.select(pl.col("run_id").unique().sort()).collect()["run_id"].to_list()
     return [RunView(table.filter(pl.col("run_id") == run_id), "table", {}, None, None) for run_id in ids]

@@ -10,6 +10,7 @@ from sorites.sources import folder as folder
 from sorites.sources import imagenet_es as imagenet_es
 from sorites.sources import is_ood as is_ood
 from sorites.sources import nuimages as nuimages
+from sorites.sources import parquet as parquet
 from sorites.sources import slider as slider
 from sorites.sources import stamps as stamps
 from sorites.sources import stamps_ood as stamps_ood

@@ -32,6 +32,7 @@ from sorites.core import Picture
 from sorites.errors import BadPicture, as_utf8
 from sorites.reading.places import is_dir, is_file, reason
 from sorites.sources._pixels import refuse_large
+from sorites.stores import StorePath, place
 
 GROUND = 128
 """The grey (of 255, sRGB) that shows through transparent pixels."""
@@ -142,7 +143,9 @@ def _in_strips(image: Image.Image, opened: ImageFile.ImageFile, turn: Turn) -> N
 def _stream(source: str | Path | bytes) -> IO[bytes]:
     if isinstance(source, bytes):
         return io.BytesIO(source)
-    path = Path(source)
+    path = place(source)
+    if isinstance(path, StorePath):
+        return io.BytesIO(path.read_bytes())
     if is_dir(path) or (os.path.exists(path) and not is_file(path)):
         raise BadPicture(f"wanted a picture, got a {'folder' if is_dir(path) else 'special file'}")
     return path.open("rb")

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import fnmatch
 import glob
 import itertools
 import re
 import tarfile
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import IO
 
 from sorites.errors import BadPicture, SoritesError
 from sorites.reading.places import entries, is_dir, is_file, path_of, reason
 from sorites.reading.texts import whole
+from sorites.stores import StorePath, place, read_span
 
+FEW = 4096
+"""Bytes of a member that are kept while a tar on a store is indexed: a label costs no request of its own."""
 MOST = 100_000
 """The most tars that one pattern may name."""
 
@@ -31,13 +36,15 @@ class Member:
     name: str
     offset: int
     size: int
+    held: bytes | None = field(default=None, compare=False, repr=False)
+    """The bytes themselves, where they were met while the tar was indexed and are few."""
 
     def read(self) -> bytes:
         """Return the bytes of the file."""
+        if self.held is not None:
+            return self.held
         try:
-            with self.tar.open("rb") as file:
-                file.seek(self.offset)
-                data = file.read(self.size)
+            data = read_span(self.tar, self.offset, self.size)
         except (OSError, ValueError, OverflowError, MemoryError) as error:
             raise BadPicture(f"{self.tar}/{self.name}: {reason(error)}") from error
         if len(data) != self.size:
@@ -51,6 +58,8 @@ def find(spec: str) -> list[Path]:
     A name that exists is taken literally, whatever is in it, and in a pattern so are the folders as far as they exist.
     """
     path = path_of(spec)
+    if isinstance(path, StorePath):
+        return _on_store(spec, path)
     if is_file(path):
         return [path]
     if is_dir(path):
@@ -58,6 +67,30 @@ def find(spec: str) -> list[Path]:
         found = [name for name in names if name.suffix == ".tar"] or [name for name in names if ".tar." in name.name]
     else:
         found = [tar for name in expand(str(path)) for tar in _glob(name)]
+    return _apart(spec, found)
+
+
+def _on_store(spec: str, path: StorePath) -> list[Path]:
+    """Return the tars that a path on a store names; those that braces name are not asked for one by one."""
+    names = expand(str(path))
+    if len(names) == 1 and not glob.has_magic(path.name):
+        inside: list[Path] = [] if path.suffix == ".tar" else list(path.glob("*.tar"))
+        return _apart(spec, inside or ([path] if path.is_file() else []))
+    listed = {
+        folder: {tar.name: tar for tar in place(folder).glob("*")} for folder in {str(place(name).parent) for name in names}
+    }
+    found: list[Path] = []
+    for name in map(place, names):
+        there = listed[str(name.parent)]
+        some = [there[tar] for tar in sorted(there) if fnmatch.fnmatchcase(tar, name.name)]
+        if not some:
+            raise SoritesError(f"there is no tar at {name}")
+        found += some
+    return _apart(spec, found)
+
+
+def _apart(spec: str, found: list[Path]) -> list[Path]:
+    """Return the tars that were found; none at all, and two of one name, are errors."""
     if not found:
         raise SoritesError(f"there are no tars at {spec}: wanted a tar, a folder of tars, or a pattern like a-{{000..012}}.tar")
     name, times = Counter(tar.name for tar in found).most_common(1)[0]
@@ -108,8 +141,7 @@ def _glob(name: str) -> list[Path]:
 def members(path: Path) -> Iterator[Member]:
     """Yield every regular file of a tar, in its order."""
     try:
-        with path.open("rb") as file:
-            start = file.read(6)
+        start = read_span(path, 0, 6)
         unpacker = next((tool for magic, tool in _PACKED.items() if start.startswith(magic)), None)
         if unpacker:
             raise SoritesError(f"{path} is compressed and cannot be read by position. Type: {unpacker} {path}")
@@ -121,8 +153,8 @@ def members(path: Path) -> Iterator[Member]:
 
 
 def _members(path: Path) -> Iterator[Member]:
-    length = path.stat().st_size
-    with tarfile.open(path, "r:") as tar:
+    length, on_store = path.stat().st_size, isinstance(path, StorePath)
+    with path.open("rb") as stream, tarfile.open(fileobj=stream, mode="r:") as tar:
         at = -1
         while (member := tar.next()) is not None:
             tar.members.clear()  # type: ignore[attr-defined]
@@ -132,7 +164,8 @@ def _members(path: Path) -> Iterator[Member]:
             if member.issparse():
                 raise SoritesError(f"{path}: {member.name} is stored with holes and cannot be read by position. {_REPACK}")
             if member.isreg():
-                yield Member(path, member.name, member.offset_data, member.size)
+                few = on_store and member.size <= FEW
+                yield Member(path, member.name, member.offset_data, member.size, _held(stream, member) if few else None)
         # tarfile takes a damaged header, and the end of the file, for the end of the tar, which is a block of zeros
         assert tar.fileobj is not None
         tar.fileobj.seek(tar.offset)
@@ -144,3 +177,11 @@ def _members(path: Path) -> Iterator[Member]:
             )
         if block.strip(b"\0"):
             raise tarfile.ReadError(f"damaged at byte {tar.offset:,}")
+
+
+def _held(stream: IO[bytes], member: tarfile.TarInfo) -> bytes:
+    at = stream.tell()
+    stream.seek(member.offset_data)
+    data = stream.read(member.size)
+    stream.seek(at)
+    return data

@@ -15,6 +15,7 @@ from sorites.labels import Labels
 from sorites.reading.places import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import SUFFIXES, decode
+from sorites.stores import StorePath
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
@@ -33,6 +34,8 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
     paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
     root = _root(path)
+    if isinstance(root, StorePath):
+        return _on_store(root, labels)
     if is_file(root / sidecar.NAME):
         return sidecar.read(root, labels)
     outside: list[Path] = []
@@ -46,10 +49,28 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
     return [Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels)) for id_, file in found]
 
 
+def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
+    """Read the pictures below a place on a store, by one listing; ids and labels are those of the same folder on a disk."""
+    if (root / sidecar.NAME).is_file():
+        raise SoritesError(f"{root} is a dataset that sorites built; copy it to this machine, where its sidecar can be read")
+    listed = [(_id(root, file), file) for file in root.files()]
+    found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
+    if not found:
+        raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}")
+    by_name: dict[str, int | None] = {}
+    return [Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels)) for id_, file in sorted(found)]
+
+
+def _hidden(id_: str) -> bool:
+    return any(part.startswith(".") for part in PurePosixPath(id_).parts)
+
+
 def _root(path: str | None) -> Path:
     if path is None:
         raise SoritesError("the folder source needs a path. Type: --source folder:PATH")
     root = path_of(path)
+    if isinstance(root, StorePath):
+        return root
     if not is_dir(root):
         raise SoritesError(f"wanted a folder of pictures, got {root}, which {'is a file' if is_file(root) else 'does not exist'}")
     return root
@@ -113,7 +134,9 @@ def _is_label(name: str, labels: Labels) -> bool:
 
 
 def _advice(where: Path, labels: Labels) -> str:
-    deeper = is_dir(where) and any(_is_label(folder.name, labels) for folder in subfolders(where))
+    deeper = (
+        not isinstance(where, StorePath) and is_dir(where) and any(_is_label(folder.name, labels) for folder in subfolders(where))
+    )
     if deeper:
         return f"Its class folders lie one deeper. Type: --source folder:{where}"
     return (

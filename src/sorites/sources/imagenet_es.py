@@ -5,7 +5,8 @@
       es-test/ {sampled_tin_no_resize2, param_control, auto_exposure}     the 1000 references of partition S2
       es-train/tin_no_resize_sample_removed                               the 8000 others of Tiny-ImageNet's validation set, S3
 
-Below ``param_control`` and ``auto_exposure`` lie light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / picture.
+Below ``param_control`` and ``auto_exposure`` lie light (l1 on, l5 off) / param_1, param_2, ... / WordNet id / picture. What
+``sorites studio capture`` wrote has the same layout, may hold one part alone, and says its settings in ``settings.json``.
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024.
 """
 
@@ -78,23 +79,17 @@ def _parts(path: str | None) -> list[tuple[Part, Path]]:
             return [(part, root)]
     if is_dir(root / "ImageNet-ES"):
         root = root / "ImageNet-ES"
-    return [(part, root / part.folder) for part in PARTS if part.captured]
+    captured = [(part, root / part.folder) for part in PARTS if part.captured]
+    own = [(part, folder) for part, folder in captured if is_file(folder / es_grid.GRID_FILE)]
+    return own or captured
 
 
 def missing(part: Part, root: Path) -> list[str]:
     """Return the folders of the published layout that ``root`` lacks, each as a path that starts with the name of ``root``."""
     wanted = [part.references]
     if part.captured:
-        wanted += [folder for _, folder in _places(part)]
+        wanted += [folder for _, folder in es_grid.captured(root, part.split).places()]
     return [f"{root.name}/{folder}" for folder in wanted if not is_dir(root / folder)]
-
-
-def _places(part: Part) -> Iterator[tuple[es_grid.Params, str]]:
-    """Yield every setting of a split with its folder."""
-    for light, lamp in es_grid.LIGHTS.items():
-        for kind, settings in (("param_control", es_grid.manual(part.split, light)), ("auto_exposure", es_grid.auto(light))):
-            for number, params in enumerate(settings, 1):
-                yield params, f"{kind}/{lamp}/param_{number}"
 
 
 def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
@@ -108,15 +103,15 @@ def _samples(part: Part, root: Path, labels: Labels) -> Iterator[Sample]:
         return Sample(id_, functools.partial(decode, file), label_of[id_.split("/")[0]], attrs=attrs, split=part.split)
 
     yield from (sample(id_, file) for id_, file in references.items())
-    for params, folder in _places(part) if part.captured else ():
-        shots = _pictures(root / folder)
-        lost = [f"{folder}/{id_}" for id_ in references if id_ not in shots]
+    for params, folder in es_grid.captured(root, part.split).places() if part.captured else ():
+        shots = {_stem(id_): file for id_, file in _pictures(root / folder).items()}
+        lost = [f"{folder}/{id_}" for id_ in references if _stem(id_) not in shots]
         if lost:
             raise SoritesError(
                 f"{root} lacks {_listed(lost)}: each of the {len(references)} references must be there at every setting"
             )
         setting = Setting(None, params)
-        yield from (replace(sample(id_, shots[id_]), shift="camera", setting=setting) for id_ in references)
+        yield from (replace(sample(id_, shots[_stem(id_)]), shift="camera", setting=setting) for id_ in references)
 
 
 def _pictures(folder: Path) -> dict[str, Path]:
@@ -124,6 +119,11 @@ def _pictures(folder: Path) -> dict[str, Path]:
     files = (entry for path in subfolders(folder) for entry in entries(path))
     kept = (Path(entry.path) for entry in files if entry.name.lower().endswith(SUFFIXES) and not entry.name.startswith("."))
     return {as_utf8(f"{file.parent.name}/{file.name}"): file for file in kept}
+
+
+def _stem(id_: str) -> str:
+    """Return an id without the ending of its file's name: a reference may be a PNG, and its photographs are JPEGs."""
+    return id_.rpartition(".")[0]
 
 
 def _listed(names: list[str]) -> str:

@@ -11,7 +11,7 @@ import polars as pl
 
 from sorites import core
 from sorites.core import CLEAN, Sample
-from sorites.errors import SoritesError
+from sorites.errors import MissingExtra, SoritesError, UnknownName
 from sorites.labels import Labels, OpenLabels, imagenet, labels
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.samples import in_order, unique
@@ -71,7 +71,7 @@ def pictures(recipe: Recipe) -> TrainingData:
     some = {id(sample) for sample in _fair(found)[: data.limit]}
     kept, aside = parted([sample for sample in found if id(sample) in some], data.validation)
     if data.validation is not None and data.validation.source is not None:
-        aside = _labelled(core.source(data.validation.source, space), data.validation.source, data.shifted)
+        aside = _labelled(_opened(data.validation.source, space, "validation"), data.validation.source, data.shifted)
         both = {sample.id for sample in kept} & {sample.id for sample in aside}
         if both and data.validation.source == data.source:
             raise SoritesError(f"data.validation: {len(both)} of its {len(aside)} pictures are training pictures; take a share")
@@ -134,9 +134,9 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
     """Return the labelled clean pictures of the source in a fair order, and the classes."""
     if data.labels != FOUND:
         space = labels(data.labels)
-        return _labelled(core.source(data.source, space), data.source, data.shifted), space
+        return _labelled(_opened(data.source, space, "source"), data.source, data.shifted), space
     asked = _Found((), (), {})
-    samples = [sample for sample in core.source(data.source, asked) if sample.label is not None]
+    samples = [sample for sample in _opened(data.source, asked, "source") if sample.label is not None]
     used = {sample.label for sample in samples}
     names = sorted(asked.spelled[place] for place in used if place is not None)
     if not names:
@@ -145,6 +145,19 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
     moved = {place: names.index(name) for place, name in asked.spelled.items() if name in names}
     renamed = [replace(sample, label=moved[sample.label]) for sample in samples if sample.label is not None]
     return _labelled(renamed, data.source, data.shifted), space
+
+
+def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
+    """Return the pictures of a source; where they are not to be had, the error says which key of the recipe names them."""
+    try:
+        return core.source(spec, space)
+    except MissingExtra:
+        raise
+    except SoritesError as error:
+        if isinstance(error.__context__, UnknownName):
+            raise SoritesError(f"{error} To take the classes that the source has: --labels found") from error
+        told = str(error).rstrip(".")
+        raise SoritesError(f'{told}. The recipe has data.{key} = "{spec}"; name your own: --{key} SOURCE:PATH') from error
 
 
 def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sample]:

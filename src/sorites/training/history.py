@@ -40,10 +40,11 @@ class History:
             self._sums = dict.fromkeys(sums, 0)
         self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
 
-    def text(self) -> str:
-        """Return the means over the last few steps in words."""
+    def text(self, validation: float | None = None) -> str:
+        """Return the means over the last few steps in words, with the latest validation accuracy where there is one."""
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
-        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %  {speed:.0f} pictures/s"
+        judged = "" if validation is None else f"  validation {100 * validation:.1f} %"
+        return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{judged}  {speed:.0f} pictures/s"
 
     def validated(self, step: int, epoch: float, loss: float, right: int, n: int) -> None:
         """Note the validation part's numbers after a step."""

@@ -55,7 +55,7 @@ class Recipe(Strict):
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
     about: str = ""
     model: str = "small"
-    """What training begins from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@none has random weights."""
+    """What training begins from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
     data: Data
     augment: Augment = Augment()
     optimiser: Optimiser = Optimiser()

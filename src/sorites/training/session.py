@@ -114,8 +114,7 @@ class Training:
         return self.step / self.steps.batches.per_epoch
 
     def _text(self) -> str:
-        said = self.history.text()
-        return said if self.best["accuracy"] < 0 else f"{said}  validation {100 * self.best['last']:.1f} %"
+        return self.history.text(self.best.get("last"))
 
     def _validate_if_due(self) -> bool:
         if self.validation is None or not self.steps.is_validation_due(self.step):

@@ -113,6 +113,8 @@ class Steps:
             loss, right = loss + float(weighted.detach()), right + part_right
         if not np.isfinite(loss):
             raise BrokenLoss(f"the loss is {loss}", batch.step)
+        if self._scaler is None and not np.isfinite(self._gradient()):
+            raise BrokenLoss("the gradient is no longer finite", batch.step)
         self._update()
         return loss, right, len(labels), time.perf_counter() - began
 
@@ -152,6 +154,13 @@ class Steps:
             return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), right
         jsd_loss = importlib.import_module("sorites.training.augment").jsd_loss
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
+
+    def _gradient(self) -> float:
+        """Return the norm of the gradient; what scales gradients passes over steps without one by itself."""
+        from torch.nn.utils import get_total_norm
+
+        given = [weight.grad for weight in self.network.module.parameters() if weight.grad is not None]
+        return float(get_total_norm(given))
 
     def _update(self) -> None:
         from torch.nn.utils import clip_grad_norm_

@@ -87,6 +87,8 @@ class Model:
 
     repeats: bool = True
     """Whether it answers the same picture the same way twice, where that was tried."""
+    input: Mapping[str, Any] = field(default_factory=dict)
+    """What ``prepare`` and normalising do, for people: size, mean, std, crop_pct, filter, mode; empty where nobody says."""
 
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""

@@ -19,6 +19,7 @@ import numpy as np
 
 from sorites.core import Features, Picture
 from sorites.errors import SoritesError
+from sorites.reading.hubs import hub, is_out_of_reach, not_fetched
 from sorites.reading.places import path_of
 from sorites.reading.texts import json_file
 from sorites.torch_tools import beside_torchvision
@@ -85,10 +86,13 @@ def load(kind: str, argument: str | None) -> Encoders:
     library = beside_torchvision("open_clip", f"{kind} open_clip", "clip")
     name = _configured(library, architecture)
     try:
-        with _silent():
+        with _silent(), hub():
             model, _, prepare = library.create_model_and_transforms(name, pretrained=weights, weights_only=True)
             tokens = library.get_tokenizer(name)
     except Exception as error:  # whatever the library, a hub or a file does
+        if is_out_of_reach(error):
+            instead = f"Give a file: {kind} open_clip:{architecture}@weights.safetensors"
+            raise not_fetched(f"the weights of open_clip:{argument}", error, instead) from error
         raise SoritesError(f"{kind} open_clip:{argument} did not load: {error}") from error
     return Encoders(f"{kind} open_clip:{argument}", model.eval().float(), prepare, tokens)
 

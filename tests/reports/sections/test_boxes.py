@@ -12,7 +12,7 @@ from tests.reports import rectangles
 from sorites import metrics
 from sorites.pipeline.run import run
 from sorites.reports.page import render
-from sorites.reports.report import _views
+from sorites.reports.report import run_views
 from sorites.reports.sections.box_classes import box_classes
 from sorites.reports.sections.box_curves import box_curves, map_from_clean
 from sorites.reports.sections.detectors import detectors
@@ -29,7 +29,7 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     suite.write_text(f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n')
     models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
     table = run(suite, source=rectangles.source(12), models=models, out=here / "run")
-    return merge(_views(table))
+    return merge(run_views(table))
 
 
 def charts(body: str) -> list[dict[str, list[dict[str, list[float]]]]]:

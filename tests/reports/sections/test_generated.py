@@ -17,7 +17,7 @@ from tests.pipeline import fading as world
 
 import sorites
 from sorites.pipeline.run import run
-from sorites.reports.report import _views
+from sorites.reports.report import run_views
 from sorites.reports.section import sections
 from sorites.reports.view import merge
 from sorites.table import read, write_facts
@@ -26,7 +26,7 @@ pytestmark = pytest.mark.usefixtures("fading_source")
 
 
 def drawn(folder: Path, name: str = "generated") -> str:
-    found = sections(merge(_views(folder)))
+    found = sections(merge(run_views(folder)))
     return str(found[name].body) if name in found else ""
 
 

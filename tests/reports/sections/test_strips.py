@@ -47,7 +47,7 @@ def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> 
 
     section = made(dataclasses.replace(run, picture=note))
     assert len(set(asked)) == len(asked), "a picture is made once, however many models lost it"
-    row = strips._frames(merge([run]))[0]
+    row = strips.frames_of(merge([run]))[0]
     assert row["clean"]["severity"] == 0
     assert row["right"]["severity"] < row["wrong"]["severity"] == row["failure"]
     assert row["right"]["pred"] == row["right"]["label"] != row["wrong"]["pred"]

@@ -49,14 +49,14 @@ def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
     """Yield strips by shift and model; the first of each is drawn before the second of any, so that all share the allowance."""
     album = Album(view, WEIGHT)
     found: dict[tuple[str, str], list[Html]] = {}
-    for row in _frames(view):
+    for row in frames_of(view):
         if album.left <= 0:
             break
-        found.setdefault((row["shift"], row["model"]), []).append(_strip(view, album, row))
+        found.setdefault((row["shift"], row["model"]), []).append(strip_of(view, album, row))
     yield from found.items()
 
 
-def _frames(view: View) -> list[Row]:
+def frames_of(view: View) -> list[Row]:
     """Return one row per strip: the trajectory, and the table's rows at three severities (``clean``, ``right``, ``wrong``)."""
     chosen = first_lost(view)
     rows = view.table.filter((pl.col("output") == "label") & pl.col("correct").is_not_null() & pl.col("error").is_null())
@@ -94,7 +94,8 @@ def first_lost(view: View) -> pl.DataFrame:
     return lost.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
 
 
-def _strip(view: View, album: Album, row: Row) -> Html:
+def strip_of(view: View, album: Album, row: Row) -> Html:
+    """Return the strip of one trajectory: clean, the last severity that is right, and the first that is wrong."""
     truth = view.class_name(row["run_id"], row["clean"]["label"])
     what = tag("p", tag("b", truth), tag("span", row["sample_id"]), cls="what")
     shots = [("clean", "clean", row["clean"]), ("right", "last right", row["right"]), ("wrong", "first wrong", row["wrong"])]

@@ -30,6 +30,7 @@ from sorites.pipeline.runner import BATCH, prepare, warn
 from sorites.pipeline.running import Task, chosen_engine, lent, running_in
 from sorites.pipeline.stale import redo_errors
 from sorites.progress import Bar
+from sorites.stores import place
 from sorites.suite import Suite
 from sorites.table import SCHEMA, write
 from sorites.training.attack.losses import LEAST_CLASSES
@@ -73,8 +74,8 @@ def attack(
     plan = attack_plan(plans.make(suite, models={model.name: model for model in loaded}), how)
     prepared = prepare(plan)
     info = {**prepared.info, ATTACK: how.recorded()}
-    path = Path(out) if out is not None else prepared.default_folder()
-    engine = chosen_engine("local", plan)
+    path = place(out) if out is not None else prepared.default_folder()
+    plan, engine = folder.as_begun(path, plan), chosen_engine("local", plan)
     with folder.opened(path, plan, info, warn) as claimed, lent(path, plan, claimed["run_id"]) as running:
         sweep_temporaries(path)
         redo_errors(path, plan)

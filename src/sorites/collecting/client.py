@@ -1,0 +1,212 @@
+"""A polite client: it says who asks, keeps one connection per host and a gap between requests, heeds rates, and never reads on
+without end."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urljoin, urlsplit
+
+from sorites.collecting.addresses import Gate, Refused, host_of
+from sorites.collecting.rates import wait_asked
+from sorites.errors import MissingExtra, SoritesError
+from sorites.reading.texts import json_value
+
+if TYPE_CHECKING:
+    import httpx
+
+TRIES = 5
+REDIRECTS = 5
+PATIENCE = 300.0
+"""The most seconds that a service may ask to wait; beyond that the verb ends, and the same command goes on later."""
+
+LARGEST_ANSWER = 16 << 20
+"""The most bytes of an answer to a search."""
+
+SECONDS = 120.0
+"""The most seconds that one answer may take to arrive."""
+
+
+pause = time.sleep
+"""How the client waits; tests wait less."""
+
+
+class Failed(SoritesError):
+    """A request that failed for good; the message names the host and never the words after it, which may hold a key."""
+
+
+class Later(SoritesError):
+    """A request that may succeed another time: the service is busy, out of reach, or asks to wait for long."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """The bytes that came, the address that they came from in the end, and the headers beside them."""
+
+    data: bytes
+    url: str
+    headers: Mapping[str, str]
+
+
+class Client:
+    """Requests to one service and to the machines that its pictures lie on."""
+
+    def __init__(self, gate: Gate, contact: str, gap: float = 1.0) -> None:
+        self.gate, self.gap = gate, gap
+        self.requests = 0
+        self._next: dict[str, float] = {}
+        self._http = _opened(contact)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def json(self, url: str, params: Mapping[str, str], headers: Mapping[str, str] | None = None, post: bool = False) -> Any:
+        """Return the JSON answer of a service; a redirect may not leave its host, so that no key does."""
+        answer = self._asked(url, LARGEST_ANSWER, params, headers or {}, post, own=True)
+        try:
+            return json_value(answer.data)
+        except ValueError as error:
+            raise Failed(f"{_called(url)} did not answer in JSON: {error}") from error
+
+    def picture(self, url: str, most: int) -> Answer:
+        """Return a file of at most ``most`` bytes; a longer one is cut off and refused."""
+        return self._asked(url, most, {}, {}, False, own=False)
+
+    def _asked(self, url: str, most: int, params: Mapping[str, str], headers: Mapping[str, str], post: bool, own: bool) -> Answer:
+        for tried in range(TRIES):
+            try:
+                return self._followed(url, most, params, headers, post, own)
+            except _Busy as busy:
+                if tried == TRIES - 1:
+                    raise Later(f"{_called(url)} {busy}; it was asked {TRIES} times") from busy
+                self._pause(url, busy.seconds or 2.0**tried)
+        raise AssertionError("the loop returns or raises")
+
+    def _followed(
+        self, url: str, most: int, params: Mapping[str, str], headers: Mapping[str, str], post: bool, own: bool
+    ) -> Answer:
+        at, rest = url, dict(params)
+        for _ in range(REDIRECTS + 1):
+            self._check(at)
+            with self._sent(at, rest, headers, post) as response:
+                if response.status_code not in (301, 302, 303, 307, 308):
+                    return Answer(self._read(response, most), at, response.headers)
+                onward, rest = _onward(at, response.headers.get("location", "")), {}
+            if own and (host_of(onward) != host_of(at) or (at.startswith("https:") and not onward.startswith("https:"))):
+                raise Failed(f"{_called(url)} sends searches on to another host, which is not followed")
+            at = onward
+        raise Failed(f"{_called(url)} sends on more than {REDIRECTS} times")
+
+    def _check(self, url: str) -> None:
+        try:
+            self.gate.check(url)
+        except ConnectionError as error:
+            raise _Busy(f"is out of reach: {error}") from error
+
+    @contextlib.contextmanager
+    def _sent(self, url: str, params: Mapping[str, str], headers: Mapping[str, str], post: bool) -> Iterator[httpx.Response]:
+        """Send one request, after the gap, and check who answers before anything of the answer is read."""
+        import httpx
+
+        host = host_of(url)
+        pause(self._bearable(host, max(0.0, self._next.get(host, 0.0) - time.monotonic())))
+        self.requests += 1
+        method, asked = ("POST", None) if post else ("GET", dict(params) or None)
+        try:
+            with self._http.stream(
+                method, url, headers=dict(headers), params=asked, data=dict(params) if post else None
+            ) as response:
+                self._check_peer(response, host)
+                self._heed(response, host)
+                yield response
+        except (httpx.TransportError, httpx.StreamError) as error:
+            raise _Busy(f"is out of reach ({type(error).__name__})") from error
+        except (httpx.InvalidURL, ValueError) as error:
+            raise Failed(f"{host} was given with an address that cannot be asked") from error
+        finally:
+            self._next[host] = max(self._next.get(host, 0.0), time.monotonic() + self.gap)
+
+    def _check_peer(self, response: httpx.Response, host: str) -> None:
+        """Check the machine that answered: a name may lead elsewhere at the second look-up."""
+        if self.gate.proxied or host == self.gate.host:
+            return
+        stream = response.extensions.get("network_stream")
+        peer = stream.get_extra_info("server_addr") if stream else None
+        if peer:
+            self.gate.check_machine(str(peer[0]))
+
+    def _heed(self, response: httpx.Response, host: str) -> None:
+        """Note how long the headers ask to wait before the next request; raise where this one has to be sent again."""
+        status = response.status_code
+        seconds = wait_asked(response.headers)
+        if status == 429 or status >= 500:
+            raise _Busy(f"answered {status}", seconds)
+        if status >= 400:
+            raise Failed(f"{host} answered {status}")
+        if seconds:
+            self._next[host] = time.monotonic() + seconds
+
+    def _pause(self, url: str, seconds: float) -> None:
+        pause(self._bearable(_called(url), seconds))
+
+    def _bearable(self, host: str, seconds: float) -> float:
+        if seconds > PATIENCE:
+            raise Later(f"{host} asks to wait {seconds / 60:.0f} minutes")
+        return seconds
+
+    def _read(self, response: httpx.Response, most: int) -> bytes:
+        """Read an answer piece by piece, and stop once it is too long or takes too long."""
+        told = response.headers.get("content-length", "")
+        if told.isdecimal() and int(told[:15]) > most:
+            raise TooLarge(f"it has {int(told[:15]):,} bytes, more than the {most:,} allowed")
+        data, end = bytearray(), time.monotonic() + SECONDS
+        for piece in response.iter_bytes(1 << 16):
+            data += piece
+            if len(data) > most:
+                raise TooLarge(f"it has more than the {most:,} bytes allowed")
+            if time.monotonic() > end:
+                raise _Busy(f"took more than {SECONDS:.0f} seconds for one answer")
+        return bytes(data)
+
+
+class TooLarge(Failed):
+    """An answer of more bytes than are allowed."""
+
+
+class _Busy(Exception):
+    """A request that is worth another try, after so many seconds if the service says."""
+
+    def __init__(self, why: str, seconds: float | None = None) -> None:
+        super().__init__(why)
+        self.seconds = seconds
+
+
+def _opened(contact: str) -> httpx.Client:
+    try:
+        import httpx
+    except ImportError as error:
+        raise MissingExtra("collecting pictures", "collect") from error
+    from sorites import __version__
+
+    limits = httpx.Limits(max_connections=8, max_keepalive_connections=8)
+    agent = f"Sorites/{__version__} (picture collection for research; contact: {contact})"
+    timeout = httpx.Timeout(30.0, connect=15.0)
+    return httpx.Client(limits=limits, timeout=timeout, headers={"User-Agent": agent}, follow_redirects=False)
+
+
+def _onward(at: str, location: str) -> str:
+    try:
+        return urljoin(at, location)
+    except ValueError as error:
+        raise Failed(f"{_called(at)} sends on to an address that is none") from error
+
+
+def _called(url: str) -> str:
+    return urlsplit(url).hostname or "the service"
+
+
+__all__ = ["Answer", "Client", "Failed", "Later", "Refused", "TooLarge"]

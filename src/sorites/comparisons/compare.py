@@ -1,0 +1,192 @@
+"""``sorites.compare``: two models on the same pictures, dial by dial."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+
+from sorites.comparisons.pairs import ALL, Curves, Matrix, curves, matrix, paired
+from sorites.comparisons.points import Points, points
+from sorites.comparisons.sides import Side, refuse_unlike, side, together
+from sorites.comparisons.statistics import Flips, detectable, flips, holm, mcnemar_mid
+from sorites.core import CLEAN
+from sorites.metrics import paired_difference
+from sorites.passports.document import NAME as PASSPORT
+from sorites.passports.document import read_passport
+from sorites.passports.parts import held
+
+RATE = 0.05
+"""How often two like models raise an alarm on any dial."""
+_AS_SHIFT = "(clean)"
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """What changed from a base model to a new one on the pictures that both were judged on."""
+
+    base: Side
+    new: Side
+    names: tuple[str, str]
+    notes: tuple[str, ...]
+    table: pl.LazyFrame
+    pairs: pl.DataFrame
+    matrix: Matrix
+    rate: float = RATE
+
+    @functools.cached_property
+    def places(self) -> tuple[str, ...]:
+        """The dials, clean pictures first and all dials together last."""
+        moved = [name for name in self.matrix.dials if name != CLEAN]
+        return (*self.matrix.dials, ALL) if len(moved) > 1 else self.matrix.dials
+
+    @functools.cached_property
+    def flips(self) -> Flips:
+        """The test of the drops of all dials together; a mean over all dials is not one of the family."""
+        base, new = self.matrix.columns(self.matrix.dials)
+        return flips(base - new, self.rate)
+
+    @functools.cached_property
+    def curves(self) -> Mapping[str, Curves]:
+        """The verdicts along each dial that has an order."""
+        return curves(self.table, *self.names)
+
+    def points(self, measure: str, dial: str) -> Points:
+        """Return how far a dial may be turned: ``failure_point`` or ``half_accuracy`` of both models."""
+        return points(self.curves[dial], measure)
+
+    @functools.cached_property
+    def dials(self) -> pl.DataFrame:
+        """One row per dial: accuracies, the drop with its interval, pictures that changed sides, p, Holm's p, detectable drop."""
+        drops = _drops(_clean_once(self.table, self.base), *self.names)
+        counts = _counts(self.pairs)
+        rows = drops.join(counts, on="dial", how="left")
+        tests = _tests(self)
+        order = {name: place for place, name in enumerate(self.places)}
+        found = rows.join(tests, on="dial").sort(pl.col("dial").replace_strict(order, return_dtype=pl.Int64))
+        columns = ("dial", "n", "base", "new", "drop", "low", "high", "lost", "gained", "p", "p_holm", "detectable")
+        return found.select(columns)
+
+    @functools.cached_property
+    def stops(self) -> pl.DataFrame:
+        """One row per setting: pictures, accuracies, how many changed sides each way, and McNemar's mid-p."""
+        keys = ["shift", "severity", "params"]
+        each = self.pairs.group_by(keys).agg(
+            n=pl.len(), base=pl.col("correct").mean(), new=pl.col("correct_new").mean(), **_SIDES
+        )
+        p = [mcnemar_mid(lost, gained) for lost, gained in each.select("lost", "gained").iter_rows()]
+        return each.with_columns(pl.Series("p", p, pl.Float64)).sort(keys, nulls_last=True)
+
+    @functools.cached_property
+    def changed(self) -> pl.DataFrame:
+        """The pictures that changed sides: per sample, dial and direction the least severity at which it did."""
+        apart = self.pairs.filter(pl.col("correct") != pl.col("correct_new")).with_columns(lost=pl.col("correct"))
+        first = apart.sort("severity", "image_id", nulls_last=True)
+        return first.unique(["source", "sample_id", "shift", "lost"], keep="first", maintain_order=True)
+
+
+_SIDES = {
+    "lost": (pl.col("correct") & ~pl.col("correct_new")).sum().cast(pl.Int64),
+    "gained": (~pl.col("correct") & pl.col("correct_new")).sum().cast(pl.Int64),
+}
+
+
+def compare(
+    base: str | Path,
+    new: str | Path,
+    *,
+    base_model: str | None = None,
+    model: str | None = None,
+    shared: bool = False,
+    other_versions: bool = False,
+    rate: float = RATE,
+) -> Comparison:
+    """Compare the models of two run folders (or passports) on the same pictures.
+
+    Folders of other pictures, other versions or an unfinished run are refused. ``shared`` compares the pictures that both have,
+    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often like models raise alarm.
+    """
+    sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
+    notes = refuse_unlike(*sides, other_versions, shared)
+    names = _names(*sides)
+    table = together(*sides, names)
+    pairs = paired(_clean_once(table, sides[0]), *names)
+    notes += _unjudged(table, pairs)
+    return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate)
+
+
+def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
+    """Leave out the clean pictures of all parts but the first, which frame the same pictures in other ways, or show others."""
+    return table.filter((pl.col("shift") != CLEAN) | (pl.col("run_id") == next(iter(base.parts))))
+
+
+def _open(path: str | Path, model: str | None, option: str) -> Side:
+    """Open a run folder, or all the runs of a passport."""
+    folder = Path(path)
+    if not (folder / PASSPORT).exists():
+        return side(path, {"run": folder}, model, option)
+    parts = read_passport(folder).runs
+    return side(path, held(folder, [run.part for run in parts]), model, option)
+
+
+def _names(base: Side, new: Side) -> tuple[str, str]:
+    """Return what the models are called, each with its version or folder where both have one name."""
+    if base.model != new.model:
+        return base.model, new.model
+    if base.version != new.version:
+        return f"{base.model} ({base.version[:6]})", f"{new.model} ({new.version[:6]})"
+    return f"{base.model} ({base.path})", f"{new.model} ({new.path})"
+
+
+def _unjudged(table: pl.LazyFrame, pairs: pl.DataFrame) -> list[str]:
+    errors = table.filter((pl.col("output") == "label") & pl.col("error").is_not_null()).select(pl.len()).collect().item()
+    return [f"{errors} rows are errors; their pictures are left out for both models."] if errors else []
+
+
+def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
+    """Return the paired difference of each dial as a drop, with its interval; clean pictures stand as a dial of their own."""
+    clean = pl.col("shift") == CLEAN
+    shown = table.with_columns(shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
+    each = paired_difference(shown, by=("model", "shift"), other=base).filter(pl.col("model") == new)
+    pooled = paired_difference(table, by=("model",), other=base).filter(pl.col("model") == new).with_columns(shift=pl.lit(ALL))
+    rows = pl.concat([each, pooled.select(each.columns)])
+    return rows.select(
+        dial=pl.col("shift").replace({_AS_SHIFT: CLEAN}),
+        n="n",
+        drop=0 - pl.col("value"),
+        low=0 - pl.col("high"),
+        high=0 - pl.col("low"),
+    )
+
+
+def _counts(pairs: pl.DataFrame) -> pl.DataFrame:
+    """Count the pictures that changed sides on each dial, and on all of them."""
+    each = pairs.group_by(dial="shift").agg(**_SIDES)
+    moved = each.filter(pl.col("dial") != CLEAN).select(pl.lit(ALL).alias("dial"), pl.col("lost", "gained").sum())
+    return pl.concat([each, moved])
+
+
+def _tests(found: Comparison) -> pl.DataFrame:
+    """Return p, Holm's p over the dials, the accuracies and the detectable drop of each place."""
+    base, new = found.matrix.columns(found.places)
+    pooled = flips((base - new)[:, -1:], found.rate) if ALL in found.places else None
+    family = found.flips
+    p = [float(value) for value in family.p]
+    corrected: Sequence[float | None] = holm(p)
+    error = [*family.cautious, *(pooled.cautious if pooled else ())]
+    critical = [family.critical] * len(p) + ([pooled.critical] if pooled else [])
+    return pl.DataFrame(
+        {
+            "dial": list(found.places),
+            "base": np.nanmean(base, axis=0),
+            "new": np.nanmean(new, axis=0),
+            "p": [*p, *(float(value) for value in (pooled.p if pooled else ()))],
+            "p_holm": [*corrected, *([None] if pooled else [])],
+            "detectable": [detectable(float(e), c) for e, c in zip(error, critical, strict=True)],
+        },
+        schema_overrides={"p_holm": pl.Float64},
+    )

@@ -1,0 +1,84 @@
+"""Calibration: the screen shows markers alone, one shot says how screen and frame belong together, and drift is followed."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+from sorites.core import Picture
+from sorites.studio.cameras import Camera, CameraError, Photo, Unsettled
+from sorites.studio.markers import Found, Matrix, board, drift, locate
+from sorites.studio.screen.server import Screen
+from sorites.studio.straighten import placement
+
+LADDER = (
+    {"mode": "manual", "iso": 400, "shutter": 1 / 60, "aperture": 8.0},
+    {"mode": "manual", "iso": 400, "shutter": 1 / 15, "aperture": 8.0},
+    {"mode": "manual", "iso": 400, "shutter": 1 / 250, "aperture": 8.0},
+    {"mode": "manual", "iso": 3200, "shutter": 1 / 15, "aperture": 8.0},
+    {"mode": "auto", "shot": 1},
+)
+"""The exposures that are tried until markers are found; markers may glare or drown at any one of them."""
+DRIFTED_PX = 1.0
+"""Drift from here on is said, in pixels of the frame."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The homography in force, with the photograph that it was found in and how far it moved since the one before."""
+
+    found: Found
+    photo: Photo
+    drift_px: float | None = None
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix that takes pixels of the screen to pixels of the frame."""
+        return self.found.matrix
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the log keeps."""
+        kept = {
+            "matrix": np.round(self.found.matrix, 9).tolist(),
+            "markers": self.found.markers,
+            "off_px": round(self.found.off_px, 3),
+        }
+        moved = None if self.drift_px is None else round(self.drift_px, 3)
+        return {**kept, "frame": list(self.found.frame), "drift_px": moved, "warnings": list(self.found.warnings)}
+
+
+def opened(photo: Photo) -> Picture:
+    """Return the pixels of a photograph as the sensor lay: an orientation in its EXIF is not applied."""
+    try:
+        with Pillow.open(io.BytesIO(photo.data), formats=("JPEG",)) as image:
+            return np.asarray(image.convert("RGB"))
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        raise CameraError(f"{photo.name} cannot be read as a JPEG: {error}") from error
+
+
+def calibrate(
+    camera: Camera, screen: Screen, stage: tuple[int, int], before: Matrix | None = None, first: int = 0
+) -> Calibration:
+    """Show markers over the stage, photograph them and return the homography; exposures are tried from number ``first`` on."""
+    shown_board = board(*stage)
+    shown = screen.show("calibration", shown_board.png)
+    placed = placement(shown, stage)
+    said = ""
+    for params in (*LADDER[first:], *LADDER[:first]):
+        try:
+            camera.set(params)
+            photo = camera.shoot()
+            found = locate(opened(photo), shown_board, placed)
+        except Unsettled as error:
+            camera.settle()
+            said = str(error)
+        except CameraError as error:
+            said = str(error)
+        else:
+            area = (shown.left, shown.top, shown.width, shown.height)
+            return Calibration(found, photo, None if before is None else drift(before, found.matrix, area))
+    raise CameraError(f"calibration failed: {said}")

@@ -1,0 +1,205 @@
+"""Model-friendly capture: policies choose settings from the model's answers, and are compared by accuracy and shots spent.
+
+Half of the pictures, by a hash of their ids, teach the aggregate policy its setting; all policies are judged on the other half. A
+photograph that two policies want is taken once, and each of them is charged for it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sorites import core
+from sorites.core import Model, Picture
+from sorites.errors import SoritesError
+from sorites.es_grid import Grid, Params
+from sorites.metrics import wilson_interval
+from sorites.rng import digest
+from sorites.studio import log as logs
+from sorites.studio import policies
+from sorites.studio.calibration import calibrate, opened
+from sorites.studio.cameras import Camera, CameraError, exif_of
+from sorites.studio.lamps import Lamps, NoLamps
+from sorites.studio.policies import Answer, Outcome, Policy, key_of
+from sorites.studio.references import Reference
+from sorites.studio.screen.server import Screen, Shown
+from sorites.studio.straighten import straightened
+from sorites.studio.values import agree, in_words
+
+NAME = "control.jsonl"
+TRIES = 5
+CALIBRATE_EVERY = 20
+
+
+@dataclass
+class Judge:
+    """A model with its labels and a scorer that needs no fit."""
+
+    model: Model
+    scorer: Any
+    labels: tuple[str, ...]
+
+    def __call__(self, picture: Picture, label: str) -> Answer:
+        """Return what the model says of a photograph of a class."""
+        outputs = self.model([picture])
+        if outputs.logits is None:
+            raise SoritesError(f"{self.model.name} gives no logits; control needs a classifier")
+        logits = outputs.logits[0].astype(np.float64)
+        shares = np.exp(logits - logits.max())
+        strange = float(self.scorer(outputs)[0])
+        return Answer(self.labels[int(logits.argmax())] == label, float(shares.max() / shares.sum()), strange)
+
+
+def judge(model: str, scorer: str, labels: tuple[str, ...]) -> Judge:
+    """Return a judge by names."""
+    made = core.model(model)
+    known = made.labels or labels
+    missing = set(labels) - set(known) if made.labels else set()
+    if missing:
+        raise SoritesError(f"{model} does not know the class {min(missing)}; name a model of these classes")
+    return Judge(made, core.scorer(scorer), tuple(known))
+
+
+@dataclass
+class Rig:
+    """Screen, lamps and camera that take one photograph at a time and ask the judge; what was asked before is remembered."""
+
+    screen: Screen
+    lamps: Lamps | NoLamps
+    camera: Camera
+    stage: tuple[int, int]
+    judge: Judge
+    log: logs.Log
+    known: dict[tuple[str, str, str], Answer]
+    tick: Callable[[int], None] = lambda n: None
+    _shown: tuple[str, Shown] | None = None
+    _matrix: Any = None
+    _pictures: int = 0
+
+    def at(self, reference: Reference, light: str) -> Callable[[Params], Answer]:
+        """Return the shooter of a picture under a light."""
+        return lambda params: self._answer(reference, light, params)
+
+    def _answer(self, reference: Reference, light: str, params: Params) -> Answer:
+        key = (reference.id, light, key_of(params))
+        if key not in self.known:
+            answer = self.judge(self._picture(reference, light, params), reference.folder)
+            self.log.add("answer", sample=reference.id, light=light, setting=key[2], **asdict(answer))
+            self.known[key] = answer
+            self.tick(1)
+        return self.known[key]
+
+    def _picture(self, reference: Reference, light: str, params: Params) -> Picture:
+        self.lamps.set(light)
+        if self._shown is None or self._shown[0] != reference.id:
+            if self._pictures % CALIBRATE_EVERY == 0:
+                self._matrix = calibrate(self.camera, self.screen, self.stage, self._matrix).matrix
+            self._pictures += 1
+            self._shown = (reference.id, self.screen.show(reference.id, reference.png()))
+        high, wide = reference.picture().shape[:2]
+        for left in reversed(range(TRIES)):
+            try:
+                self.camera.set(params)
+                photo = self.camera.shoot()
+                wrong = agree(params, exif_of(photo))
+                if not wrong or not exif_of(photo).keys() - {"taken"}:
+                    return straightened(opened(photo), self._matrix, self._shown[1], (wide, high))
+                raise CameraError("; ".join(wrong))
+            except CameraError:
+                if left == 0:
+                    raise
+                time.sleep(0.2)
+                self.camera.settle()
+        raise AssertionError
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is compared: pictures, lights, the grid, policies and the fixed setting."""
+
+    held: Sequence[Reference]
+    grid: Grid
+    names: tuple[str, ...]
+    setting: Params
+    lights: tuple[str, ...]
+    teach: float = 0.5
+    outcomes: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def settings(self) -> list[Params]:
+        """The manual settings."""
+        return [{**params, "mode": "manual"} for params in self.grid.manual]
+
+    def teaches(self, reference: Reference) -> bool:
+        """Return whether a picture is one that the aggregate policy learns from."""
+        return int.from_bytes(digest(reference.id, "control", size=4), "big") / 2**32 < self.teach
+
+
+def compare(plan: Plan, rig: Rig) -> tuple[pl.DataFrame, list[str]]:
+    """Try every policy on every judged picture under every light; return one row per policy and light, and notes."""
+    judged = [reference for reference in plan.held if not plan.teaches(reference)]
+    taught = [reference for reference in plan.held if plan.teaches(reference)]
+    if not judged or ("aggregate" in plan.names and not taught):
+        raise SoritesError(f"{len(plan.held)} pictures are too few to teach and to judge; take more with --limit")
+    rows, notes = [], [f"{len(judged)} pictures are judged, {len(taught)} others teach the aggregate policy"]
+    for light in plan.lights:
+        made = _policies(plan, rig, light, taught, notes)
+        for reference in judged:
+            shoot = rig.at(reference, light)
+            for name, policy in made.items():
+                outcome: Outcome = policy(shoot, plan.settings)
+                rows.append(
+                    {
+                        "policy": name,
+                        "light": light,
+                        "sample": reference.id,
+                        "right": outcome.answer.right,
+                        "shots": outcome.shots,
+                    }
+                )
+    return summary(pl.DataFrame(rows)), notes
+
+
+def _policies(plan: Plan, rig: Rig, light: str, taught: Sequence[Reference], notes: list[str]) -> dict[str, Policy]:
+    made: dict[str, Policy] = {}
+    for name in plan.names:
+        if name == "fixed":
+            made[name] = policies.fixed(plan.setting)
+        elif name == "aggregate":
+            answers = {key_of(params): [rig.at(reference, light)(params) for reference in taught] for params in plan.settings}
+            best = policies.best_of(answers, plan.settings)
+            spent = len(taught) * len(plan.settings)
+            notes.append(f"lamp {light}: best for {len(taught)} pictures is {in_words(best)}, found with {spent} shots")
+            made[name] = policies.fixed(best)
+        else:
+            made[name] = policies.PLAIN[name]
+    return made
+
+
+def summary(rows: pl.DataFrame) -> pl.DataFrame:
+    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure, per policy and light."""
+    base = rows.filter(pl.col("policy") == "auto").select("light", "sample", base="right")
+    joined = rows.join(base, on=["light", "sample"], how="left")
+    gain = pl.col("right").cast(pl.Float64) - pl.col("base").cast(pl.Float64)
+    told = joined.group_by("light", "policy", maintain_order=True).agg(
+        accuracy=pl.col("right").mean(), n=pl.len(), shots=pl.col("shots").mean(), gain=gain.mean(), spread=gain.std()
+    )
+    told = told.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n")))
+    half = 1.96 * pl.col("spread") / pl.col("n").sqrt()
+    told = told.with_columns(gain_low=pl.col("gain") - half, gain_high=pl.col("gain") + half)
+    return told.select("light", "policy", "accuracy", "low", "high", "n", "shots", "gain", "gain_low", "gain_high")
+
+
+def remembered(out: Path) -> dict[tuple[str, str, str], Answer]:
+    """Return the answers that a folder's log holds."""
+    return {
+        (line["sample"], line["light"], line["setting"]): Answer(line["right"], line["confidence"], line["strange"])
+        for line in logs.read(out / NAME)
+        if line["event"] == "answer"
+    }

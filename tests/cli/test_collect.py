@@ -1,0 +1,58 @@
+"""The verb collect, typed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+from tests.collecting.web import jpeg, openverse, results, served
+
+
+def test_collect(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Words, a service on loopback, a folder: it says what it asks, what it kept, and what to type next."""
+    monkeypatch.delenv("OPENVERSE_CLIENT_ID", raising=False)
+    with served() as web:
+        web.say("/v1/images/", results(openverse("a", web.say("/p/a.jpg", jpeg(1))), openverse("b", f"{web.url}/none")))
+        base = ["--base", f"openverse={web.url}/v1/images/", "--gap", 0, "--contact", "me@example.org"]
+        code, out, err = command("collect", "ship on grass", "--out", "got", *base)
+    assert code == 0, err
+    assert "searching the web: 1 queries at openverse" in err
+    assert "1 pictures in got, 3 requests" in out
+    assert "answered 404" in out
+    assert "sorites annotate serve context --source folder:got" in out
+    assert (home / "got" / "ATTRIBUTION.md").is_file()
+
+
+def test_dry_run(command: Command) -> None:
+    """A dry run prints the queries and needs neither a folder nor a contact."""
+    code, out, err = command("collect", "--plan", "focus", "--dry-run")
+    assert code == 0
+    assert out.splitlines()[0] == "truck in rain"
+    assert "122 queries; nothing was asked" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), "wanted words to search for"),
+        (("x", "--plan", "focus"), "one of the two"),
+        (("x",), "--out DIR is missing"),
+        (("x", "--out", "d"), "--contact"),
+        (("x", "--out", "d", "--contact", "me"), "write to"),
+        (("x", "--from", "bing"), "no image search named 'bing'"),
+        (("x", "--from", ","), "--from wants"),
+        (("x", "--licence", "mit"), "--licence wants"),
+        (("x", "--base", "commons=http://localhost"), "--base wants"),
+        (("x", "--base", "openverse=ftp://localhost"), "--base wants"),
+        (("x", "--gap", "0.1"), "at least 0.5 seconds"),
+        (("x\x00",), "words of 1 to 200"),
+        (("--plan", "none.toml"), "no plan named"),
+    ],
+)
+def test_mistakes(command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str) -> None:
+    """Each mistake is one message, before anything is asked."""
+    monkeypatch.delenv("SORITES_CONTACT", raising=False)
+    code, _, err = command("collect", *words)
+    assert code == 2
+    assert said in err

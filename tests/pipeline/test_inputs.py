@@ -1,0 +1,16 @@
+from __future__ import annotations
+
+from sorites.models._preprocess import Input
+from sorites.pipeline.inputs import input_words
+
+
+def test_an_input_is_said_as_it_is_prepared() -> None:
+    told = Input(size=(224, 224), crop_pct=0.875).described
+    assert input_words(told) == (
+        "224 x 224 px: the shorter side scaled to 256 and the middle cut out (bicubic); "
+        "mean 0.485 0.456 0.406, std 0.229 0.224 0.225"
+    )
+    squashed = Input(size=(240, 320), crop_pct=1.0, mode="squash", filter="bilinear").described
+    assert input_words(squashed).startswith("320 x 240 px: both sides scaled to 240 and 320 and the middle cut out (bilinear)")
+    assert input_words(told, framed=True).startswith("224 x 224 px: the frame scaled (bicubic)")
+    assert input_words({}) == "pictures as they are; what it does with them is its own"
