@@ -28,7 +28,7 @@ def agreement(
     frame = pl.DataFrame({"thing": list(things), "right": right}).with_columns(pl.col("right").cast(pl.Float64))
     own = frame.group_by("thing").agg(pl.col("right").mean(), rows=pl.len())
     whole = pl.DataFrame(
-        {"agreement": [float(np.mean(right))], "spread": [float(own["right"].var() or 0.0)], "things": [own.height],
+        {"agreement": [float(np.mean(right))], "spread": [float(np.var(own["right"].to_numpy(), ddof=1)) if own.height > 1 else 0.0], "things": [own.height],
          "pictures": [len(right)]}
     )  # fmt: skip
     interval = clustered_wilson_interval(pl.col("agreement"), pl.col("spread"), pl.col("things"), pl.col("pictures"))
