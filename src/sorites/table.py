@@ -15,7 +15,7 @@ from typing import Any
 import polars as pl
 
 from sorites.errors import Damaged, SoritesError
-from sorites.files import at_hand, write_bytes
+from sorites.files import at_hand, read_json, write_bytes
 from sorites.stores import place
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
@@ -59,6 +59,8 @@ SCHEMA = pl.Schema(_COLUMNS)
 FORMER: dict[str, pl.DataType] = {"truth": pl.List(BOX)}
 """Types that columns had in earlier releases; they are read as those of today."""
 KEY = ("run_id", "image_id", "model", "output", "scorer")
+MERGED = "~"
+"""The mark in the name of a file that holds several shards."""
 FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 """Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
 
@@ -87,7 +89,7 @@ def read(run: str | Path) -> pl.LazyFrame:
     A shard that is cut short or of another kind is an error here; damage inside one shows when its values are read.
     """
     folder = place(run)
-    shards = sorted((folder / "predictions").glob("*.parquet"))
+    shards = shard_files(folder)
     if not shards:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
     here = at_hand(shards)
@@ -99,6 +101,31 @@ def read(run: str | Path) -> pl.LazyFrame:
     for fact in [*(fact.drop("degrees", "valid", "attrs", strict=False) for fact in facts), *_valid(facts), *_degrees(facts)]:
         table = _join_facts(table, fact)
     return _join_attrs(table, facts)
+
+
+COMPACTED = "compacted.json"
+"""The file of a run folder that says which shards were merged into which file, and which rows of it each is."""
+
+
+def read_compacted(folder: Path) -> dict[str, list[tuple[str, int]]]:
+    """Return the merged files of a run by name, each with the shards in it and how many rows each has; none where none are."""
+    path = folder / COMPACTED
+    if not path.exists():
+        return {}
+    try:
+        return {str(name): [(str(stem), int(rows)) for stem, rows in held] for name, held in read_json(path).items()}
+    except (SoritesError, AttributeError, TypeError, ValueError) as error:
+        raise Damaged(path, error, "Bring it back from a copy: it says what the merged files of predictions hold.") from error
+
+
+def shard_files(folder: Path) -> list[Path]:
+    """Return the files that hold the table of a run, in order: merged ones, and shards that are in none of these."""
+    found = sorted((folder / "predictions").glob("*.parquet"))
+    merged = read_compacted(folder)
+    if not merged:
+        return [path for path in found if MERGED not in path.name]
+    covered = {f"{stem}.parquet" for held in merged.values() for stem, _ in held}
+    return [path for path in found if path.name in merged or (MERGED not in path.name and path.name not in covered)]
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:

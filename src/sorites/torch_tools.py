@@ -1,4 +1,5 @@
-"""Tools around torch that several rooms need, imported only when called: one thread, and a torchvision that imports."""
+"""Tools around torch that several rooms need, imported only when called: one thread, where and how models compute, and a
+torchvision that imports."""
 
 from __future__ import annotations
 
@@ -10,11 +11,13 @@ import importlib.machinery
 import sys
 import threading
 from collections.abc import Iterator, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from sorites.errors import MissingExtra
+from sorites.errors import MissingExtra, SoritesError
 
 TORCHVISION = "torchvision"
 SCHEMAS = ("nms", "qnms")
@@ -120,3 +123,44 @@ def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
         return importlib.import_module(library)
     except ImportError as error:
         raise MissingExtra(wanted_by, extra) from error
+
+
+@dataclass(frozen=True)
+class Computing:
+    """Where models are to compute, and with which numbers; None leaves both to the model: a GPU where there is one, float32."""
+
+    device: str | None = None
+    precision: str | None = None
+
+
+_computing: ContextVar[Computing | None] = ContextVar("computing", default=None)
+
+
+def computing() -> Computing:
+    """Return how models that are made now are to compute."""
+    return _computing.get() or Computing()
+
+
+@contextlib.contextmanager
+def computed(how: Computing) -> Iterator[None]:
+    """Make the models of a block compute in a given way."""
+    token = _computing.set(how)
+    try:
+        yield
+    finally:
+        _computing.reset(token)
+
+
+def device_of(asked: str | None) -> str:
+    """Return the device that torch uses: the one asked for, which must be there, else a GPU where there is one."""
+    import torch
+
+    if asked is None:
+        return "cuda" if torch.cuda.is_available() else "cpu"
+    kind, _, number = asked.partition(":")
+    count = torch.cuda.device_count() if kind == "cuda" else 1
+    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}.get(kind, False)
+    if not there or (number and (not number.isdigit() or int(number) >= count)):
+        what = f"{count} GPUs" if kind == "cuda" and count else "no such device"
+        raise SoritesError(f"device {asked}: torch finds {what} here. Leave --device out to take what there is.")
+    return asked

@@ -64,7 +64,16 @@ class Server:
         self.process: subprocess.Popen[str] | None = None
 
     def start(self) -> None:
-        command = [sys.executable, "-c", "from sorites.cli import main; main()", "annotate", "serve", *self.arguments, "--port", str(self.port)]
+        command = [
+            sys.executable,
+            "-c",
+            "from sorites.cli import main; main()",
+            "annotate",
+            "serve",
+            *self.arguments,
+            "--port",
+            str(self.port),
+        ]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         end = time.monotonic() + SECONDS
         while time.monotonic() < end:

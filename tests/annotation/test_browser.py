@@ -92,15 +92,19 @@ def test_no_click_is_lost_or_doubled(browser: Any, server: type[Server], tmp_pat
     served.start()
     ann, ben = Person(browser, served.links["ann"]), Person(browser, served.links["ben"], 390)
     for _ in range(10):  # the qualification
-        assert ann.answer("1") and ben.answer("1")
+        assert ann.answer("1")
+        assert ben.answer("1")
     for i in range(12):
-        assert ann.answer("123"[i % 3]) and ben.answer("1")
+        assert ann.answer("123"[i % 3])
+        assert ben.answer("1")
     ann.undo(ann.log[-1][0])
     ann.undo(ann.log[-3][0])  # the one before the one that was just taken away
-    assert ann.answer("2") and ann.answer("1")
+    assert ann.answer("2")
+    assert ann.answer("1")
     ann.context.set_offline(True)
     for _ in range(5):
-        assert ann.answer("1") and ben.answer("3")
+        assert ann.answer("1")
+        assert ben.answer("3")
     assert "kept here" in ann.page.locator("#connection").inner_text()
     ann.page.close()  # the clicks wait in the browser
     ann.context.set_offline(False)
@@ -108,7 +112,8 @@ def test_no_click_is_lost_or_doubled(browser: Any, server: type[Server], tmp_pat
     ann.saved()
     served.kill()
     for _ in range(4):
-        assert ann.answer("2") and ben.answer("1")
+        assert ann.answer("2")
+        assert ben.answer("1")
     ben.undo(ben.log[-1][0])
     served.start()
     for one in (ann, ben):
@@ -132,7 +137,9 @@ def compare(path: Path, logs: dict[str, list[tuple[int, str, str | None]]]) -> N
     with opened(path) as database:
         for name, log in logs.items():
             rows = database.execute(query, (name,)).fetchall()
-            kept = [(row["assignment"], row["action"], json.loads(row["value"])["class"] if row["value"] else None) for row in rows]
+            kept = [
+                (row["assignment"], row["action"], json.loads(row["value"])["class"] if row["value"] else None) for row in rows
+            ]
             assert kept == log
             for number, action, word in log:
                 model.pop(number, None)
@@ -152,7 +159,8 @@ def back(path: Path, tmp_path: Path) -> None:
         read_into(tmp_path / file, name, again, task="in_class")
         write(again, "csv", tmp_path / "again.csv")
         write(path, "csv", tmp_path / "first.csv")
-        query = "SELECT p.name, w.name, s.value FROM answers s JOIN assignments a ON a.id = s.assignment JOIN pictures p ON p.id = a.picture JOIN annotators w ON w.id = a.annotator WHERE a.role = 'work' ORDER BY 1, 2"  # noqa: E501
+        query = """SELECT p.name, w.name, s.value FROM answers s JOIN assignments a ON a.id = s.assignment
+          JOIN pictures p ON p.id = a.picture JOIN annotators w ON w.id = a.annotator WHERE a.role = 'work' ORDER BY 1, 2"""
         with opened(path) as one, opened(again) as other:
             assert [tuple(r) for r in one.execute(query)] == [tuple(r) for r in other.execute(query)]
 
@@ -176,7 +184,8 @@ def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_pictu
     served = server(str(task), "--source", f"folder:{tmp_path / 'pictures'}", "--out", str(path), "--annotator", "ann")
     served.start()
     ann = Person(browser, served.links["ann"])
-    assert ann.page.title() == EVIL and ann.page.locator("legend").inner_text() == EVIL
+    assert ann.page.title() == EVIL
+    assert ann.page.locator("legend").inner_text() == EVIL
     assert ann.page.locator("main img").count() == 1
     for _ in range(3):
         assert ann.shown()
@@ -190,10 +199,12 @@ def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_pictu
         ann.page.keyboard.press("Enter")
         ann.page.wait_for_timeout(100)
     ann.saved()
-    assert ann.complaints == [] and ann.page.title() == EVIL
+    assert ann.complaints == []
+    assert ann.page.title() == EVIL
     with opened(path) as database:
         rows = database.execute(
-            "SELECT s.value, p.width, p.height FROM answers s JOIN assignments a ON a.id = s.assignment JOIN pictures p ON p.id = a.picture"
+            """SELECT s.value, p.width, p.height FROM answers s JOIN assignments a ON a.id = s.assignment
+              JOIN pictures p ON p.id = a.picture"""
         ).fetchall()
     assert len(rows) == 3
     for row in rows:

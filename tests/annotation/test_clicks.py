@@ -53,13 +53,16 @@ def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
 
 
 def roles(database: sqlite3.Connection, who: int) -> list[str]:
-    return [row["role"] for row in database.execute("SELECT role FROM assignments WHERE annotator = ? ORDER BY batch, place", (who,))]
+    return [
+        row["role"] for row in database.execute("SELECT role FROM assignments WHERE annotator = ? ORDER BY batch, place", (who,))
+    ]
 
 
 def test_ten_known_pictures_come_first_then_batches_with_two_hidden(database: sqlite3.Connection) -> None:
     one = Worker(database, 1)
     first = one.items()
-    assert len(first) == 10 and roles(database, 1) == ["qualification"] * 10
+    assert len(first) == 10
+    assert roles(database, 1) == ["qualification"] * 10
     for item in first:
         one.send(item["id"])
     assert len(one.items()) == 25
@@ -111,7 +114,8 @@ def test_answers_go_only_to_pictures_that_were_given(database: sqlite3.Connectio
     other.items()
     for wrong in (item, 99999, -1, True, "1", None, 2**70):
         found = other.send(wrong)  # type: ignore[arg-type]
-        assert found["kept"] == [] and "not given to you" in next(iter(found["refused"].values()))
+        assert found["kept"] == []
+        assert "not given to you" in next(iter(found["refused"].values()))
     assert database.execute("SELECT count(*) FROM clicks").fetchone()[0] == 0
 
 
@@ -135,7 +139,8 @@ def test_a_wrong_answer_spoils_no_other(database: sqlite3.Connection) -> None:
         {"id": "click-two", "assignment": second, "action": "answer", "value": {"class": "partly"}},
     ]
     found = receive(database, one.task, 1, clicks)
-    assert found["kept"] == ["click-two"] and "wanted one of" in found["refused"]["click-one"]
+    assert found["kept"] == ["click-two"]
+    assert "wanted one of" in found["refused"]["click-one"]
 
 
 def test_a_closed_qualification_cannot_be_changed(database: sqlite3.Connection) -> None:
@@ -197,10 +202,13 @@ def test_status_and_answers_say_what_was_done(database: sqlite3.Connection, tmp_
         "pictures": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
     }  # fmt: skip
     rows = people(path)
-    assert rows["known_right"].to_list() == [1.0, 1.0] and rows["known_n"].to_list() == [14, 14]
+    assert rows["known_right"].to_list() == [1.0, 1.0]
+    assert rows["known_n"].to_list() == [14, 14]
     assert rows["batches"].to_list() == [2, 2]
     frame = chosen_answers(path)
-    assert frame.height == 46 and set(frame["value"]) == {'"class"'} and set(frame["n"]) == {2}
+    assert frame.height == 46
+    assert set(frame["value"]) == {'"class"'}
+    assert set(frame["n"]) == {2}
     assert given_answers(path).height == 120
 
 
@@ -245,4 +253,33 @@ def test_other_files_are_no_labelling(tmp_path: Path) -> None:
 
 def test_pay_has_the_bonus_of_focus() -> None:
     pay = Pay(batch=0.67, bonus=30, bonus_batches=100)
-    assert owed(pay, 99) == pytest.approx(66.33) and owed(pay, 100) == pytest.approx(97.0) and owed(None, 5) is None
+    assert owed(pay, 99) == pytest.approx(66.33)
+    assert owed(pay, 100) == pytest.approx(97.0)
+    assert owed(None, 5) is None
+
+
+def test_a_job_that_fails_undoes_itself_alone_and_all_are_kept_together(database: sqlite3.Connection) -> None:
+    import asyncio
+
+    from sorites.annotation.writer import Writer
+
+    def add(key: str, fail: bool) -> Any:
+        def job(written: sqlite3.Connection) -> str:
+            written.execute("INSERT INTO about VALUES (?, '')", (key,))
+            if fail:
+                raise SoritesError("no")
+            return key
+
+        return job
+
+    async def everybody() -> list[Any]:
+        writer = Writer(database)
+        jobs = [writer.do(add(f"key {i}", i % 3 == 0)) for i in range(9)]
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+        await writer.finish()
+        return found
+
+    found = asyncio.run(everybody())
+    assert [isinstance(one, SoritesError) for one in found] == [i % 3 == 0 for i in range(9)]
+    assert database.execute("SELECT count(*) FROM about WHERE key LIKE 'key %'").fetchone()[0] == 6
+    assert not database.in_transaction

@@ -55,8 +55,10 @@ def test_kappa_of_several_weighs_pairs_by_their_pictures() -> None:
 
 
 def test_where_nothing_differs_there_is_no_coefficient() -> None:
-    assert np.isnan(alpha(np.ones((2, 5)))) and np.isnan(kappa(np.ones((2, 5))))
-    assert np.isnan(alpha(np.full((2, 5), np.nan))) and np.isnan(alpha(np.array([[1.0, np.nan], [np.nan, 2.0]])))
+    assert np.isnan(alpha(np.ones((2, 5))))
+    assert np.isnan(kappa(np.ones((2, 5))))
+    assert np.isnan(alpha(np.full((2, 5), np.nan)))
+    assert np.isnan(alpha(np.array([[1.0, np.nan], [np.nan, 2.0]])))
     assert alpha(np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])) == 1.0
 
 

@@ -15,12 +15,14 @@ from tests.conftest import scene
 
 from sorites import core, table
 from sorites.annotation.begin import add_people, begin
+from sorites.annotation.clicks import receive
 from sorites.annotation.formats import read_into, write
 from sorites.annotation.formats.rows import labelled
 from sorites.annotation.pictures import Entry
 from sorites.annotation.store import opened, task_of
 from sorites.annotation.task import load
 from sorites.errors import SoritesError
+from sorites.labels import labels
 
 EVERY = """
 name = "every"
@@ -50,6 +52,7 @@ ask = "Things"
 kind = "boxes"
 choices = [{ value = "cat" }, { value = "dög" }]
 """
+NAME = "SELECT p.name FROM pictures p JOIN assignments a ON a.picture = p.id WHERE a.id = ?"
 BOXES = [{"box": [1.25, 2.0, 30.5, 40.75], "label": "dög"}, {"box": [0.0, 0.0, 80.0, 60.0], "label": "cat"}]
 
 
@@ -57,7 +60,13 @@ def answers(task: str, i: int, who: int) -> dict[str, Any]:
     """Different answers for pictures and people."""
     if task == "context":
         weather = ("sunny", "foggy", "none")[i % 3]
-        return {"category": ("cat", "ship", "none")[(i + who) % 3], "time": "night", "weather": weather, "locations": ["grass", "sand"], "humans": "no"}
+        return {
+            "category": ("cat", "ship", "none")[(i + who) % 3],
+            "time": "night",
+            "weather": weather,
+            "locations": ["grass", "sand"],
+            "humans": "no",
+        }
     note = {} if i % 2 else {"note": 'two\nlines, "quoted" ünd <i>'}
     places = ["grass", "sand & water"] if i % 2 else ["none"]
     kind = ("cat, wild", "<dog>", "none")[(i + who) % 3]
@@ -74,12 +83,9 @@ def made(tmp_path: Path, task: str) -> Path:
         database.execute("UPDATE pictures SET width = 80, height = 60")
         for who in (1, 2):
             for item in Worker(database, who).items():
-                number = int(database.execute("SELECT p.name FROM pictures p JOIN assignments a ON a.picture = p.id WHERE a.id = ?",
-                                              (item["id"],)).fetchone()[0][10:-5])  # fmt: skip
+                number = int(database.execute(NAME, (item["id"],)).fetchone()[0][10:-5])
                 click = {"id": f"click-{who}-{number}", "assignment": item["id"], "action": "answer", "seconds": 1.5}
                 worker = Worker(database, who)
-                from sorites.annotation.clicks import receive
-
                 assert receive(database, worker.task, who, [{**click, "value": answers(task, number, who)}])["kept"]
     return path
 
@@ -87,7 +93,9 @@ def made(tmp_path: Path, task: str) -> Path:
 def content(path: Path, all_answers: bool) -> dict[str, Any]:
     with opened(path) as database:
         rows = labelled(database, task_of(database), all_answers)
-        return {row.picture: sorted((one.annotator, json.dumps(one.values, sort_keys=True)) for one in row.answers) for row in rows}
+        return {
+            row.picture: sorted((one.annotator, json.dumps(one.values, sort_keys=True)) for one in row.answers) for row in rows
+        }
 
 
 @pytest.mark.parametrize(
@@ -127,7 +135,8 @@ def test_focus_is_read_by_our_source_and_by_plain_sqlite(tmp_path: Path) -> None
     with sqlite3.connect(out) as database:
         rows = database.execute(query).fetchall()
     database.close()
-    assert len(rows) == kept and all(name.startswith("/cat-night/") and where == "grass, sand" for name, _, where in rows)
+    assert len(rows) == kept
+    assert all(name.startswith("/cat-night/") and where == "grass, sand" for name, _, where in rows)
     (tmp_path / "focus" / "cat-night").mkdir()
     for name, _, _ in rows:
         Image.fromarray(scene(1)).save(tmp_path / "focus" / name.lstrip("/"))
@@ -150,11 +159,12 @@ def test_coco_is_read_by_cocos_own_tools_and_by_our_source(tmp_path: Path) -> No
     path, out = made(tmp_path, "every"), tmp_path / "boxes.json"
     assert write(path, "coco", out) == 6
     coco = COCO(str(out))
-    assert len(coco.getImgIds()) == 6 and {c["name"] for c in coco.loadCats(coco.getCatIds())} == {"cat", "dög"}
+    assert len(coco.getImgIds()) == 6
+    assert {c["name"] for c in coco.loadCats(coco.getCatIds())} == {"cat", "dög"}
     (tmp_path / "cat-night").mkdir()
     for i in range(6):
         Image.fromarray(scene(i)).save(tmp_path / "cat-night" / f"{i}.jpeg")
-    found = core.source(f"coco:{out},images={tmp_path}", __import__("sorites.labels", fromlist=["x"]).labels(["cat", "dög"]))
+    found = core.source(f"coco:{out},images={tmp_path}", labels(["cat", "dög"]))
     boxes = sorted(box.xyxy for sample in found for box in sample.truth or ())
     with opened(path) as database:
         rows = list(labelled(database, task_of(database), False))
@@ -184,15 +194,21 @@ def test_facts_of_a_run_set_images_aside_and_give_attributes(tmp_path: Path) -> 
 
 def test_attributes_become_facts_with_what_is_uncommon(tmp_path: Path) -> None:
     run = tmp_path / "run"
-    rows = [{"run_id": "r", "image_id": f"i{i}", "sample_id": f"cat-night/{i}.jpeg", "shift": "clean", "model": "m", "output": "label",
-             "attrs": [{"key": "time", "value": "day", "common": True}, {"key": "mine", "value": "x", "common": None}]}
-            for i in range(7)]  # fmt: skip
+    attrs = [{"key": "time", "value": "day", "common": True}, {"key": "mine", "value": "x", "common": None}]
+    base = {"run_id": "r", "shift": "clean", "model": "m", "output": "label", "attrs": attrs}
+    rows = [{**base, "image_id": f"i{i}", "sample_id": f"cat-night/{i}.jpeg"} for i in range(7)]
     table.write(table.rows(rows), run / "predictions" / "a.parquet")
     assert write(made(tmp_path, "context"), "facts", run) == 6
     found = {row["image_id"]: row["attrs"] for row in table.read(run).select("image_id", "attrs").collect().to_dicts()}
     ship = next(attrs for attrs in found.values() if {"key": "class", "value": "ship", "common": None} in attrs)
-    assert {"key": "location", "value": "grass", "common": False} in ship and {"key": "mine", "value": "x", "common": None} in ship
-    assert {"key": "time", "value": "night", "common": False} in ship and not any(attr["value"] == "day" for attr in ship)
+    assert {"key": "location", "value": "grass", "common": False} in ship
+    assert {
+        "key": "mine",
+        "value": "x",
+        "common": None,
+    } in ship
+    assert {"key": "time", "value": "night", "common": False} in ship
+    assert not any(attr["value"] == "day" for attr in ship)
     assert found["i6"] == rows[6]["attrs"]
 
 

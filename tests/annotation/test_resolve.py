@@ -50,7 +50,9 @@ def test_majority_of_two_who_differ_goes_by_checks() -> None:
         ("partly", "partly", "partly"), ("class", "class", "class"),
     ],
 )  # fmt: skip
-def test_out_of_class_if_one_says_so_and_in_class_if_one_of_the_others_sees_it_clearly(one: str, other: str, outcome: str) -> None:
+def test_out_of_class_if_one_says_so_and_in_class_if_one_of_the_others_sees_it_clearly(
+    one: str, other: str, outcome: str
+) -> None:
     in_class = load("in_class")[0]
     some = [Given(str(i), {"class": word}, 1.0 - i, 1.0 - i, i) for i, word in enumerate((one, other))]
     assert chosen(in_class, some)[0].value == outcome

@@ -81,14 +81,16 @@ def test_nothing_is_told_without_a_valid_token(running: Running) -> None:
 
 
 def test_tokens_are_long_and_each_persons_own(running: Running) -> None:
-    assert len(set(running.tokens.values())) == 2 and all(len(token) >= 24 for token in running.tokens.values())
+    assert len(set(running.tokens.values())) == 2
+    assert all(len(token) >= 24 for token in running.tokens.values())
     assert running.ask("api/task", "ann").json["annotator"] == "ann"
     assert running.ask("api/task", "ben").json["annotator"] == "ben"
 
 
 def test_work_does_not_say_which_pictures_are_known_nor_their_names(running: Running) -> None:
     items = running.ask("api/work").json["items"]
-    assert items and all(set(item) == {"assignment", "answered", "class", "shift", "place", "of"} for item in items)
+    assert items
+    assert all(set(item) == {"assignment", "answered", "class", "shift", "place", "of"} for item in items)
 
 
 @pytest.mark.parametrize(
@@ -118,15 +120,21 @@ def test_pictures_and_answers_of_others_are_out_of_reach(running: Running) -> No
     mine, theirs = (running.ask("api/work", name).json["items"][0]["assignment"] for name in ("ann", "ben"))
     assert running.ask(f"api/picture/{theirs}", "ann").status == 404
     found = running.ask("api/clicks", "ann", click(theirs, "not-my-picture")).json
-    assert found["kept"] == [] and "not given to you" in found["refused"]["not-my-picture"]
+    assert found["kept"] == []
+    assert "not given to you" in found["refused"]["not-my-picture"]
     picture = running.ask(f"api/picture/{mine}", "ann")
-    assert picture.status == 200 and picture.body.startswith(b"\x89PNG") and picture.headers["X-Width"] == "80"
+    assert picture.status == 200
+    assert picture.body.startswith(b"\x89PNG")
+    assert picture.headers["X-Width"] == "80"
 
 
-@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"clicks": 3}', b"[" * 100_000, b'{"clicks": [{"id": "\\ud800aaaaaaaa"}]}', b"\xff\xfe"])
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"{", b'{"clicks": 3}', b"[" * 100_000, b'{"clicks": [{"id": "\\ud800aaaaaaaa"}]}', b"\xff\xfe"]
+)
 def test_nonsense_is_refused_in_words(running: Running, body: bytes) -> None:
     answer = running.ask("api/clicks", "ann", body)
-    assert 400 <= answer.status < 500 and answer.json["error"]
+    assert 400 <= answer.status < 500
+    assert answer.json["error"]
 
 
 def test_a_request_without_end_is_cut_off(running: Running) -> None:
@@ -137,14 +145,27 @@ def test_the_page_runs_no_script_but_its_own_and_loads_nothing_from_elsewhere(ru
     for name in PAGE:
         answer = running.ask(name, None)
         policy = answer.headers["Content-Security-Policy"]
-        assert answer.status == 200 and "default-src 'none'" in policy and "unsafe" not in policy
-        assert answer.headers["X-Content-Type-Options"] == "nosniff" and answer.headers["Referrer-Policy"] == "no-referrer"
-        assert b"http://" not in answer.body.replace(b"http://www.w3.org/2000/svg", b"") and b"https://" not in answer.body
-        assert b"innerHTML" not in answer.body and b"insertAdjacentHTML" not in answer.body
+        assert answer.status == 200
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert b"http://" not in answer.body.replace(b"http://www.w3.org/2000/svg", b"")
+        assert b"https://" not in answer.body
+        assert b"innerHTML" not in answer.body
+        assert b"insertAdjacentHTML" not in answer.body
 
 
 def test_paths_lead_nowhere_else(running: Running) -> None:
-    for path in ("../server.py", "page/../store.py", "%2e%2e/store.py", "docs", "openapi.json", "api/picture/-1", "api/picture/x"):
+    for path in (
+        "../server.py",
+        "page/../store.py",
+        "%2e%2e/store.py",
+        "docs",
+        "openapi.json",
+        "api/picture/-1",
+        "api/picture/x",
+    ):
         assert running.ask(path, "ann").status in (401, 404)
 
 
@@ -152,7 +173,9 @@ def test_a_picture_that_cannot_be_read_is_set_aside_with_its_reason(running: Run
     items = running.ask("api/work", "ben").json["items"]
     answers = {item["assignment"]: running.ask(f"api/picture/{item['assignment']}", "ben") for item in items}
     bad = [number for number, answer in answers.items() if answer.status != 200]
-    assert len(bad) == 1 and answers[bad[0]].status == 410 and "cut short" in answers[bad[0]].json["error"]
+    assert len(bad) == 1
+    assert answers[bad[0]].status == 410
+    assert "cut short" in answers[bad[0]].json["error"]
     assert bad[0] not in {item["assignment"] for item in running.ask("api/work", "ben").json["items"]}
 
 

@@ -30,7 +30,8 @@ def test_built_in_tasks_can_be_read() -> None:
 def test_keys_of_a_task_lead_to_one_choice() -> None:
     for name in names():
         keys = [choice.key for question in load(name)[0].questions for choice in question.choices]
-        assert len(set(keys)) == len(keys) and all(keys)
+        assert len(set(keys)) == len(keys)
+        assert all(keys)
 
 
 def test_context_has_the_words_of_focus() -> None:
@@ -43,7 +44,8 @@ def test_context_has_the_words_of_focus() -> None:
 
 def test_in_class_has_the_rule_of_its_paper() -> None:
     task = load("in_class")[0]
-    assert task.rule == "at_least_one" and task.questions[0].first == ("not class", "class", "partly")
+    assert task.rule == "at_least_one"
+    assert task.questions[0].first == ("not class", "class", "partly")
 
 
 def test_own_tasks_take_every_kind(tmp_path: Path) -> None:

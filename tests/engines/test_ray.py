@@ -29,7 +29,7 @@ def logits(pictures):
     if pathlib.Path("slow").exists():
         time.sleep(0.1 * len(pictures))
     rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
-    return np.resize(rows * 3, (len(rows), 1000)) + np.sin(np.arange(1000, dtype=np.float32)), rows
+    return np.tile(rows, (1, 167))[:, :1000] * 3 + np.sin(np.arange(1000, dtype=np.float32)), rows
 """
 PLAIN = """
 source = "folder:{photos}"

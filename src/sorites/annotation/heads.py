@@ -1,8 +1,8 @@
 """Heads that tell time, weather and locations from a frozen model's features, learnt from annotated pictures.
 
 FOCUS puts linear heads on a network that stays as it is (Kattakinda & Feizi, ICML 2022, section 5). Time and weather have one
-word each; a picture may have several locations, so that each of these is a yes or no of its own. Things are split three ways: most
-train the heads, some calibrate their confidence, and the agreement is measured on the rest, of which nothing was seen.
+word each; a picture may have several locations, so that each of these is a yes or no of its own. Things are split three ways:
+most train the heads, some calibrate their confidence, and the agreement is measured on the rest, of which nothing was seen.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ SHRINKS = (1e-3, 1e-2, 1e-1)
 LEAST = 12
 """The fewest things, so that each part has some."""
 
-BATCH = 16
+BATCH = 8
 FORMAT = "sorites attribute heads 1"
 Features = NDArray[np.float32]
 Words = tuple[str, ...]
@@ -137,7 +137,10 @@ def fit_heads(
 def features_of(
     model: Model, loads: Sequence[Callable[[], Picture]], tick: Callable[[int], None] = lambda n: None
 ) -> tuple[Features, list[int]]:
-    """Return a model's features, one row per picture that can be read, and the places of those pictures."""
+    """Return a model's features, the mean over each picture's quarters, and the places of the pictures that can be read.
+
+    In a quarter the surroundings are larger than the thing in the middle; of the whole picture a model says what the thing is.
+    """
     rows: list[Features] = []
     kept: list[int] = []
     for start in range(0, len(loads), BATCH):
@@ -148,15 +151,22 @@ def features_of(
             except BadPicture:
                 continue
         if pictures:
-            found = model(list(pictures.values()), False).features
+            found = model([part for picture in pictures.values() for part in quarters(picture)], False).features
             if found is None:
                 raise SoritesError(f"{model.name} gives no features, and a head is read from them. Take lite0, say.")
-            rows.append(found.reshape(len(pictures), -1))
+            rows.append(found.reshape(len(pictures), 4, -1).mean(axis=1))
             kept += pictures
         tick(min(BATCH, len(loads) - start))
     if not rows:
         raise SoritesError(f"none of {len(loads)} pictures can be read")
     return np.concatenate(rows), kept
+
+
+def quarters(picture: Picture) -> list[Picture]:
+    """Return the four quarters of a picture; one of a single pixel's width is taken whole four times."""
+    height, width = (max(1, length // 2) for length in picture.shape[:2])
+    rows, columns = (slice(None, height), slice(-height, None)), (slice(None, width), slice(-width, None))
+    return [np.ascontiguousarray(picture[row, column]) for row in rows for column in columns]
 
 
 def split(things: Sequence[str], seed: int) -> dict[str, list[int]]:

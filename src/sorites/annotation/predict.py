@@ -49,7 +49,7 @@ Teller = Callable[[Sequence[Asked], Callable[[int], None]], dict[str, Told]]
 
 
 def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
-    """Return a teller by heads, and the record of what it is; a model of other weights than the heads were fitted on is refused."""
+    """Return a teller by heads, and the record of what it is; a model of other weights than they were fitted on is refused."""
     model = core.model(heads.model)
     if model.version != heads.version:
         raise SoritesError(f"the heads were fitted on features of {heads.model} of other weights; fit them again")

@@ -1,8 +1,8 @@
 """Which images of a run are worth a person's look: those that are not easy, as CNS-Bench chose its own (appendix I).
 
-(i) All images. (ii) Trajectories whose clean picture is already wrong or far from its class's text are left out. (iii) Images that
-are easy are left out and counted as in class: right by the judge, right by one of the other models, and near to the class's text.
-(iv) The rest is for people; with their answers the images in class are counted once more (Table 8).
+(i) All images. (ii) Trajectories whose clean picture is already wrong or far from its class's text are left out. (iii) Images
+that are easy are left out and counted as in class: right by the judge and by one of the other models, and near to the class's
+text. (iv) The rest is for people; with their answers the images in class are counted once more (Table 8).
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def _judged(table: pl.LazyFrame, judge: str, others: Sequence[str], above: float
         return images.with_columns(near=pl.lit(True))
     if images.filter(pl.col("shift") != CLEAN)["likeness"].is_null().all():
         raise SoritesError(
-            f"{run} holds no likeness to the texts of classes. Measure it with: sorites filter {run} --referee NAME --second NAME; "
-            "or leave it out of account with --above none"
+            f"{run} holds no likeness to the texts of classes. Measure it with: sorites filter {run} --referee NAME "
+            "--second NAME; or leave it out of account with --above none"
         )
     return images.with_columns(near=(pl.col("likeness") > above) | (pl.col("likeness").is_null() & (pl.col("shift") == CLEAN)))
 

@@ -20,6 +20,7 @@ from sorites.annotation import assign, clicks
 from sorites.annotation.pictures import Album, Shown
 from sorites.annotation.store import opened, task_of
 from sorites.annotation.task import Task
+from sorites.annotation.writer import Writer
 from sorites.errors import BadPicture, MissingExtra, SoritesError
 from sorites.reading.texts import json_object
 
@@ -47,9 +48,10 @@ LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
 @dataclass
 class Serving:
-    """An open labelling with its pictures, and who has which token."""
+    """An open labelling with its pictures, and who has which token. Reading and writing have a connection each."""
 
     database: sqlite3.Connection
+    writer: Writer
     album: Album
     lease: float = assign.LEASE
     only_loopback: bool = True
@@ -77,9 +79,11 @@ def application(path: Path, album: Album, *, lease: float = assign.LEASE, only_l
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
-        with opened(path, write=True) as database:
-            app.state.serving = Serving(database, album, lease, only_loopback)
+        with opened(path) as database, opened(path, write=True) as written:
+            writer = Writer(written)
+            app.state.serving = Serving(database, writer, album, lease, only_loopback)
             yield
+            await writer.finish()
 
     routes = [Route(f"/{name}", _static(*file)) for name, file in PAGE.items()]
     routes += [
@@ -120,7 +124,7 @@ def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
             return await answer(serving, who, request)
         except SoritesError as error:
             return said(422, str(error))
-        except sqlite3.OperationalError as error:
+        except sqlite3.Error as error:
             return said(503, f"the labelling cannot be written just now: {error}")
 
     return guard
@@ -160,7 +164,7 @@ async def _task(serving: Serving, who: int, request: Request) -> Response:
 
 
 async def _work(serving: Serving, who: int, request: Request) -> Response:
-    one = assign.refresh(serving.database, serving.task, who, serving.lease)
+    one = await serving.writer.do(lambda database: assign.refresh(database, serving.task, who, serving.lease))
     rows = assign.items(serving.database, who)
     return reply({"state": one.state, "items": [_item(row) for row in rows], **_progress(serving.database, who)})
 
@@ -194,7 +198,8 @@ async def _clicks(serving: Serving, who: int, request: Request) -> Response:
         found = json_object(bytes(body))
     except ValueError as error:
         return said(400, f"wanted JSON: {error}")
-    return reply(clicks.receive(serving.database, serving.task, who, found.get("clicks")))
+    sent = found.get("clicks")
+    return reply(await serving.writer.do(lambda database: clicks.receive(database, serving.task, who, sent)))
 
 
 async def _picture(serving: Serving, who: int, request: Request) -> Response:
@@ -210,10 +215,11 @@ async def _picture(serving: Serving, who: int, request: Request) -> Response:
     try:
         made = await run_in_threadpool(serving.album.shown, row["name"])
     except BadPicture as error:
-        assign.set_aside(serving.database, row["id"], str(error))
-        return said(410, f"this picture cannot be shown: {error}")
+        why, picture = str(error), row["id"]
+        await serving.writer.do(lambda database: assign.set_aside(database, picture, why))
+        return said(410, f"this picture cannot be shown: {why}")
     if row["width"] is None:
-        _keep_size(serving.database, row["id"], made)
+        await serving.writer.do(lambda database: _keep_size(database, row["id"], made))
     size = {"X-Width": str(made.width), "X-Height": str(made.height)}
     return Response(made.data, media_type=made.kind, headers={**HEADERS, **size})
 

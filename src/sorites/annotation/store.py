@@ -152,14 +152,18 @@ def task_of(database: sqlite3.Connection) -> Task:
 
 @contextlib.contextmanager
 def writing(database: sqlite3.Connection) -> Iterator[None]:
-    """Write all or nothing; other writers wait meanwhile."""
-    database.execute("BEGIN IMMEDIATE")
+    """Write all or nothing, other writers wait meanwhile; inside another ``writing`` it is a part that can fail alone."""
+    begin, end, undo = ("BEGIN IMMEDIATE", "COMMIT", ["ROLLBACK"])
+    if database.in_transaction:
+        begin, end, undo = "SAVEPOINT part", "RELEASE part", ["ROLLBACK TO part", "RELEASE part"]
+    database.execute(begin)
     try:
         yield
     except BaseException:
-        database.execute("ROLLBACK")
+        for command in undo:
+            database.execute(command)
         raise
-    database.execute("COMMIT")
+    database.execute(end)
 
 
 def add_annotator(database: sqlite3.Connection, name: str, state: str) -> int:

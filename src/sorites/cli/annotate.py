@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from sorites.cli.annotate_more import heads, predict, select, study
 from sorites.cli.annotate_results import agreement, export, import_, status
 from sorites.cli.options import MaxPixels, Seed
 from sorites.cli.output import say
@@ -123,3 +124,7 @@ app.command()(status)
 app.command()(agreement)
 app.command()(export)
 app.command("import")(import_)
+app.command()(select)
+app.command()(study)
+app.command()(heads)
+app.command()(predict)

@@ -13,6 +13,7 @@ from sorites.cli.annotate import app as annotate_app
 from sorites.cli.attack import attack
 from sorites.cli.check import check
 from sorites.cli.collect import collect
+from sorites.cli.compact import compact
 from sorites.cli.compare import compare
 from sorites.cli.distance import OLD_FILE, decompose_app, distance
 from sorites.cli.explain import explain
@@ -27,6 +28,7 @@ from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
 from sorites.cli.passport import passport
 from sorites.cli.pictures import build, context, show
+from sorites.cli.plan import plan
 from sorites.cli.report import report
 from sorites.cli.run import run
 from sorites.cli.score import score
@@ -72,6 +74,8 @@ app.command(rich_help_panel=EVALUATE)(compare)
 app.command("list", rich_help_panel=FIND_OUT)(list_)
 app.command(rich_help_panel=FIND_OUT)(explain)
 app.command(rich_help_panel=FIND_OUT)(check)
+app.command(rich_help_panel=FIND_OUT)(compact)
+app.command(rich_help_panel=FIND_OUT)(plan)
 app.command(rich_help_panel=FIND_OUT)(doctor)
 app.command(rich_help_panel=FIND_OUT)(cite)
 app.command(rich_help_panel=PICTURES)(show)

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from sorites.cli.generate_check import check
+from sorites.cli.generate_styles import styles
+from sorites.cli.generate_words import words
 from sorites.cli.output import say
 from sorites.errors import SoritesError
 
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from sorites.diffusion.requests import Drawing
 
 app = typer.Typer(help="Train sliders on a diffusion model, draw pictures along them, and check both.", no_args_is_help=True)
+app.command()(words)
+app.command()(styles)
 app.command()(check)
 
 PipelineFolder = Annotated[
@@ -37,6 +41,9 @@ Size = Annotated[
 Device = Annotated[str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; the default is a GPU if any.")]
 Number = Annotated[
     str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16; on a GPU bfloat16 as published.")
+]
+LearntWords = Annotated[
+    str | None, typer.Option("--words", metavar="DIR", help='Learnt words of "sorites generate words" in the place of names.')
 ]
 Classes = Annotated[list[str] | None, typer.Option("--class", metavar="NAME", help="Only this class. May be repeated.")]
 
@@ -77,6 +84,7 @@ def sliders(
     guidance: Guidance = None,
     active: Start = None,
     negative: Negative = None,
+    words: LearntWords = None,
     strip: Annotated[bool, typer.Option("--strip/--no-strip", help="Draw a strip of pictures for each slider.")] = True,
     device: Device = None,
     dtype: Number = None,
@@ -95,7 +103,7 @@ def sliders(
     from sorites.generation.train_sliders import train_sliders
     from sorites.progress import bars
 
-    pipe, is_toy = _pipe(pipeline or "toy", device, dtype), pipeline in (None, "toy")
+    pipe, is_toy = _pipe(pipeline or "toy", device, dtype, words), pipeline in (None, "toy")
     options = {
         "eta": eta, "rank": rank, "alpha": alpha, "layers": layers, "steps": steps, "rate": rate, "batch": batch,
         "noise_steps": train_noise_steps, "side": side, "seed": seed,
@@ -126,6 +134,7 @@ def pictures(
     seeds: Annotated[str, typer.Option("--seeds", metavar="N|M..N", help="Seeds 1 to N, or M to N, of every class.")] = "50",
     shift: Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this slider. May be repeated.")] = None,
     only: Classes = None,
+    words: LearntWords = None,
     slider: Annotated[
         list[str] | None,
         typer.Option("--slider", metavar="NAME=X", help="Two sliders together, up to these severities, as a sheet of two ways."),
@@ -157,7 +166,7 @@ def pictures(
 
     found = shelf(sliders).kept(shift or (), only or ())
     where = pipeline or str(found.facts.get("pipeline", ""))
-    pipe, is_toy = _pipe(where, device, dtype), where == "toy"
+    pipe, is_toy = _pipe(where, device, dtype, words), where == "toy"
     changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
     drawing, kind = drawing_from(found.facts, **changes), format or ("png" if is_toy else "jpg")
     if slider:
@@ -176,10 +185,12 @@ def pictures(
     say(f"      sorites run cns_bench --source cns_bench:{out}" + (f" --labels {own}" if own.is_file() else ""))
 
 
-def _pipe(path: str, device: str | None, dtype: str | None) -> Pipe:
+def _pipe(path: str, device: str | None, dtype: str | None, words: str | None) -> Pipe:
     from sorites.diffusion.pipeline import load
+    from sorites.diffusion.words import with_words
 
-    return load(path, device, dtype)
+    pipe = load(path, device, dtype)
+    return with_words(pipe, words) if words else pipe
 
 
 def _changes(

@@ -26,6 +26,16 @@ def check(
     real: Annotated[
         Path | None, typer.Option("--real", metavar="DIR", help="Real pictures: name the three nearest to each generated one.")
     ] = None,
+    features: Annotated[
+        str | None,
+        typer.Option("--features", metavar="NAME", help="With --real: Fréchet and kernel distance on this model's features."),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option("--model", metavar="NAME", help="How often this model is right at severity 0.")
+    ] = None,
+    plain: Annotated[
+        Path | None, typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to hold these against (--words).")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help="Where the nearest real pictures go; default DIR/nearest.parquet."),
@@ -36,11 +46,17 @@ def check(
 
     Reads generated pictures; prints how often a step of the severity raises
     the likeness to the shift's words, and what the out-of-class filter would
-    cut; with --real also writes the nearest real pictures.
+    cut; with --real also writes the nearest real pictures. With --features
+    or --model it prints how real they are instead, of any folder of pictures.
     """
     from sorites.cli.printing import format_frame
-    from sorites.generation.checking import check_pictures
+    from sorites.generation.checking import check_pictures, check_realism
 
+    found_real = check_realism(folder, plain, real, features, model)
+    if found_real is not None:
+        say("pictures at severity 0 against real ones; 95 % intervals", err=format != "table")
+        say(format_frame(found_real, format), nl=False, exact=format != "table")
+        return
     found = check_pictures(folder, referee, second, thresholds, rule, real, out)
     say("how often a step of the severity raises the likeness to the words of the shift (paper: 0.73 of steps from above 0)")
     say(format_frame(found.rises, format), nl=False, exact=format != "table")

@@ -88,6 +88,22 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
 ]
+Order = Annotated[
+    str | None,
+    typer.Option(
+        "--order",
+        metavar="shards",
+        help="Take whole shards in the order of a hash, and read no more of a huge source than --limit needs.",
+    ),
+]
+Device = Annotated[
+    str | None,
+    typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help="Where models compute; the default is a GPU if there is one."),
+]
+Precision = Annotated[
+    str | None,
+    typer.Option("--precision", metavar="float32|bfloat16|float16|int8", help="The numbers that torch models compute with."),
+]
 EngineName = Annotated[
     str,
     typer.Option(
@@ -155,6 +171,15 @@ def engine_of(name: str, address: str | None = None, gpus: float = 0.0) -> Engin
     from sorites.engines.ray import on
 
     return on(address, gpus)
+
+
+def batch_size(text: str) -> int | None:
+    """Return the batch that was typed, or None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isdigit() or int(text) < 1:
+        raise SoritesError(f"--batch wants a whole number above 0, or auto; got {text!r}")
+    return int(text)
 
 
 def further_sources(sources: list[str] | None, strange: list[str] | None) -> dict[str, Any]:

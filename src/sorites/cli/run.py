@@ -44,7 +44,12 @@ def run(
     labels: options.LabelFile = None,
     limit: options.Limit = None,
     seed: options.SuiteSeed = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="How many pictures a model sees at once.")] = 8,
+    order: options.Order = None,
+    batch: Annotated[
+        str, typer.Option("--batch", metavar="N|auto", help="How many pictures a model sees at once; auto tries what fits.")
+    ] = "8",
+    device: options.Device = None,
+    precision: options.Precision = None,
     refine: Annotated[
         float | None,
         typer.Option("--refine", metavar="F", help="Bisect each failure point to this fraction of the shift's top level."),
@@ -73,7 +78,7 @@ def run(
     from sorites.cli.printing import print_run_summary
     from sorites.pipeline import plan as plans
     from sorites.pipeline import runner
-    from sorites.pipeline.choosing import choose
+    from sorites.pipeline.choosing import choose, choose_batch
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
     from sorites.pipeline.inputs import input_lines
@@ -91,6 +96,9 @@ def run(
         fit=None if fit is None else {"source": fit},
         labels=labels,
         limit=limit,
+        order=order,
+        device=None if device == "auto" else device,
+        precision=precision,
         seed=seed,
         refine=refine,
     )
@@ -113,12 +121,16 @@ def run(
         chosen = choose(plan, workers)
         start = chosen.engine
         say(f"engine: {chosen.said}", err=True)
+    size = options.batch_size(batch)
+    if size is None:
+        size, told = choose_batch(plan, runner.BATCH)
+        say(f"batch: {told}", err=True)
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
             prepared,
             out,
-            batch=batch,
+            batch=size,
             keep_features=keep_features,
             engine=start,
             workers=workers,

@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from sorites import table as tables
 from sorites.comparisons.pairs import ALL, Curves, Matrix, curves, matrix, paired
 from sorites.comparisons.points import Points, points
 from sorites.comparisons.sides import Side, refuse_unlike, side, together
@@ -63,7 +62,7 @@ class Comparison:
     @functools.cached_property
     def dials(self) -> pl.DataFrame:
         """One row per dial: accuracies, the drop with its interval, pictures that changed sides, p, Holm's p, detectable drop."""
-        drops = _drops(self.table, *self.names)
+        drops = _drops(_clean_once(self.table, self.base), *self.names)
         counts = _counts(self.pairs)
         rows = drops.join(counts, on="dial", how="left")
         tests = _tests(self)
@@ -115,9 +114,14 @@ def compare(
     notes = refuse_unlike(*sides, other_versions, shared)
     names = _names(*sides)
     table = together(*sides, names)
-    pairs = paired(table, *names)
+    pairs = paired(_clean_once(table, sides[0]), *names)
     notes += _unjudged(table, pairs)
     return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate)
+
+
+def _clean_once(table: pl.LazyFrame, base: Side) -> pl.LazyFrame:
+    """Leave out the clean pictures of all parts but the first, which frame the same pictures in other ways, or show others."""
+    return table.filter((pl.col("shift") != CLEAN) | (pl.col("run_id") == next(iter(base.parts))))
 
 
 def _open(path: str | Path, model: str | None, option: str) -> Side:
@@ -146,14 +150,16 @@ def _unjudged(table: pl.LazyFrame, pairs: pl.DataFrame) -> list[str]:
 def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     """Return the paired difference of each dial as a drop, with its interval; clean pictures stand as a dial of their own."""
     clean = pl.col("shift") == CLEAN
-    shown = table.with_columns(run_id=pl.lit(""), shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
-    source = table.filter(clean).select("source").head(1).collect()["source"]
-    first = shown.filter((pl.col("shift") != _AS_SHIFT) | pl.col("source").is_in(source.to_list())).unique(tables.KEY, keep="any")
-    each = paired_difference(first, by=("model", "shift"), other=base).filter(pl.col("model") == new)
+    shown = table.with_columns(shift=pl.when(clean).then(pl.lit(_AS_SHIFT)).otherwise("shift"))
+    each = paired_difference(shown, by=("model", "shift"), other=base).filter(pl.col("model") == new)
     pooled = paired_difference(table, by=("model",), other=base).filter(pl.col("model") == new).with_columns(shift=pl.lit(ALL))
     rows = pl.concat([each, pooled.select(each.columns)])
     return rows.select(
-        dial=pl.col("shift").replace({_AS_SHIFT: CLEAN}), n="n", drop=-pl.col("value"), low=-pl.col("high"), high=-pl.col("low")
+        dial=pl.col("shift").replace({_AS_SHIFT: CLEAN}),
+        n="n",
+        drop=0 - pl.col("value"),
+        low=0 - pl.col("high"),
+        high=0 - pl.col("low"),
     )
 
 
@@ -171,7 +177,7 @@ def _tests(found: Comparison) -> pl.DataFrame:
     family = found.flips
     p = [float(value) for value in family.p]
     corrected: Sequence[float | None] = holm(p)
-    error = [*family.error, *(pooled.error if pooled else ())]
+    error = [*family.cautious, *(pooled.cautious if pooled else ())]
     critical = [family.critical] * len(p) + ([pooled.critical] if pooled else [])
     return pl.DataFrame(
         {

@@ -90,7 +90,7 @@ def _means(found: Comparison, rule: Rule, dials: Sequence[str], rate: float, est
     return [
         Verdict(
             rule, dial, float(seen[i]), float(wanted[i] + way * test.bound[i]), float(wanted[i]), bool(broken[i]), int(counts[i]),
-            detectable(float(test.error[i]), test.critical),
+            detectable(float(test.cautious[i]), test.critical),
         )
         for i, dial in enumerate(dials)
     ]  # fmt: skip

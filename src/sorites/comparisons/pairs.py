@@ -21,10 +21,7 @@ _SEEN = ("correct", "pred", "conf")
 
 
 def paired(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
-    """Return one row per picture that both models were judged on; columns of the new model end in ``_new``.
-
-    A clean picture that stands in several parts of a passport counts once, and only those of the first part's source are clean.
-    """
+    """Return one row per picture that both models were judged on; columns of the new model end in ``_new``."""
     rows = table.filter(JUDGED).select(
         "run_id", *SAMPLE, "image_id", "family", "shift", "severity", "params", "label", "model", *_SEEN
     )
@@ -33,13 +30,7 @@ def paired(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     both = mine.join(theirs.select("run_id", "image_id", *_SEEN), on=["run_id", "image_id"], suffix="_new")
     if not len(both):
         raise SoritesError("no picture was judged for both models: are all of them errors, or of classes that a model lacks?")
-    return _clean_once(both)
-
-
-def _clean_once(rows: pl.DataFrame) -> pl.DataFrame:
-    clean = rows.filter(pl.col("shift") == CLEAN).unique("image_id", keep="first", maintain_order=True)
-    own = clean.filter(pl.col("source") == clean["source"][0]) if len(clean) else clean
-    return pl.concat([own, rows.filter(pl.col("shift") != CLEAN)])
+    return both
 
 
 @dataclass(frozen=True)

@@ -61,6 +61,8 @@ class Flips:
     mean: Array
     error: Array
     """The standard error of each mean."""
+    cautious: Array
+    """The same with half a pair added to each way in which two verdicts can fall: it is above 0 where no verdict differs."""
     p: Array
     """Two-sided p of each column alone."""
     critical: float
@@ -95,7 +97,15 @@ def flips(columns: Array, rate: float = 0.05, draws: int = FLIPS) -> Flips:
     p = np.where(single, _mcnemars(values), (np.abs(drawn) >= np.abs(seen) - 1e-9).mean(axis=0))
     mean = values.sum(axis=0) / n
     error = np.sqrt(np.maximum(square - mean**2, 0.0) / np.maximum(n - 1, 1))
-    return Flips(mean, error, p, _upper_point(drawn.max(axis=1), rate))
+    return Flips(mean, error, _cautious(values, square, n), p, _upper_point(drawn.max(axis=1), rate))
+
+
+def _cautious(values: Array, square: Array, n: Array) -> Array:
+    """Return the standard error behind the interval of a paired difference (Agresti & Min 2005, see ``paired_interval``)."""
+    scale = (square * n + 1) / (np.abs(values).sum(axis=0) + 1)
+    more = n + 2 * scale
+    spread = (square * n + scale) / more - (values.sum(axis=0) / more) ** 2
+    return np.asarray(np.sqrt(np.maximum(spread, 0.0) / more))
 
 
 def _mcnemars(values: Array) -> Array:

@@ -1,4 +1,4 @@
-"""Load a text-to-image pipeline from a folder as diffusers writes it: Stable Diffusion 1.x, 2.x, XL and their Turbo versions.
+"""Load a pipeline from a folder as diffusers writes it: Stable Diffusion 1.x, 2.x, XL and their Turbo versions, and DiT.
 
 Nothing is fetched and nothing is unpickled: weights are read from safetensors files on this machine.
 """
@@ -9,7 +9,7 @@ import contextlib
 import functools
 import hashlib
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,12 +19,19 @@ from sorites.reading.places import reason
 from sorites.reading.texts import json_file
 from sorites.torch_tools import beside_torchvision
 
-KINDS = {"StableDiffusionPipeline": "sd", "StableDiffusionXLPipeline": "sdxl"}
+KINDS = {"StableDiffusionPipeline": "sd", "StableDiffusionXLPipeline": "sdxl", "DiTPipeline": "dit"}
 """The pipelines that are understood, by the name in ``model_index.json``."""
+BY_WORDS = ("sd", "sdxl")
+"""The kinds that draw by words; a DiT draws by the number of a class, and only serves as a classifier here."""
 WANTED = (
     "a folder that diffusers wrote (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder, tokenizer, scheduler"
 )
-PARTS = ("unet", "vae", "text_encoder", "text_encoder_2")
+PARTS = {
+    "sd": ("unet", "vae", "text_encoder"),
+    "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
+    "dit": ("transformer", "vae"),
+}
+"""The parts with weights, by kind."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 DTYPES = ("float32", "bfloat16", "float16")
 TOY = "toy"
@@ -42,10 +49,28 @@ class Pipe:
     busy: threading.RLock = field(default_factory=threading.RLock, repr=False)
     """Held while pictures are drawn: adapters hang on the network itself, so two threads cannot draw at once."""
 
+    words: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """Learnt words by the name of their class: what stands for the class in a prompt."""
+
+    @property
+    def network(self) -> Any:
+        """Return the network that predicts noise."""
+        return self.parts.transformer if self.kind == "dit" else self.parts.unet
+
+    @property
+    def factor(self) -> int:
+        """Return how many pixels one place of the latents is wide."""
+        own = getattr(self.parts, "vae_scale_factor", None)
+        return int(own) if own else 2 ** (len(self.parts.vae.config.block_out_channels) - 1)
+
     @property
     def side(self) -> int:
         """Return the width in pixels of the pictures that the network was trained on."""
-        return int(self.parts.unet.config.sample_size) * int(self.parts.vae_scale_factor)
+        return int(self.network.config.sample_size) * self.factor
+
+    def word(self, name: str) -> str:
+        """Return what stands for a class in a prompt: its learnt word where there is one, else its name."""
+        return self.words.get(name, name)
 
 
 def toy_folder() -> Path:
@@ -53,8 +78,10 @@ def toy_folder() -> Path:
     return Path(__file__).parent / "toy" / "pipeline"
 
 
-def load(path: str | Path, device: str | None = None, dtype: str | None = None) -> Pipe:
-    """Load the pipeline in a folder, or the embedded one if the path is ``toy``.
+def load(
+    path: str | Path, device: str | None = None, dtype: str | None = None, kinds: tuple[str, ...] = BY_WORDS, fresh: bool = False
+) -> Pipe:
+    """Load the pipeline in a folder, or the embedded one if the path is ``toy``; a ``fresh`` one shares nothing with others.
 
     It goes to the graphics card where there is one, there in bfloat16 as CNS-Bench was made, and to the processor in float32.
     """
@@ -65,36 +92,38 @@ def load(path: str | Path, device: str | None = None, dtype: str | None = None) 
     import torch
 
     where = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return _loaded(folder.resolve(), where, dtype or ("bfloat16" if where.startswith("cuda") else "float32"))
+    number = dtype or ("bfloat16" if where.startswith("cuda") else "float32")
+    return (_read if fresh else _loaded)(folder.resolve(), where, number, kinds)
 
 
-@functools.lru_cache(maxsize=2)
-def _loaded(folder: Path, device: str, dtype: str) -> Pipe:
-    kind, name = checked(folder)
+def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe:
+    kind, name = checked(folder, kinds)
     import diffusers
     import torch
 
-    options: dict[str, Any] = {"variant": _variant(folder)}
+    options: dict[str, Any] = {"variant": _variant(folder / PARTS[kind][0])}
     if kind == "sd":
         options.update(safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False)
     try:
-        with _quiet():
+        with quiet():
             parts = getattr(diffusers, name).from_pretrained(folder, local_files_only=True, use_safetensors=True, **options)
             parts = parts.to(device, getattr(torch, dtype))
     except Exception as error:  # a damaged or partial folder makes the libraries raise nearly anything
         raise SoritesError(f"cannot load the pipeline in {folder}: {reason(error)}. Wanted {WANTED}") from error
-    for part in (parts.unet, parts.vae, parts.text_encoder, getattr(parts, "text_encoder_2", None)):
-        if part is not None:
-            part.requires_grad_(False).eval()
-    if getattr(parts.unet.config, "time_cond_proj_dim", None):
+    for part in PARTS[kind]:
+        getattr(parts, part).requires_grad_(False).eval()
+    if kind in BY_WORDS and getattr(parts.unet.config, "time_cond_proj_dim", None):
         raise SoritesError(
             f"the pipeline in {folder} was distilled with its guidance inside (LCM): no slider can be trained on it"
         )
     return Pipe(folder, kind, parts, version_of(folder), device)
 
 
+_loaded = functools.lru_cache(maxsize=2)(_read)
+
+
 @contextlib.contextmanager
-def _quiet() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Keep bars and notes of the libraries off the screen: what matters of a folder is checked before, and said in errors."""
     import diffusers
     import transformers
@@ -112,7 +141,7 @@ def _quiet() -> Iterator[None]:
             log.enable_progress_bar()
 
 
-def checked(folder: Path) -> tuple[str, str]:
+def checked(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
     """Return the kind of a pipeline's folder and its class in diffusers; a folder that is none is refused."""
     if not folder.is_dir():
         raise SoritesError(f"{folder} does not exist or is not a folder. Wanted {WANTED}, or {TOY}")
@@ -121,18 +150,19 @@ def checked(folder: Path) -> tuple[str, str]:
         raise SoritesError(f"{folder} is no pipeline: it has no model_index.json. Wanted {WANTED}")
     found = json_file(index, "the parts of a pipeline")
     name = found.get("_class_name") if isinstance(found, dict) else None
-    if name not in KINDS:
-        raise SoritesError(f"{index}: wanted a pipeline among {', '.join(KINDS)}, got {str(name)[:80]!r}")
+    if KINDS.get(str(name)) not in kinds:
+        known = ", ".join(name for name, kind in KINDS.items() if kind in kinds)
+        raise SoritesError(f"{index}: wanted a pipeline among {known}, got {str(name)[:80]!r}")
     kind = KINDS[str(name)]
-    wanted = [*PARTS[: 4 if kind == "sdxl" else 3], "tokenizer", "scheduler"]
+    wanted = [*PARTS[kind], *(["tokenizer"] if kind in BY_WORDS else []), "scheduler"]
     missing = [part for part in wanted if not (folder / part).is_dir()]
     if missing:
         raise SoritesError(f"{folder} is no whole pipeline: it has no folder {', '.join(missing)}. Wanted {WANTED}")
-    _refuse_pickles(folder, [part for part in wanted if part in PARTS])
+    _refuse_pickles(folder, PARTS[kind])
     return kind, str(name)
 
 
-def _refuse_pickles(folder: Path, parts: list[str]) -> None:
+def _refuse_pickles(folder: Path, parts: tuple[str, ...]) -> None:
     for part in parts:
         if not list((folder / part).glob("*.safetensors")):
             pickles = sorted(path.name for path in (folder / part).iterdir() if path.suffix in PICKLES)
@@ -143,9 +173,9 @@ def _refuse_pickles(folder: Path, parts: list[str]) -> None:
             )
 
 
-def _variant(folder: Path) -> str | None:
+def _variant(network: Path) -> str | None:
     """Return ``fp16`` where the network's weights are there only in half precision."""
-    names = {path.name for path in (folder / "unet").glob("*.safetensors")}
+    names = {path.name for path in network.glob("*.safetensors")}
     return "fp16" if names and all(".fp16." in name for name in names) else None
 
 

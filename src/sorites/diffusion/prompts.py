@@ -43,13 +43,20 @@ def encoded(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
     import torch
 
     with torch.no_grad():
-        if pipe.kind == "sd":
-            found = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
-            return Words(found[0], found[1])
-        found = pipe.parts.encode_prompt(
-            prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
-            negative_prompt=negative or None,
-        )  # fmt: skip
+        return followed(pipe, prompt, negative, side)
+
+
+def followed(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+    """Encode a prompt so that gradients can go back to what the encoders read."""
+    import torch
+
+    if pipe.kind == "sd":
+        found = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
+        return Words(found[0], found[1])
+    found = pipe.parts.encode_prompt(
+        prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
+        negative_prompt=negative or None,
+    )  # fmt: skip
     sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=found[0].dtype, device=pipe.device)
     prompt_, negative_, pooled, negative_pooled = found
     return Words(prompt_, negative_, pooled, negative_pooled, sizes)

@@ -15,6 +15,7 @@ from sorites import core
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.generation.check import Images, aligned, cut, features, manifest, nearest, rises
+from sorites.generation.realism import accuracies, distances
 from sorites.pipeline.encoders import pictures_encoder
 from sorites.pipeline.thresholds import read_thresholds
 from sorites.sources._decode import SUFFIXES
@@ -28,6 +29,18 @@ class Checked:
     rises: pl.DataFrame
     cut: pl.DataFrame
     nearest: Path | None = None
+
+
+def check_realism(
+    folder: Path, plain: Path | None = None, real: Path | None = None, features: str | None = None, model: str | None = None
+) -> pl.DataFrame | None:
+    """Return how near pictures are to real ones and how often a model is right on them, beside those of plain prompts."""
+    sets = {str(folder): folder, **({} if plain is None else {str(plain): plain})}
+    if features is not None and real is None:
+        raise SoritesError("--features wants real pictures to measure against: add --real DIR")
+    parts = [distances(sets, real, features)] if real is not None and features is not None else []
+    parts += [accuracies(sets, model)] if model is not None else []
+    return pl.concat(parts, how="vertical_relaxed") if parts else None
 
 
 def check_pictures(

@@ -29,7 +29,8 @@ def combined(
         )
     (first, high), (second, wide) = tops
     places = tuple((a * high, b * wide) for a in SHARES for b in SHARES)
-    request = Request(prompt.replace("{class}", concept.name), seed, together(pipe, shelf, (first, second), concept), places)
+    plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
+    request = Request(words, seed, together(pipe, shelf, (first, second), concept), places, plain)
     found = sample(pipe, [request], drawing)[0]
     return [found[i : i + len(SHARES)] for i in range(0, len(found), len(SHARES))]
 

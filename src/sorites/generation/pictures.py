@@ -92,15 +92,16 @@ def _trajectories(
     pipe: Pipe, shelf: Shelf, stops: tuple[float, ...], seeds: Sequence[int], out: Path, kind: str, prompt: str, by_text: bool
 ) -> Iterator[Trajectory]:
     for shift, concept in shelf.places:
-        slider, words = shelf.slider(pipe, shift, concept), prompt.replace("{class}", concept.name)
+        slider = shelf.slider(pipe, shift, concept)
+        plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
         for seed in seeds:
-            request = along(words, seed, slider, stops)
+            request = along(words, seed, slider, stops, plain)
             yield Trajectory(shift, concept, seed, stops, request, _files(out / shift / concept.folder, seed, stops, kind))
-        told = TEXT_PROMPT.replace("{class}", concept.name).replace("{shift}", shift_words(shift))
+        told = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace("{shift}", shift_words(shift))
         for seed in seeds if by_text else ():
             for severity, text in ((0.0, words), (1.0, told)):
                 files = _files(out / f"{shift}{BY_TEXT}" / concept.folder, seed, (severity,), kind)
-                yield Trajectory(f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=words), files)
+                yield Trajectory(f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=plain), files)
 
 
 def _files(folder: Path, seed: int, stops: tuple[float, ...], kind: str) -> tuple[Path, ...]:

@@ -47,7 +47,7 @@ def train_sliders(
         for concept, words, folder in wanted:
             if not _finished(folder, pipe, recipe):
                 tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
-                slider = trained(pipe, concept.name, words, recipe, folder / UNFINISHED, tick)
+                slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
                 save(_described(slider, concept, pipe, drawing or Drawing()), folder)
                 (folder / UNFINISHED).unlink(missing_ok=True)
             if draw is not None and not (folder / "strip.png").exists():
@@ -76,16 +76,16 @@ def _described(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawing) -
     where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
     libraries = {name: version(name) for name in LIBRARIES}
     more = {
-        "number": concept.number, "pipeline": where, "pipeline_version": pipe.version, "drawing": dict(drawing.facts()),
-        "libraries": libraries,
+        "class": concept.name, "number": concept.number, "pipeline": where, "pipeline_version": pipe.version,
+        "drawing": dict(drawing.facts()), "libraries": libraries,
     }  # fmt: skip
     return Slider(slider.shift, slider.lows, {**slider.facts, **more}, slider.version)
 
 
 def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: Drawing, draw: Sheet) -> None:
     slider = sliders.load(folder, pipe.parts.unet)
-    prompt = PROMPT.replace("{class}", concept.name)
-    found = sample(pipe, [along(prompt, seed, slider, SHOWN) for seed in (1, 2)], drawing)
+    prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
+    found = sample(pipe, [along(prompt, seed, slider, SHOWN, noise) for seed in (1, 2)], drawing)
     rows = [[(enlarged(to_picture(image)), f"{s:g}") for image, s in zip(row, SHOWN, strict=True)] for row in found]
     write_bytes(as_png(draw(rows, f"{concept.name}, {slider.shift} (severity)")), folder / "strip.png")
 

@@ -51,7 +51,7 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
     """Return fresh matrices: down at random, up at 0, so that the slider does nothing yet."""
     import torch
 
-    modules, draw = dict(pipe.parts.unet.named_modules()), _generator(key, "start")
+    modules, draw = dict(pipe.parts.unet.named_modules()), generator(key, "start")
     lows = {}
     for name in targets(pipe.parts.unet, recipe.layers):
         shape, other = shapes(modules[name], recipe.rank)
@@ -61,7 +61,8 @@ def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
     return lows
 
 
-def _generator(key: str, *parts: object) -> Any:
+def generator(key: str, *parts: object) -> Any:
+    """Return a generator that follows from a key and further parts, such as the number of a step."""
     import torch
 
     return torch.Generator().manual_seed(int.from_bytes(digest(key, *parts, size=8), "little") >> 1)
@@ -78,7 +79,7 @@ def _learn(
     keep = recipe.refresh * max(1, round(KEPT / recipe.refresh))
     with attached(pipe.parts.unet, [lows]) as dial:
         for step in range(done, recipe.steps):
-            draw = _generator(key, step)
+            draw = generator(key, step)
             place = int(torch.randint(1, recipe.noise_steps, (1,), generator=draw))
             if step % recipe.refresh == 0:
                 until = place if recipe.refresh == 1 else recipe.noise_steps - 1

@@ -18,6 +18,9 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.errors import SoritesError
+from sorites.torch_tools import computing
+
 T = TypeVar("T")
 Result = TypeVar("Result")
 
@@ -44,8 +47,27 @@ def session(graph: str | bytes) -> Any:
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3
     available = onnxruntime.get_available_providers()
-    wanted = ("CUDAExecutionProvider", "CPUExecutionProvider")
-    return onnxruntime.InferenceSession(graph, options, providers=[name for name in wanted if name in available])
+    wanted = _providers(computing().device, available)
+    return onnxruntime.InferenceSession(graph, options, providers=[name for name in wanted if _named(name) in available])
+
+
+Provider = str | tuple[str, dict[str, Any]]
+
+
+def _named(provider: Provider) -> str:
+    return provider if isinstance(provider, str) else provider[0]
+
+
+def _providers(device: str | None, available: Sequence[str]) -> list[Provider]:
+    """Return what computes a graph, the first that is there: the device asked for, else a GPU and then the CPU."""
+    on_cpu = "CPUExecutionProvider"
+    kind, _, number = (device or "").partition(":")
+    if kind == "cpu":
+        return [on_cpu]
+    if kind and (kind != "cuda" or "CUDAExecutionProvider" not in available):
+        raise SoritesError(f"device {device}: this build of ONNX Runtime has {', '.join(available)}. Leave --device out.")
+    on_gpu: Provider = ("CUDAExecutionProvider", {"device_id": int(number)}) if number else "CUDAExecutionProvider"
+    return [on_gpu, on_cpu]
 
 
 def run(session: Any, batch: NDArray[Any], outputs: Sequence[str], fixed: int | None = None) -> list[NDArray[Any]]:

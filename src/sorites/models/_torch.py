@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import functools
 import warnings
 from collections.abc import Callable, Sequence
@@ -11,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Head, Model, Outputs
+from sorites.errors import SoritesError
 from sorites.models._checked import Forward, checked
 from sorites.models._export import NAMES, exported, trial_pictures
 from sorites.models._fingerprint import fingerprint, former_fingerprint
 from sorites.models._preprocess import Input
-from sorites.torch_tools import one_thread
+from sorites.torch_tools import computing, device_of, one_thread
 
 if TYPE_CHECKING:
     from torch import nn
@@ -25,15 +28,18 @@ def torch_model(
     name: str, module: nn.Module, wants: Input, labels: Sequence[str] | None = None, head: Head | None = None
 ) -> Model:
     """Return a model from a module that maps normalised N x 3 x H x W to logits, or to (logits, features)."""
-    import torch
 
     module = module.eval().float()
     graph = _graph(module, wants)
-    on_gpu = torch.cuda.is_available()
-    on_torch = _on_torch(graph, "cuda" if on_gpu else "cpu")
+    how = computing()
+    device = device_of(how.device)
+    on_torch = _on_torch(graph, device)
     trial = _trial(on_torch, wants)
     version = fingerprint(module, wants, trial)
-    forward = on_torch if on_gpu else _on_cpu(name, graph, on_torch, wants, version, trial)
+    if how.precision not in (None, "float32"):
+        forward = _on_torch(_int8(graph, device), device) if how.precision == "int8" else _on_torch(graph, device, how.precision)
+    else:
+        forward = on_torch if device != "cpu" else _on_cpu(name, graph, on_torch, wants, version, trial)
     named = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
     former = functools.partial(former_fingerprint, module, wants)
@@ -101,15 +107,30 @@ def _graph(module: nn.Module, wants: Input) -> nn.Module:
     return Graph().eval()
 
 
-def _on_torch(graph: nn.Module, device: str) -> Forward:
-    """Return a pass by torch with full float32 precision and repeatable kernels, on any device."""
+def _int8(graph: nn.Module, device: str) -> nn.Module:
+    """Return a copy whose linear layers compute with 8-bit weights, scaled by what they see."""
+    import torch
+    from torch import nn
+
+    if device != "cpu" or not any(isinstance(layer, nn.Linear) for layer in graph.modules()):
+        raise SoritesError("precision int8 is for models with linear layers, on a CPU; take bfloat16 or float16")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made: nn.Module = torch.ao.quantization.quantize_dynamic(copy.deepcopy(graph), {nn.Linear}, dtype=torch.qint8)
+    return made
+
+
+def _on_torch(graph: nn.Module, device: str, precision: str = "float32") -> Forward:
+    """Return a pass by torch with repeatable kernels, on any device, in full float32 precision unless another is named."""
     import torch
 
     graph = graph.to(device)
+    kind, number = device.partition(":")[0], getattr(torch, precision)
 
     def forward(pictures: list[NDArray[Any]]) -> Outputs:
         exact = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=False)
-        with torch.inference_mode(), exact:
+        lower = torch.autocast(kind, number) if precision != "float32" else contextlib.nullcontext()
+        with torch.inference_mode(), exact, lower:
             given = graph(torch.from_numpy(np.stack(pictures)).to(device))
         return Outputs(**{name: value.float().cpu().numpy() for name, value in zip(NAMES, given, strict=False)})
 

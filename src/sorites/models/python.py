@@ -48,7 +48,12 @@ def python(argument: str | None) -> Model:
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
         raise SoritesError(f"model python: wanted a module and a name in it, got {argument!r}. Type: python:module:name")
-    return as_model(f"python:{argument}", _find(_import(module), attribute))
+    return as_model(f"python:{argument}", found_in(module, attribute))
+
+
+def found_in(module: str, attribute: str) -> Any:
+    """Return a thing of a module that is installed or lies in the current folder."""
+    return _find(_import(module), attribute)
 
 
 def as_model(name: str, thing: Any) -> Model:

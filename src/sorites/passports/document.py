@@ -1,6 +1,6 @@
 """What a passport says, as data: the one source of its page, badge and model card, written as JSON with a versioned schema.
 
-Numbers are rounded to ten digits, and nothing in it depends on when or how often the battery was stopped.
+Numbers are rounded to ten decimals, and nothing in it depends on when or how often the battery was stopped.
 """
 
 from __future__ import annotations
@@ -148,9 +148,9 @@ class Passport(Strict):
 
 
 def rounded(value: Any) -> Any:
-    """Return a value in which every number has at most ten digits."""
+    """Return a value in which every number has at most ten decimals: sums in another order differ beyond them."""
     if isinstance(value, float):
-        return float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None
+        return round(value, DIGITS) + 0.0 if math.isfinite(value) else None
     if isinstance(value, dict):
         return {key: rounded(part) for key, part in value.items()}
     return [rounded(part) for part in value] if isinstance(value, (list, tuple)) else value

@@ -33,7 +33,7 @@ def document(battery: Battery, folders: Mapping[str, Path], left_out: Mapping[st
     first = next(iter(infos.values()))
     name, version = next(iter(first["models"].items()))
     dials = [dial for part in folders for dial in _dials(part, tables[part], infos[part])]
-    ranked = sorted(dials, key=lambda dial: -round(dial.drop.value or 0.0, 9))
+    ranked = sorted([dial for dial in dials if _lost(dial) > 0], key=lambda dial: -_lost(dial))
     moved = [part for part in folders if infos[part]["stops"]]
     made = Passport(
         schema="sorites-passport",
@@ -44,13 +44,18 @@ def document(battery: Battery, folders: Mapping[str, Path], left_out: Mapping[st
         shifted=_one(metrics.mean_accuracy(_joined([tables[part] for part in moved]), by=("model",))),
         dials=tuple(dials),
         grids=tuple(grid for part in folders for grid in _grids(part, tables[part])),
-        weakest=tuple(dial.shift for dial in ranked[:WEAKEST] if (dial.drop.value or 0) > 0),
+        weakest=tuple(dial.shift for dial in ranked[:WEAKEST]),
         knows=_knows(battery, tables, moved),
         runs=tuple(_run(part, folders[part], infos[part], tables[part], sources[part]) for part in folders),
         left_out=dict(left_out),
         versions=dict(first["versions"]),
     )
     return sealed(made)
+
+
+def _lost(dial: Dial) -> float:
+    """Return the drop of a dial, rounded so that sums in another order rank dials alike."""
+    return round(dial.drop.value or 0.0, 9)
 
 
 def _joined(tables: Sequence[pl.LazyFrame]) -> pl.LazyFrame:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
@@ -14,6 +15,7 @@ from sorites.pipeline.box_cells import wrong_boxes
 from sorites.pipeline.pictures import Shot, reason
 
 Errors = list[str | None]
+_halved: set[str] = set()
 _features: WeakKeyDictionary[Model, tuple[int, ...] | None] = WeakKeyDictionary()
 """The shape of a model's features for one picture, as they came first."""
 
@@ -71,9 +73,29 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | No
     except (Exception, SystemExit) as error:
         if len(pictures) == 1:
             return Outputs(), [reason(error, f"model {model.name}")]
+        if out_of_memory(error):
+            _say_halved(model.name, len(pictures))
+            half = len(pictures) // 2
+            (first, failed), (second, more) = (ask(model, part, framed, width) for part in (pictures[:half], pictures[half:]))
+            return Outputs.join([part for part in (first, second) if len(part)]), [*failed, *more]
         each = [ask(model, [picture], framed, width) for picture in pictures]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
     return _finite(model, _single(together))
+
+
+def out_of_memory(error: BaseException) -> bool:
+    """Return whether a device had no memory for a batch, by the words that torch and ONNX Runtime use."""
+    said = str(error).lower()
+    return isinstance(error, MemoryError) or "out of memory" in said or "failed to allocate memory" in said
+
+
+def _say_halved(name: str, size: int) -> None:
+    """Say once for each model that its batches do not fit."""
+    if name in _halved:
+        return
+    _halved.add(name)
+    said = f"model {name}: no memory for {size} pictures at once, they are shown in halves; give a smaller --batch"
+    warnings.warn(said, stacklevel=2)
 
 
 def _same_shapes(model: Model, outputs: Outputs, width: int | None) -> None:

@@ -1,4 +1,4 @@
-"""The engine of a run whose command names none: threads, unless a model holds the interpreter's lock for long."""
+"""What a run chooses that its command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,15 @@ from dataclasses import dataclass
 
 from sorites.core import Model
 from sorites.engines import ENGINES, Engine
+from sorites.pipeline.answers import out_of_memory
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.predict import GREY
+from sorites.torch_tools import device_of
 
 FEW = 5_000
 """Passes of a picture through a model below which starting processes is not worth a thought."""
+MOST = 1024
+"""The largest batch that is tried."""
 LATE = 0.003
 """Seconds that a thread wakes late if another holds the interpreter's lock; the holder gives it up every 5 ms, or never."""
 LOOK = 0.25
@@ -44,6 +48,39 @@ def choose(plan: Plan, workers: int | None) -> Chosen:
         return Chosen(local, f"{here}: {why}")
     found = ENGINES.get("processes")
     return Chosen(found, f"processes, {count}: {', '.join(holding)} holds the interpreter's lock while it works")
+
+
+def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
+    """Return the largest batch that all models take on their device, and one line that says so.
+
+    On a CPU the smallest: larger ones are not faster there.
+    """
+    device = device_used(plan)
+    if device == "cpu":
+        return smallest, f"{smallest} pictures: on a CPU larger batches are not faster"
+    size = min((largest_batch(model, smallest) for model in plan.models.values()), default=smallest)
+    return size, f"{size} pictures: the largest that fits on {device}"
+
+
+def largest_batch(model: Model, smallest: int, most: int = MOST) -> int:
+    """Return the largest power of two, from ``smallest`` on, of pictures that a model takes at once."""
+    size = smallest
+    while size < most:
+        try:
+            model([GREY] * (2 * size), False)
+        except Exception as error:
+            if not out_of_memory(error):
+                raise
+            return size
+        size *= 2
+    return size
+
+
+def device_used(plan: Plan) -> str:
+    """Return where the models of a plan compute: torch's device where one is a torch model, else the CPU unless one is asked."""
+    if plan.suite.device is not None:
+        return plan.suite.device
+    return device_of(None) if any(model.module is not None for model in plan.models.values()) else "cpu"
 
 
 def holds_lock(model: Model) -> bool:

@@ -22,13 +22,16 @@ from sorites.pipeline.first_places import at_first_places, first_places
 from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
 from sorites.pipeline.info import checked_info
 from sorites.pipeline.places import places_of
-from sorites.pipeline.plan import Plan
+from sorites.pipeline.plan import SLICE, Plan
 from sorites.pipeline.renew import ANOTHER, TRAINING, Say, check_training, renewed
 from sorites.stores import place
 from sorites.table import SCHEMA, read_file, write
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
+
+TOLD = ("run_id", "parameters", "inputs", "scored", "not_repeating", "limited", "places", "classes", "ran_on", "slice")
+"""Keys of ``run.json`` that are no causes of numbers."""
 
 RENAMED = {"degrees": "similarity", "measure": "distance"}
 """Keys of a suite as release 0.2 called them, and as they are called now."""
@@ -73,6 +76,17 @@ def read_dataset_info(folder: Path) -> Info:
     return info if typed else {"run_id": ""}
 
 
+def slice_of(info: Mapping[str, Any]) -> int:
+    """Return how many samples a unit of a run takes; folders that do not say so have the usual number."""
+    return int(info.get("slice", SLICE))
+
+
+def as_begun(folder: Path, plan: Plan) -> Plan:
+    """Return the plan with the units that the folder began with, where it is a run folder already."""
+    begun = (folder / "run.json").exists()
+    return replace(plan, slice=slice_of(read_info(folder))) if begun else plan
+
+
 def write_info(folder: Path, info: Mapping[str, Any]) -> None:
     write_bytes(json.dumps(info, indent=1).encode(), folder / "run.json")
 
@@ -98,6 +112,7 @@ def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
     info = {**described, "suite": dict(described["suite"]), "parameters": sizes, **_at_hand(folder, plan)}
     info |= {"inputs": {name: dict(model.input) for name, model in plan.models.items()}}
     info |= {"not_repeating": names} if (names := [n for n, model in plan.models.items() if not model.repeats]) else {}
+    info |= {"slice": plan.slice} if plan.slice != SLICE else {}
     info |= {"limited": {name: list(counts) for name, counts in plan.limited.items()}} if plan.limited else {}
     manifest = manifest_of(plan)
     if (folder / "run.json").exists():
@@ -186,19 +201,7 @@ def _why_other(before: Info, now: Info) -> str:
 def _difference(there: Any, here: Any, where: str = "") -> str:
     """Name the first key whose value is not the same, with both values."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
-        aside = {
-            "run_id",
-            "parameters",
-            "inputs",
-            "scored",
-            "not_repeating",
-            "limited",
-            "places",
-            "classes",
-            FIRST_PLACES,
-            *ASIDE,
-        }
-        for key in sorted({*there, *here} - aside):
+        for key in sorted({*there, *here} - {*TOLD, FIRST_PLACES, *ASIDE}):
             if there.get(key) != here.get(key):
                 return _difference(there.get(key), here.get(key), f"{where}.{key}".strip("."))
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"

@@ -66,6 +66,7 @@ class _Run(_Part):
     scored: list[str] = []
     imported: _Imported | None = None
     classes: list[str] = []
+    slice: int = Field(default=16, gt=0)
     places: dict[str, dict[str, str]] = {}
 
 

@@ -22,12 +22,14 @@ from sorites.pipeline.framing import CleanPictures, frame_of
 from sorites.pipeline.groups import grouped
 from sorites.pipeline.models import loaded as models_of
 from sorites.pipeline.restrict import restricted
-from sorites.pipeline.samples import in_order, training_samples, validation_samples
+from sorites.pipeline.samples import by_shards, in_order, training_samples, validation_samples
 from sorites.rng import digest
 from sorites.suite import Suite
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""
+MOST_UNITS = 50_000
+"""Units of a plan beyond which they grow: each is a file for each model, and a folder of millions is slow everywhere."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ class Plan:
     """The sources that a limit cuts: how many of their samples are taken, of how many."""
     own: Mapping[str, OwnDial] = field(default_factory=dict)
     """Those of the shifts that are dials of samples' own; only samples that have one are in its group."""
+    slice: int = SLICE
+    """Samples per unit of work; a run folder keeps that of its beginning."""
 
     def width_of(self, model: str) -> int:
         """Return how many logits a model gives for each picture."""
@@ -121,9 +125,9 @@ class Plan:
     def units(self) -> list[Unit]:
         """List the units slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
         found = [
-            Unit(shift, start, min(start + SLICE, len(samples)))
+            Unit(shift, start, min(start + self.slice, len(samples)))
             for shift, samples in self.groups.items()
-            for start in range(0, len(samples), SLICE)
+            for start in range(0, len(samples), self.slice)
         ]
         return sorted(found, key=lambda unit: unit.start)
 
@@ -137,9 +141,9 @@ class Plan:
 
     def clean_units(self, unit: Unit) -> list[Unit]:
         """List the clean units that hold the samples of a unit: one, or several where only some samples have its dial."""
-        places, clean = self._clean_places, self.groups[CLEAN]
-        starts = {places[s.id] // SLICE * SLICE for s in self.groups[unit.shift][unit.start : unit.stop] if s.id in places}
-        return [Unit(CLEAN, start, min(start + SLICE, len(clean))) for start in sorted(starts)]
+        places, clean, size = self._clean_places, self.groups[CLEAN], self.slice
+        starts = {places[s.id] // size * size for s in self.groups[unit.shift][unit.start : unit.stop] if s.id in places}
+        return [Unit(CLEAN, start, min(start + size, len(clean))) for start in sorted(starts)]
 
     @functools.cached_property
     def _clean_places(self) -> Mapping[str, int]:
@@ -201,8 +205,8 @@ def make(
     A source, a model, a training source or a further source given as an object takes the place of what the suite names.
     """
     labels = labels_of(suite.labels)
-    read = core.source(suite.source, labels) if source is None else source
-    first = in_order(read)
+    read = _first(suite, labels) if source is None else source
+    first = list(read) if suite.order else in_order(read)
     others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
     ordered = [*first, *(sample for some in others for sample in some)]
     taken = grouped(suite, read.name, ordered)
@@ -229,8 +233,20 @@ def make(
     return Plan(
         suite, read.name, labels, loaded, groups, taken.shifts, taken.stops, columns, scorers, framed, training,
         validation=familiar, strange=strange, objects=objects, restricted=tuple(cut), left_out=left_out, limited=limited,
-        own=taken.own,
+        own=taken.own, slice=slice_for([len(group) for group in groups.values()]),
     )  # fmt: skip
+
+
+def slice_for(sizes: Sequence[int]) -> int:
+    """Return how many samples a unit takes in a plan of groups of these sizes: 16, or more of them where the plan is huge."""
+    size = SLICE
+    while sum(-(-count // size) for count in sizes) > MOST_UNITS:
+        size *= 2
+    return size
+
+
+def _first(suite: Suite, labels: Labels) -> Source:
+    return by_shards(suite.source, labels, suite.limit) if suite.order else core.source(suite.source, labels)
 
 
 def with_samples(plan: Plan, others: Mapping[int, Sample]) -> Plan:

@@ -13,7 +13,7 @@ from sorites.errors import BadPicture, SoritesError
 from sorites.labels import BUILT_IN, Labels
 from sorites.labels import labels as labels_of
 from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import DIALS, read_info, read_manifest
+from sorites.pipeline.folder import DIALS, read_info, read_manifest, slice_of
 from sorites.pipeline.places import candidates, respelled
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.renew import guard
@@ -70,7 +70,7 @@ def plan_of(run: str | Path) -> Plan:
     except SoritesError as error:
         first, further = _from_manifest(run, alone, info.get("dials", {}), error)
         bare = alone.model_copy(update={"labels": _classes(run, info)})
-        return plans.make(bare, first, further=further)
+        return replace(plans.make(bare, first, further=further), slice=slice_of(info))
 
 
 def refuse_attacks(suite: str | Path, shifts: Sequence[str] = ()) -> None:
@@ -109,12 +109,12 @@ def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
             continue
         held = len(listed & {sample.id for group in plan.groups.values() for sample in group})
         if held == len(listed) or not places:
-            return _as_named(suite, plan)
+            return _as_begun(suite, plan, info)
         found.append((held, plan))
     most, best = max(found, key=lambda pair: pair[0], default=(0, None))
     if best is None or not most:
         raise why or SoritesError(f"{suite.source} holds none of its {len(listed)} samples any more")
-    return _as_named(suite, best)
+    return _as_begun(suite, best, info)
 
 
 def _listed(folder: Path) -> frozenset[str]:
@@ -122,11 +122,12 @@ def _listed(folder: Path) -> frozenset[str]:
     return frozenset(read_manifest(folder)["sample_id"]) if manifest.exists() else frozenset()
 
 
-def _as_named(suite: Suite, plan: Plan) -> Plan:
-    """Return the plan with the suite as it was typed: the options of shifts stand in the ids of images."""
+def _as_begun(suite: Suite, plan: Plan, info: Mapping[str, Any]) -> Plan:
+    """Return the plan with the suite as it was typed, since the options of shifts stand in the ids of images, and with the units
+    that the folder began with."""
     options = {dial.name: dial.options for dial in suite.shifts}
     shifts = {name: replace(shift, options=options[name]) if shift.options else shift for name, shift in plan.shifts.items()}
-    return replace(plan, suite=suite, shifts=shifts)
+    return replace(plan, suite=suite, shifts=shifts, slice=slice_of(info))
 
 
 def _classes(run: str | Path, info: Mapping[str, Any]) -> str | tuple[str, ...]:

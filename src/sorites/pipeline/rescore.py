@@ -17,6 +17,7 @@ from sorites.core import Outputs, Scorer
 from sorites.errors import SoritesError
 from sorites.files import locked, write_bytes
 from sorites.pipeline import fit, fitted, shards
+from sorites.pipeline.compact import expand
 from sorites.pipeline.folder import read_info, write_info
 from sorites.pipeline.heads import read_head
 from sorites.pipeline.plan import Unit
@@ -43,6 +44,7 @@ def score(run: str | Path, scorers: str | Sequence[str]) -> dict[str, int]:
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
     with locked(folder):
+        expand(folder)
         units = _units(folder, info["models"])
         new = [name for name in names if name not in info["suite"]["scorers"]]
         for name in new:

@@ -16,6 +16,8 @@ from sorites.errors import SoritesError
 from sorites.files import sweep_temporaries
 from sorites.pipeline import fit, fitted, folder, shards, work
 from sorites.pipeline.after import learn
+from sorites.pipeline.choosing import device_used
+from sorites.pipeline.compact import expand
 from sorites.pipeline.heads import keep_heads
 from sorites.pipeline.identity import FORMER_RELEASES, Info, describe, describe_formerly
 from sorites.pipeline.plan import Plan
@@ -94,12 +96,14 @@ def execute(
     for option, value in (("--batch", batch), ("--workers", workers)):
         if value is not None and value < 1:
             raise SoritesError(f"{option} wants a whole number above 0, got {value}")
-    plan, start = prepared.plan, chosen_engine(engine, prepared.plan)
     path = place(out) if out is not None else prepared.default_folder()
+    plan, start = folder.as_begun(path, prepared.plan), chosen_engine(engine, prepared.plan)
     for name in (name for name, model in plan.models.items() if not model.repeats):
         say(f"model {name} is not deterministic: shown the same pictures again, it gave other answers. So will another run.")
-    with folder.opened(path, plan, prepared.info, say) as info, lent(path, plan, info["run_id"]) as running:
+    described = {**prepared.info, "ran_on": _ran_on(plan, start, batch)}
+    with folder.opened(path, plan, described, say) as info, lent(path, plan, info["run_id"]) as running:
         sweep_temporaries(path)
+        expand(path)
         redo_errors(path, plan)
         keep_features = keep_features or kept_features_before(path)
         stage = _Stage(path, start, workers or start.cores(), running, bar)
@@ -115,6 +119,11 @@ def execute(
             stage.run("refining", probes, functools.partial(work.probe, path, batch=batch, tolerance=refine))
         learn(plan, path, engine=start, workers=stage.workers, bar=bar)
     return path
+
+
+def _ran_on(plan: Plan, engine: Engine, batch: int) -> Info:
+    """Return where and how the models computed last; no number but those of precision and device depends on it."""
+    return {"engine": engine.name, "device": device_used(plan), "precision": plan.suite.precision or "float32", "batch": batch}
 
 
 def _tasks(path: Path, plan: Plan, units: Sequence[Any], keep_features: bool = False) -> list[Task]:

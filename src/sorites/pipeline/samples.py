@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from sorites import core
-from sorites.core import CLEAN, Sample, Source
+from sorites.core import CLEAN, Sample, Source, split_spec
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Fit
 from sorites.labels import Labels, open_labels
-from sorites.rng import digest
+from sorites.rng import digest, fair_order
+from sorites.sources._shards import SHARDED
 
 
 def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
@@ -66,6 +67,22 @@ def in_order(source: Source) -> list[Sample]:
     if not ordered:
         raise SoritesError(f"the source {source.name} holds no samples")
     return ordered
+
+
+def by_shards(spec: str, labels: Labels, limit: int | None) -> Source:
+    """Return the samples of a source shard by shard, in the order of a hash of the shards' names; no more shards are read than a
+    limit needs. Samples of one shard stand together, so that a prefix is no fair sample of all samples."""
+    name, argument = split_spec(spec)
+    if name not in SHARDED:
+        raise SoritesError(f"order = shards wants a source that lies in shards ({', '.join(sorted(SHARDED))}), got {spec}")
+    found: list[Sample] = []
+    for shard in fair_order(SHARDED[name](argument, labels), lambda shard: (shard.name,)):
+        found += shard.read()
+        if limit is not None and len(found) >= limit:
+            break
+    if not found:
+        raise SoritesError(f"the source {spec} holds no samples")
+    return Source(name, found)
 
 
 def named(source: Source, name: str) -> Sample:

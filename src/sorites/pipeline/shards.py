@@ -19,7 +19,7 @@ from sorites.files import read_json
 from sorites.pipeline.plan import Unit
 from sorites.rng import digest
 from sorites.stores import StorePath
-from sorites.table import FORMER, KEY, SCHEMA, read_file, repair, scan
+from sorites.table import FORMER, KEY, SCHEMA, read_compacted, read_file, repair, scan
 
 
 def slug(name: str) -> str:
@@ -87,6 +87,9 @@ class Present:
 
     def __init__(self, folder: Path, rooms: Iterable[str] = ("predictions",)) -> None:
         self._names = {room: _names(folder / room) for room in rooms}
+        if "predictions" in self._names:
+            merged = read_compacted(folder)
+            self._names["predictions"] |= {f"{stem}.parquet" for held in merged.values() for stem, _ in held}
 
     def __contains__(self, path: Path) -> bool:
         return path.name in self._names[path.parent.name]

@@ -15,8 +15,8 @@ import polars as pl
 
 from sorites.core import CLEAN
 from sorites.errors import SoritesError
-from sorites.pipeline.folder import read_info, read_manifest, sampled_by
-from sorites.pipeline.plan import SLICE, Unit
+from sorites.pipeline.folder import read_info, read_manifest, sampled_by, slice_of
+from sorites.pipeline.plan import Unit
 from sorites.pipeline.shards import missing
 from sorites.stores import place
 
@@ -91,7 +91,8 @@ def unfinished(run: str | Path) -> Unfinished | None:
     if "imported" in info:
         return None
     groups = _groups(folder, info)
-    units = [Unit(s, i, min(i + SLICE, len(ids))) for s, ids in groups.items() for i in range(0, len(ids), SLICE)]
+    size = slice_of(info)
+    units = [Unit(s, i, min(i + size, len(ids))) for s, ids in groups.items() for i in range(0, len(ids), size)]
     models = tuple(info["models"])
     left = missing(folder, units, models)
     probes = missing(folder, _probes(units, info), models) if info["suite"].get("refine") else {}

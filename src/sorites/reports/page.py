@@ -98,7 +98,7 @@ def _counts(view: View) -> str:
     limits = {name: cut for run in view.runs for name, cut in (run.info.get("limited") or {}).items() if name in sources}
     of = f" of {_few(sources)}" if sources else ""
     parts = [
-        several(counted["samples"].item(), "picture") + of + _cut(limits),
+        several(counted["samples"].item(), "picture") + of + _cut(limits) + _by_shards(view),
         several(len(view.shifts), "shift") + (f" ({_few(view.shifts)})" if view.shifts else ""),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
@@ -110,6 +110,12 @@ def _cut(limits: Mapping[str, Sequence[int]]) -> str:
     """Say how many pictures there are where a limit took fewer."""
     each = [f"{count(taken)} of {count(of)}" + (f" of {name}" if len(limits) > 1 else "") for name, (taken, of) in limits.items()]
     return f" (a limit of {' and '.join(each)})" if each else ""
+
+
+def _by_shards(view: View) -> str:
+    """Say where pictures stand in the order of their shards, so that the first are no fair sample of all."""
+    cut = any(run.suite.get("order") == "shards" and run.suite.get("limit") for run in view.runs)
+    return ", from the first shards of a shuffled order, not a fair sample of all shards" if cut else ""
 
 
 def _few(names: Sequence[str], most: int = 6) -> str:

@@ -73,7 +73,8 @@ def find(spec: str) -> list[Path]:
 def _on_store(spec: str, path: StorePath) -> list[Path]:
     """Return the tars that a path on a store names; those that braces name are not asked for one by one."""
     names = expand(str(path))
-    if len(names) == 1 and not glob.has_magic(path.name):
+    if len(names) == 1 and not glob.has_magic(place(names[0]).name):
+        path = StorePath(names[0])
         inside: list[Path] = [] if path.suffix == ".tar" else list(path.glob("*.tar"))
         return _apart(spec, inside or ([path] if path.is_file() else []))
     listed = {

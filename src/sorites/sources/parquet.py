@@ -20,6 +20,7 @@ from sorites.labels import Labels
 from sorites.reading.places import entries, is_dir, is_file, path_of, reason
 from sorites.sources._decode import decode
 from sorites.sources._options import split_options
+from sorites.sources._shards import SHARDED, Shard
 from sorites.stores import StorePath
 
 IMAGES = ("image", "img", "jpg", "png", "picture")
@@ -38,9 +39,16 @@ def parquet(path: str | None, labels: Labels) -> Iterator[Sample]:
     ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with ``bytes``. A label is a name, or a position in the
     names that the file lists itself, else in the suite's. A sample's id is the file's name and the row's number.
     """
+    for shard in _shards(path, labels):
+        yield from shard.read()
+
+
+def _shards(path: str | None, labels: Labels) -> list[Shard]:
     place, options = split_options("parquet", path, {"image": (), "label": ()})
-    for file in _files(place):
-        yield from _samples(file, options, labels)
+    return [Shard(as_utf8(file.name), functools.partial(_samples, file, options, labels)) for file in _files(place)]
+
+
+SHARDED["parquet"] = _shards
 
 
 def _files(spec: str) -> list[Path]:

@@ -4,6 +4,7 @@
     ?seeds=6              seeds 1 to 6 of every class
     ?severities=0.5,1     the published stops; others can be asked for as with any dial
     ?pipeline=DIR         the pipeline, where it no longer lies where the sliders were trained
+    ?words=DIR            learnt words of "sorites generate words"
     ?steps=50&guidance=7.5&start=750&size=256&negative=...      how pictures are drawn; as recorded with the sliders by default
 
 What is drawn is kept in the user's cache, under the hash of everything it follows from.
@@ -23,6 +24,7 @@ from sorites.diffusion.pipeline import TOY, Pipe, load
 from sorites.diffusion.requests import Drawing, Request, along, drawing_from
 from sorites.diffusion.shelf import Concept, Shelf, shelf
 from sorites.diffusion.sliders import Slider
+from sorites.diffusion.words import with_words
 from sorites.errors import SoritesError
 from sorites.files import cache, note_damage, write_bytes
 from sorites.labels import Labels, imagenet
@@ -34,7 +36,7 @@ from sorites.sources._options import split_options
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
 VERSION = 1
-OPTIONS = ("seeds", "severities", "pipeline", "prompt", "steps", "guidance", "start", "size", "side", "negative")
+OPTIONS = ("seeds", "severities", "pipeline", "prompt", "steps", "guidance", "start", "size", "side", "negative", "words")
 PROMPT = "a picture of a {class}"
 
 
@@ -45,6 +47,8 @@ def slider(path: str | None, labels: Labels) -> list[Sample]:
     sliders = shelf(where)
     drawing = drawing_from(sliders.facts, **_drawing(options))
     pipe = load(options.get("pipeline") or str(sliders.facts.get("pipeline", "")))
+    if "words" in options:
+        pipe = with_words(pipe, options["words"])
     stops = (
         tuple(sorted(s for s in numbers(options["severities"], "slider: severities") if s))
         if "severities" in options
@@ -114,7 +118,9 @@ class World:
         if kept is None:
             from sorites.diffusion.sampler import sample
 
-            kept = to_picture(sample(self.pipe, [Request(self._words(concept), seed)], self.drawing)[0][0])
+            kept = to_picture(
+                sample(self.pipe, [Request(self._words(concept), seed, noise=self._noise(concept))], self.drawing)[0][0]
+            )
             write_bytes(_png(kept), file)
         return kept
 
@@ -126,13 +132,19 @@ class World:
         found = {file: kept for file in places if (kept := _kept(file)) is not None}
         missing = {file: float(s) for file, s in zip(places, severities, strict=True) if file not in found}
         if missing:
-            request = along(self._words(concept), seed, self._slider(shift, concept), tuple(missing.values()))
+            request = along(
+                self._words(concept), seed, self._slider(shift, concept), tuple(missing.values()), self._noise(concept)
+            )
             for file, image in zip(missing, sample(self.pipe, [request], self.drawing)[0], strict=True):
                 found[file] = to_picture(image)
                 write_bytes(_png(found[file]), file)
         yield from (to_image(found[file]) for file in places)
 
     def _words(self, concept: Concept) -> str:
+        return self.prompt.replace("{class}", self.pipe.word(concept.name))
+
+    def _noise(self, concept: Concept) -> str:
+        """Return what the noise follows from: the plain words, so that a learnt word is drawn from the same noise."""
         return self.prompt.replace("{class}", concept.name)
 
     def _slider(self, shift: str, concept: Concept) -> Slider:

@@ -13,6 +13,7 @@ from sorites.labels import Labels
 from sorites.reading.texts import json_value
 from sorites.sources import _tars as tars
 from sorites.sources._decode import decode
+from sorites.sources._shards import SHARDED, Shard
 
 PICTURES = ("jpg", "jpeg", "png", "webp")
 LABELS = ("cls", "json", "txt")
@@ -32,19 +33,31 @@ def webdataset(path: str | None, labels: Labels) -> Iterator[Sample]:
     them, or with -1, has no label. A sample's id is the tar's name and the sample's key. Tars are indexed once and never
     unpacked.
     """
-    if path is None:
-        raise SoritesError("the webdataset source needs a path. Type: --source webdataset:PATH")
-    found = tars.find(path)
+    found = _shards(path, labels)
     any_picture = False
-    for tar in found:
-        for key, files in _samples(tar):
-            picture = next((files[kind] for kind in PICTURES if kind in files), None)
-            if picture is not None:
-                any_picture = True
-                id_ = f"{as_utf8(tar.name)}/{key}"
-                yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
+    for shard in found:
+        for sample in shard.read():
+            any_picture = True
+            yield sample
     if not any_picture:
         raise SoritesError(f"there are no pictures ({', '.join(PICTURES)}) in {path}, {len(found)} tars")
+
+
+def _shards(path: str | None, labels: Labels) -> list[Shard]:
+    if path is None:
+        raise SoritesError("the webdataset source needs a path. Type: --source webdataset:PATH")
+    return [Shard(as_utf8(tar.name), functools.partial(_of_tar, tar, labels)) for tar in tars.find(path)]
+
+
+SHARDED["webdataset"] = _shards
+
+
+def _of_tar(tar: Path, labels: Labels) -> Iterator[Sample]:
+    for key, files in _samples(tar):
+        picture = next((files[kind] for kind in PICTURES if kind in files), None)
+        if picture is not None:
+            id_ = f"{as_utf8(tar.name)}/{key}"
+            yield Sample(id_, functools.partial(load, picture, id_), _label(files, id_, labels))
 
 
 def load(picture: tars.Member, id_: str) -> Picture:

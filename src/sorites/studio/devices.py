@@ -55,13 +55,15 @@ def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = Non
     """Open screen, lamps and camera; what is virtual is started."""
     check_specs(wanted)
     screen = Screen(wanted.place, wanted.bind, port, token)
-    virtual = None
+    virtual: VirtualStudio | None = None
+    lamps: Lamps | NoLamps = NoLamps()
     try:
         if "virtual" in (wanted.camera, wanted.lamps):
             virtual = build(screen, stage, wanted.browser or wanted.camera != "virtual", wanted.megapixels, seed=wanted.seed)
         lamps = open_lamps(wanted, virtual)
         return Devices(screen, lamps, open_camera(wanted.camera, wanted.fingerprint, virtual), virtual)
     except BaseException:
+        lamps.close()
         screen.stop()
         if virtual is not None:
             virtual.stop()
@@ -111,8 +113,12 @@ def open_lamps(wanted: Wanted, virtual: VirtualStudio | None = None) -> Lamps | 
     if "key" not in kept:
         raise SoritesError(f"the bridge at {host} does not know us yet. Type: sorites studio check --lamps {wanted.lamps} --pair")
     http, _ = client(host, kind == "hue", wanted.fingerprint or kept.get("fingerprint"))
-    bridge = HueV2(http, kept["key"]) if kind == "hue" else HueV1(http, kept["key"])
-    return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
+    try:
+        bridge = HueV2(http, kept["key"]) if kind == "hue" else HueV1(http, kept["key"])
+        return Lamps(bridge, wanted.look, wanted.settle_s, wanted.only)
+    except BaseException:
+        http.close()
+        raise
 
 
 def paired(lamps: str, say: Callable[[str], None], wait: float = 30.0) -> str:

@@ -100,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         try:
             request = self._request()
+            if self.server.stopped:  # type: ignore[attr-defined]
+                raise Drop
             reply = self.server.answer(request) if request else Reply(413)  # type: ignore[attr-defined]
             self._send(reply)
         except Drop:
@@ -138,14 +140,16 @@ class _Handler(BaseHTTPRequestHandler):
 class _Threads(ThreadingHTTPServer):
     daemon_threads = True
     answer: Answer
+    stopped = False
     tls: ssl.SSLContext | None = None
 
-    def finish_request(self, request: Any, client_address: Any) -> None:
-        """Shake hands in the thread of the connection, so that a silent client holds up nobody."""
-        if self.tls is not None:
-            request.settimeout(IDLE_S)
-            request = self.tls.wrap_socket(request, server_side=True)
-        super().finish_request(request, client_address)
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """Take a connection; hands are shaken later, in its own thread, so that a silent client holds up nobody."""
+        taken, address = super().get_request()
+        if self.tls is None:
+            return taken, address
+        taken.settimeout(IDLE_S)
+        return self.tls.wrap_socket(taken, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Pass over a connection that failed."""
@@ -166,7 +170,8 @@ class Server:
         threading.Thread(target=self._threads.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def stop(self) -> None:
-        """Stop to listen; open connections end with their requests."""
+        """Stop to listen; open connections end with their requests, and answer no further ones."""
+        self._threads.stopped = True
         self._threads.shutdown()
         self._threads.server_close()
 

@@ -116,7 +116,11 @@ def _paste(page: Pillow.Image, path: Path, at: tuple[int, int], side: int) -> No
         return
     scale = side / max(tile.size)
     size = (max(1, round(tile.width * scale)), max(1, round(tile.height * scale)))
-    page.paste(tile.resize(size, Pillow.Resampling.LANCZOS), (at[0] + (side - size[0]) // 2, at[1] + (side - size[1]) // 2))
+    left, top = at[0] + (side - size[0]) // 2, at[1] + (side - size[1]) // 2
+    page.paste(tile.resize(size, Pillow.Resampling.LANCZOS), (left, top))
+    ink.rectangle(
+        (left - 1, top - 1, left + size[0], top + size[1]), outline=HOLE
+    )  # white photographs must not melt into the page
 
 
 def _as_jpeg(page: Pillow.Image) -> bytes:

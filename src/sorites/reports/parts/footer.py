@@ -37,11 +37,15 @@ def footer(view: View) -> Html:
     return tag("footer", tag("div", *map(_run, view.runs), rules, cls="columns"), written)
 
 
+SUITE_KEYS = ("source", "frame", "reference", "limit", "order", "precision", "device", "refine")
+"""Keys of the suite that are shown where they are set."""
+
+
 def _run(run: RunView) -> Html:
     entries = [
         ("suite", run.name),
         ("the suite says", run.suite.get("about")),
-        *((key, run.suite.get(key)) for key in ("source", "frame", "reference", "limit", "refine")),
+        *((key, run.suite.get(key)) for key in SUITE_KEYS),
         *_models(run),
     ]
     entries += [("seed", run.suite.get("seed")), ("run", run.info.get("run_id"))]

@@ -30,7 +30,11 @@ class Calls:
     def __init__(self, url: str, login: tuple[str, str] | None = None, fingerprint: str | None = None) -> None:
         self.url = plain_url(url)
         self._http = _client(self.url, login or login_of(url), fingerprint)
-        self.features = self._listed()
+        try:
+            self.features = self._listed()
+        except BaseException:
+            self._http.close()
+            raise
 
     def _listed(self) -> dict[str, dict[str, frozenset[str]]]:
         """Read which features the body has, in which versions: newer versions list a path, the first lists a whole address."""

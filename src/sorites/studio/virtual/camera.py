@@ -71,6 +71,7 @@ class VirtualCamera:
             "stillimagequality": {"raw": "none", "jpeg": "large_fine"},
         }
         self.battery, self.pressed = "full", 0
+        self.taken: dict[str, Any] = {}
         self._dial_only, self._login = dial is not None, login
         self._nonce = secrets.token_hex(16)
         self._turn = threading.Condition()
@@ -190,6 +191,7 @@ class VirtualCamera:
 
     def _expose(self, exposure: Exposure | None) -> None:
         path = self.card.add(self.photographer.photograph(exposure, self.faults.take("wrong_exif")))
+        self.taken[path] = self.photographer.last
         if self.faults.take("late"):
             time.sleep(2 * SHORT_S)
         with self._turn:

@@ -25,12 +25,16 @@ _RATIONALS = 1_000_000
 
 
 class Photographer:
-    """Takes the photographs. The light through the lens is kept for the last picture, as its settings come one after another."""
+    """Takes the photographs; ``last`` is what the last one shows: a hash of the screen, the lamp, the exposure.
+
+    The light through the lens is kept for the last picture, as its settings come one after another.
+    """
 
     def __init__(self, room: Room, seen: Seen, lamp: Callable[[], float], seed: int = 0, quality: int = 95) -> None:
         self.room, self.seen, self.lamp = room, seen, lamp
         self.seed, self.quality = seed, quality
         self.busy_s = 0.0
+        self.last: tuple[str, float, Exposure] | None = None
         self._taken: Counter[str] = Counter()
         self._light = functools.lru_cache(maxsize=2)(self._fresh_light)
         self._blurred = functools.lru_cache(maxsize=6)(self._fresh_blur)
@@ -48,6 +52,7 @@ class Photographer:
         exposure = self._exposure(screen, lamp, chosen, rng)
         if wrong:
             exposure = Exposure(exposure.iso * 4, exposure.shutter, exposure.aperture)
+        self.last = (key, lamp, exposure)
         frame = self.room.developed(self._blurred(key, exposure.aperture), lamp, exposure, rng)
         data = as_jpeg(frame, exposure, self.quality)
         self.busy_s += time.perf_counter() - start

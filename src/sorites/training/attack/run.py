@@ -75,7 +75,7 @@ def attack(
     prepared = prepare(plan)
     info = {**prepared.info, ATTACK: how.recorded()}
     path = place(out) if out is not None else prepared.default_folder()
-    engine = chosen_engine("local", plan)
+    plan, engine = folder.as_begun(path, plan), chosen_engine("local", plan)
     with folder.opened(path, plan, info, warn) as claimed, lent(path, plan, claimed["run_id"]) as running:
         sweep_temporaries(path)
         redo_errors(path, plan)

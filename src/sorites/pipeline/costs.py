@@ -1,0 +1,210 @@
+"""What a run will take before anything runs: pictures, passes and bytes; and from times measured on a machine, how long.
+
+Counts are exact, probes of a refinement apart, of which the most are counted. Times follow from a calibration by addition: they
+say what the same machine would take, and where a number of workers was not measured, that is said.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import os
+import platform
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from sorites.core import CLEAN, Model, Picture
+from sorites.errors import SoritesError
+from sorites.files import read_json, write_bytes
+from sorites.pipeline import plan as plans
+from sorites.pipeline.framing import framed_picture
+from sorites.pipeline.pictures import shots
+from sorites.pipeline.plan import Plan, Unit
+from sorites.pipeline.predict import predict
+from sorites.suite import Suite
+from sorites.table import write
+
+SAMPLES = 16
+"""Samples that a calibration looks at."""
+ROUNDS = 3
+"""How often each time is taken; the median counts."""
+BYTES_PER_ROW = 9.0
+"""Bytes of a row in large shards, where no calibration says better: a million rows of labels are about 9 MB."""
+
+
+class Calibration(BaseModel):
+    """Seconds of one worker, measured on one machine: for decoding a sample, for moving and for showing one picture."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    machine: str
+    date: str
+    samples: int = Field(gt=0)
+    decode: float = Field(ge=0)
+    shifts: dict[str, float]
+    models: dict[str, float]
+    write: float = Field(ge=0)
+    """Seconds to write a row."""
+    row_bytes: float = Field(gt=0)
+    speedup: dict[int, float]
+    """By number of workers, how many times as much they do as one."""
+
+
+@dataclass(frozen=True)
+class Costs:
+    """What a run of a suite will take."""
+
+    samples: int
+    images: Mapping[str, int]
+    """Pictures by shift."""
+    models: tuple[str, ...]
+    probes: int
+    """The most pictures that a refinement asks each model about."""
+    rows: int
+    units: int
+    slice: int
+
+    @property
+    def passes(self) -> int:
+        """Pictures shown to models, all together, probes not counted."""
+        return sum(self.images.values()) * len(self.models)
+
+    def bytes(self, per_row: float = BYTES_PER_ROW) -> int:
+        """Return about how many bytes the table will have."""
+        return round(self.rows * per_row)
+
+    def seconds(self, known: Calibration, workers: int) -> tuple[float, bool]:
+        """Return how long it takes by a calibration, and whether that number of workers was measured."""
+        for kind, names, there in (("shift", self.images, known.shifts), ("model", self.models, known.models)):
+            lacks = [name for name in names if name not in there]
+            if lacks:
+                raise SoritesError(f"the calibration knows no {kind} {lacks[0]}. Measure it: sorites plan calibrate SUITE")
+        moving = sum(count * (known.shifts[name]) for name, count in self.images.items())
+        showing = sum(sum(self.images.values()) * known.models[name] for name in self.models)
+        alone = self.samples * known.decode + moving + showing + self.rows * known.write
+        if workers in known.speedup:
+            return alone / known.speedup[workers], True
+        most = max(known.speedup)
+        return alone / (known.speedup[most] / most * workers), False
+
+
+def costs(suite: Suite) -> Costs:
+    """Count what a suite will take; its source is listed, and no model is loaded."""
+    plan = plans.make(suite.model_copy(update={"models": (), "scorers": (), "scorers_if_fitted": (), "fit": None}))
+    images: dict[str, int] = {}
+    for name, group in plan.groups.items():
+        images[name] = len(group) * len(plan.stops.get(name, (0,)))
+    scorers = len(suite.scorers) + (len(suite.scorers_if_fitted) if suite.fit else 0)
+    probes = sum(len(plan.groups[name]) * _halvings(plan, name) for name, shift in plan.shifts.items() if shift.levels)
+    rows = sum(images.values()) * len(suite.models) * (1 + scorers)
+    units = sum(-(-len(group) // plan.slice) for group in plan.groups.values())
+    return Costs(len(plan.clean_ids) or sum(images.values()), images, suite.model_names, probes, rows, units, plan.slice)
+
+
+def _halvings(plan: Plan, shift: str) -> int:
+    """Return how often the widest bracket between two stops of a dial is halved."""
+    if not plan.suite.refine:
+        return 0
+    stops = sorted({0.0, *(stop for stop in plan.stops[shift] if isinstance(stop, int | float))})
+    widest = max((high - low for low, high in itertools.pairwise(stops)), default=0.0)
+    step = plan.suite.refine * max(plan.shifts[shift].levels)
+    return max(0, math.ceil(math.log2(widest / step) - 1e-9)) if widest > 0 else 0
+
+
+def calibrate(suite: Suite, out: Path, workers: int | None = None, say: Callable[[str], None] = lambda text: None) -> Calibration:
+    """Measure what a suite's pictures, shifts and models take on this machine, and keep it in a file."""
+    plan = plans.make(suite.model_copy(update={"limit": min(suite.limit or SAMPLES, SAMPLES), "fit": None, "refine": None}))
+    group = plan.groups[CLEAN] or next(iter(plan.groups.values()))
+    pictures = [framed_picture(plan.suite, sample) for sample in group]
+    decode = _seconds(lambda: [framed_picture(plan.suite, sample) for sample in group]) / len(group)
+    shifts = {name: _shift_seconds(plan, name, decode) for name in plan.groups}
+    framed = plan.is_framed(group[0])
+    models = {name: _model_seconds(model, pictures, framed) for name, model in plan.models.items()}
+    row_bytes, write_seconds = _row(plan) if plan.models else (BYTES_PER_ROW, 0.0)
+    most = workers or os.cpu_count() or 1
+    speedup = {n: _speedup(plan, pictures, framed, n) for n in sorted({1, most})}
+    found = Calibration(
+        machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}", date=time.strftime("%Y-%m-%d"),
+        samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, row_bytes=row_bytes,
+        speedup=speedup,
+    )  # fmt: skip
+    write_bytes(found.model_dump_json(indent=1).encode(), out)
+    say(f"measured on {len(group)} samples")
+    return found
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Read a file that ``calibrate`` wrote."""
+    try:
+        return Calibration.model_validate_json(json.dumps(read_json(path)))
+    except (SoritesError, ValidationError) as error:
+        why = str(error).splitlines()[0]
+        raise SoritesError(f"{path} is no calibration: {why}. Make one: sorites plan calibrate SUITE --out {path}") from error
+
+
+def told(found: Costs) -> dict[str, Any]:
+    """Return the counts as plain values, for JSON."""
+    return {**asdict(found), "passes": found.passes, "bytes": found.bytes()}
+
+
+def _seconds(do: Callable[[], object]) -> float:
+    taken = []
+    for _ in range(ROUNDS):
+        start = time.perf_counter()
+        do()
+        taken.append(time.perf_counter() - start)
+    return statistics.median(taken)
+
+
+def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
+    """Return the seconds that one picture of a shift takes, decoding apart."""
+    unit = Unit(name, 0, len(plan.groups[name]))
+    count = plan.images_of(unit)
+    return max(0.0, _seconds(lambda: list(shots(plan, unit))) - len(unit) * decode) / count if count else 0.0
+
+
+def _model_seconds(model: Model, pictures: list[Picture], framed: bool) -> float:
+    from sorites.pipeline.runner import BATCH
+
+    some = [pictures[i % len(pictures)] for i in range(BATCH)]
+    model(some, framed)
+    return _seconds(lambda: model(some, framed)) / len(some)
+
+
+def _row(plan: Plan) -> tuple[float, float]:
+    """Return bytes of a row in a shard of the plan's own pictures, and the seconds to write one."""
+    name = next(iter(plan.groups))
+    found = predict(plan, shots(plan, Unit(name, 0, len(plan.groups[name]))), 8)
+    rows = next(iter(found.values())).rows
+    many = pl.concat([rows] * max(1, 4096 // max(1, rows.height)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "a.parquet"
+        seconds = _seconds(lambda: write(many, path))
+        return max(1.0, path.stat().st_size / many.height), seconds / many.height
+
+
+def _speedup(plan: Plan, pictures: list[Picture], framed: bool, workers: int) -> float:
+    """Return how much more threads do together than one alone, on the first model, or on the first shift where there is none."""
+    if workers == 1:
+        return 1.0
+    model = next(iter(plan.models.values()), None)
+    unit = Unit(next(reversed(plan.groups)), 0, len(plan.groups[next(reversed(plan.groups))]))
+
+    def once(_: int = 0) -> object:
+        return list(shots(plan, unit)) if model is None else model(pictures[:1], framed)
+
+    jobs = max(8, 2 * workers)
+    alone = _seconds(lambda: [once() for _ in range(jobs)])
+    with ThreadPoolExecutor(workers) as pool:
+        together = _seconds(lambda: list(pool.map(once, range(jobs))))
+    return max(1.0, alone / together)

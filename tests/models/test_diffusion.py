@@ -1,0 +1,128 @@
+"""The diffusion classifier as a model: by words, by the numbers of a DiT, and what it refuses."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites import core
+from sorites.diffusion import classify
+from sorites.diffusion.toy import parts
+from sorites.errors import SoritesError, UnknownName
+
+PICTURE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pipe")
+    parts.pipeline(width=16).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def dit(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    import torch
+    from diffusers import AutoencoderKL, DDIMScheduler, DiTPipeline, DiTTransformer2DModel
+
+    torch.manual_seed(0)
+    net = DiTTransformer2DModel(
+        sample_size=8, num_layers=1, patch_size=4, attention_head_dim=8, num_attention_heads=2, in_channels=4, out_channels=8,
+        num_embeds_ada_norm=5, norm_type="ada_norm_zero", norm_elementwise_affine=False, activation_fn="gelu-approximate",
+        attention_bias=True,
+    )  # fmt: skip
+    torch.nn.init.normal_(net.proj_out_2.weight, std=0.1)
+    vae = AutoencoderKL(block_out_channels=(8, 8), norm_num_groups=4, latent_channels=4, **_blocks())
+    folder = tmp_path_factory.mktemp("dit")
+    DiTPipeline(net, vae, DDIMScheduler(), id2label={str(i): f"thing {i}" for i in range(5)}).save_pretrained(folder)
+    return folder
+
+
+def _blocks() -> dict[str, tuple[str, str]]:
+    return {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
+
+
+def test_a_pipeline_classifies_with_the_classes_of_the_suite(tiny: Path) -> None:
+    made = core.model(f"diffusion:{tiny}?draws=4&loss=l2&first=2").for_classes
+    assert made is not None
+    model = made(["disc", "cross"])
+    logits = model([PICTURE, PICTURE[::-1].copy()]).logits
+    assert logits is not None
+    assert logits.shape == (2, 2)
+    assert (logits < 0).all()
+    np.testing.assert_array_equal(logits[:1], model([PICTURE]).logits)
+
+
+def test_answers_are_kept_between_pictures(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = core.model(f"diffusion:{tiny}?draws=2&first=2").for_classes
+    assert made is not None
+    before = made(["disc", "cross"])([PICTURE]).logits
+
+    def never(*_: object) -> None:
+        raise AssertionError
+
+    monkeypatch.setattr("sorites.models.diffusion.judged", never)
+    np.testing.assert_array_equal(before, made(["disc", "cross"])([PICTURE]).logits)
+    with pytest.raises(AssertionError):
+        made(["disc", "square"])([PICTURE])
+
+
+def test_a_dit_classifies_by_its_own_numbers(dit: Path) -> None:
+    model = core.model(f"diffusion:{dit}?draws=4&first=2&sure=0")
+    logits = model([PICTURE]).logits
+    assert logits is not None
+    assert logits.shape == (1, 5)
+    assert len(set(logits[0])) == 5
+
+
+def test_the_noise_is_the_same_for_all_classes(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[bytes, int]] = []
+    real = classify.predicted
+
+    def spy(pipe: object, noisy: object, times: object, conditions: object) -> object:
+        seen.extend((one.numpy().tobytes(), int(t)) for one, t in zip(noisy, times, strict=True))  # type: ignore[call-overload]
+        return real(pipe, noisy, times, conditions)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(classify, "predicted", spy)
+    made = core.model(f"diffusion:{tiny}?draws=2&sure=0&first=2").for_classes
+    assert made is not None
+    made(["disc", "square", "cross"])([PICTURE])
+    assert len(seen) == 6
+    assert len(set(seen)) == 2
+
+
+@pytest.mark.parametrize(
+    ("argument", "said"),
+    [
+        ("", "wanted a folder of diffusers"), ("{}?draws=x", "draws as a whole number"), ("{}?loss=l3", "wanted l1 or l2"),
+        ("{}?prompt=a photo", r"\{class\} once"), ("/nowhere", "does not exist"), ("{}?sure", "wanted \\?sure=VALUE"),
+        ("{}?words=/nowhere", "is not a folder"),
+    ],
+)  # fmt: skip
+def test_bad_input_says_what_was_wanted(tiny: Path, argument: str, said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        core.model(f"diffusion:{argument.format(tiny)}" if argument else "diffusion")
+
+
+def test_an_unknown_option_names_those_that_are(tiny: Path) -> None:
+    with pytest.raises(UnknownName, match="draws"):
+        core.model(f"diffusion:{tiny}?drawz=3")
+
+
+def test_a_dit_takes_no_words(dit: Path) -> None:
+    with pytest.raises(SoritesError, match="leave prompt and words out"):
+        core.model(f"diffusion:{dit}?prompt=a {{class}}")
+
+
+def test_a_dit_draws_no_sliders(dit: Path) -> None:
+    from sorites.diffusion.pipeline import load
+
+    with pytest.raises(SoritesError, match="wanted a pipeline among StableDiffusionPipeline"):
+        load(dit)
