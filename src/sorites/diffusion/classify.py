@@ -88,7 +88,9 @@ def judged(pipe: Pipe, picture: Picture, conditions: Sequence[Any], owners: Sequ
         latent = latents_of(pipe, [picture])
         noise, times = _draws(latent, picture, how)
         for end in how.stages:
-            errors[done:end, alive] = _errors(pipe, latent, noise[done:end], times[done:end], [conditions[int(i)] for i in alive], how)
+            errors[done:end, alive] = _errors(
+                pipe, latent, noise[done:end], times[done:end], [conditions[int(i)] for i in alive], how
+            )
             passes += (end - done) * len(alive)
             done = end
             if how.sure and done < how.draws:
