@@ -135,7 +135,7 @@ def run(
             keep_features=keep_features,
             engine=start,
             workers=workers,
-            bar=telling(recording(bar, steps), lambda: [say(note, err=True) for note in notes]),
+            bar=telling(recording(bar, steps), lambda: say("\n".join(notes), err=True) if notes else None),
             say=lambda text: say(f"note: {text}", err=True),
         )
     for name, (taken, of) in plan.limited.items():

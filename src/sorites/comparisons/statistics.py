@@ -133,7 +133,7 @@ def _signs(values: Array, draws: int) -> list[Array]:
         return [every]
     rng, batch = np.random.default_rng(SEED), max(1, CELLS // len(values))
     sizes = [min(batch, draws - start) for start in range(0, draws, batch)]
-    drawn = [(2 * rng.integers(0, 2, (size, len(values))) - 1).astype(np.float64) for size in sizes]
+    drawn = [2.0 * rng.integers(0, 2, (size, len(values)), np.int8) - 1 for size in sizes]
     return [np.ones((1, len(values))), *drawn]
 
 

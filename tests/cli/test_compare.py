@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from tests.cli.conftest import Command
+
+import sorites
+from sorites.core import Model
+from sorites.suite import parse
+
+
+@pytest.fixture(scope="module")
+def two(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Runs of a model and of the same with red and blue swapped."""
+    root = tmp_path_factory.mktemp("two")
+    labels = ["n01440764", "n01443537", "n01484850", "n01491361"]
+    suite = parse({"name": "s", "labels": labels, "shifts": ["contrast", "jpeg"]}, "test")
+    good = tiny("good")
+    bad = replace(good, name="bad", version="2", forward=lambda pictures: good.forward([p[..., ::-1] for p in pictures]))
+    for model in (good, bad):
+        sorites.run(suite, source=f"folder:{photos}", models=[model], out=root / model.name)
+    return root
+
+
+def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(command: Command, two: Path, home: Path) -> None:
+    code, out, err = command(
+        "compare", two / "good", two / "bad", "--fail-if", "drop > 2", "--junit", "g.xml", "--markdown", "g.md"
+    )
+    assert code == 1
+    assert "broken: drop > 2: drop.contrast is" in err
+    assert "checks are broken" in err
+    assert "wrote compare.html, g.xml, g.md" in out
+    assert all((home / name).stat().st_size for name in ("compare.html", "g.xml", "g.md"))
+
+
+def test_rules_that_hold_are_exit_code_0_and_a_page(command: Command, two: Path, home: Path) -> None:
+    code, out, err = command("compare", two / "bad", two / "good", "--fail-if", "drop > 2", "--format", "csv")
+    assert code == 0
+    assert "all 3 checks hold" in err
+    assert out.splitlines()[0].startswith("dial,n,base,new,drop,low,high")
+    page = (home / "compare.html").read_text()
+    assert "good against bad" in page
+    assert "Which pictures changed sides?" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--fail-if", "drp > 2"], "no metric of a gate named 'drp'. Did you mean drop?"),
+        (["--fail-if", "drop > nan"], "wanted a finite number"),
+        (["--fail-if", "drop.jpg > 1"], "no dial named 'jpg'. Did you mean jpeg?"),
+        (["--gate", "none.toml"], "cannot read none.toml"),
+        (["--model", "god"], "no model named 'god'"),
+    ],
+)
+def test_bad_input_is_one_message(command: Command, two: Path, words: list[str], message: str) -> None:
+    code, _, err = command("compare", two / "good", two / "bad", *words)
+    assert code == 2
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_folders_that_are_no_runs_are_named(command: Command, two: Path) -> None:
+    code, _, err = command("compare", two / "good", "nowhere")
+    assert code == 2
+    assert "nowhere" in err
+
+
+def test_doctor_cite_and_completion_answer(command: Command) -> None:
+    assert "extras:" in command("doctor")[1]
+    assert "@inproceedings{hendrycks2019imagenetc," in command("cite", "demo")[1]
+    code, _, err = command("cite", "dmo")
+    assert (code, "Did you mean demo?" in err) == (2, True)
+    assert "--install-completion" in command("--help")[1]
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["lite9"], "no model named 'lite9'. Did you mean lite"),
+        (["lite0", "--battery", "shor"], "no battery named 'shor'. Did you mean short?"),
+        (["lite0", "--source", "folder:none", "--labels", "c.txt"], "labels"),
+    ],
+)
+def test_a_passport_of_nothing_is_one_message(command: Command, words: list[str], message: str) -> None:
+    code, _, err = command("passport", *words, "--limit", 2, "--out", "p")
+    assert code == 2
+    assert message in err
