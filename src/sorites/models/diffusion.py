@@ -4,7 +4,7 @@
     diffusion:toy        the embedded one
     ?draws=32            draws of noise at most; the same for all classes
     ?loss=l1|l2          the mean size of the error (default), or its mean square
-    ?sure=3&first=8      classes drop out that are behind by so many standard errors, first after so many draws; sure=0: none does
+    ?sure=2&first=4      classes drop out that are behind by so many standard errors, first after so many draws; sure=0: none does
     ?prompt=a photo of a {class}     the words for a class; several with | between them: a class is as good as the best of them
     ?words=DIR           learnt words of "sorites generate words"
 
