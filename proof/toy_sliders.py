@@ -66,8 +66,11 @@ def filtered(pipe: Pipe) -> Iterator[Line]:
     yield Line("filter: other pictures kept (paper .88)", 1 - (found["fpr"] or 0.0), f"n {found['n']}", least=0.85)
 
 
-def refined(seeds: int = 12) -> Iterator[Line]:
-    """Bisect failure points on newly drawn pictures, and look for a crossing near each on a grid of 41 severities."""
+def refined(seeds: int = 20) -> Iterator[Line]:
+    """Bisect failure points on newly drawn pictures, and look for a crossing near each on a grid of 41 severities.
+
+    Only the places of the grid that can hold a crossing within a step of the point are drawn.
+    """
     source = f"slider:toy?seeds={seeds}"
     with tempfile.TemporaryDirectory() as out:
         table = run_suite("slider_demo", source=source, models=["toy:plain"], refine=0.02, out=out)
@@ -79,12 +82,13 @@ def refined(seeds: int = 12) -> Iterator[Line]:
         one = samples[sample_id]
         dial = one.dial(shift)
         assert dial is not None
-        shown = [to_picture(image) for image in dial.sweep(GRID)]
+        places = [s for s in GRID if point - 2.5 * step <= s <= point + 1.5 * step]
+        shown = [to_picture(image) for image in dial.sweep(places)]
         logits = model(shown, True).logits
         assert logits is not None
         right = logits.argmax(1) == one.label
-        falls = [GRID[i + 1] for i in range(len(GRID) - 1) if right[i] and not right[i + 1]]
-        near.append(any(fall - 2 * step <= point <= fall + step for fall in falls))
+        falls = [(places[i], places[i + 1]) for i in range(len(places) - 1) if right[i] and not right[i + 1]]
+        near.append(any(low - step <= point <= high + step for low, high in falls))
     yield Line("refined: trajectories with a failure point", float(len(near)), least=40)
     yield Line("refined: a crossing of the 41-severity grid within a step", float(np.mean(near)), f"n {len(near)}", least=0.95)
 

@@ -190,3 +190,17 @@ def test_no_rows_are_still_a_table() -> None:
     empty = table.rows([])
     assert empty.schema == SCHEMA
     assert table.check(empty) == []
+
+
+def test_attributes_learnt_later_replace_those_of_their_keys(tmp_path: Path) -> None:
+    day, mine = {"key": "time", "value": "day", "common": True}, {"key": "mine", "value": "x", "common": None}
+    rows = [
+        {"run_id": "r", "image_id": f"i{i}", "model": m, "output": "label", "attrs": [day, mine]} for i in range(3) for m in "ab"
+    ]
+    table.write(table.rows(rows), tmp_path / "predictions" / "a.parquet")
+    night, dusk = ({"key": "time", "value": word, "common": None} for word in ("night", "dusk"))
+    table.write_facts(tmp_path, "a", pl.DataFrame({"image_id": ["i0", "i1"], "attrs": [[night], [night, dusk]]}))
+    table.write_facts(tmp_path, "b", pl.DataFrame({"image_id": ["i1"], "attrs": [[dusk]]}))
+    found = table.read(tmp_path).select("image_id", "attrs").collect()
+    assert found["image_id"].to_list() == [f"i{i}" for i in range(3) for _ in "ab"]
+    assert found["attrs"].to_list()[::2] == [[mine, night], [mine, dusk], [day, mine]]

@@ -229,6 +229,8 @@ class Distance(Strict):
     decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
     """A file made by "sorites decompose train"; without one the referee's own texts are used."""
     k: StrictInt = Field(default=10, gt=0)
+    neighbours: Literal["exact", "ivf", "hnsw"] = "exact"
+    """Whether all pairs are compared, or an index of faiss finds most of the nearest."""
     levels: StrictInt = Field(default=8, gt=1)
     sem_edges: tuple[float, ...] = ()
     cov_edges: tuple[float, ...] = ()

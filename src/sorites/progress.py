@@ -27,6 +27,19 @@ def recording(bar: Bar, opened: list[str]) -> Bar:
     return open_
 
 
+def telling(bar: Bar, tell: Callable[[], object]) -> Bar:
+    """Return ``bar`` so that ``tell`` is called once before the first bar is opened: not where there is nothing to do."""
+    told: list[bool] = []
+
+    def open_(what: str, steps: int) -> Tick:
+        if not told:
+            told.append(True)
+            tell()
+        return bar(what, steps)
+
+    return open_
+
+
 def console() -> Console:
     """Return a console on stderr that prints text as it is: nothing in a name is markup, an emoji or highlighted."""
     from rich.console import Console

@@ -145,3 +145,13 @@ def test_by_sample_it_is_the_trajectorys_own_point(world: pl.DataFrame) -> None:
 def test_other_columns_can_be_kept_and_grouped_by(world: pl.DataFrame) -> None:
     assert trajectories(world, keep=("label",)).collect()["label"].n_unique() == 4
     assert failure_point(world, by=("model", "shift", "label"))["n"].to_list() == [10] * 24
+
+
+def test_a_table_in_parts_gives_the_same_answer(row: Any, frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    stops = [("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (1.0, 2.0, 3.0))]
+    table = build(row, frame, [(f"s{i}", stop, bool(rng.random() < 0.8)) for i in range(60) for stop in stops])
+    whole = failure_point(table.lazy())
+    monkeypatch.setattr("sorites.metrics.failure.AT_ONCE", 50)
+    assert failure_point(table.lazy()).equals(whole)
+    assert whole["n"].sum() == 120

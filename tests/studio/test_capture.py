@@ -94,7 +94,8 @@ def test_it_goes_on_where_it_was_and_mends_what_was_damaged(
     check_whole(folder, held, devices.virtual.camera)
 
 
-FAULTS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_exif", "full", "flat")
+LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wrong_exif")
+FAULTS = ("drop_after", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -119,6 +120,25 @@ def test_every_fault_of_the_camera(kind: str, devices: Devices, folder: CaptureF
         assert any("card" in text or "battery" in text for text in said)
 
 
+def test_a_late_file_is_not_the_next_pictures_though_settings_are_the_same(
+    tmp_path: Path, devices: Devices, held: list[Reference]
+) -> None:
+    """With one setting alone EXIF tells nothing: only the camera's files and events do."""
+    assert devices.virtual is not None
+    camera = devices.virtual.camera
+    folder = CaptureFolder(tmp_path / "one", "test", es_grid.Grid(GRID.manual[1:], shots=0))
+    folder.prepare(held)
+
+    def tick(_: int) -> None:
+        camera.faults.add("drop_after")
+        camera.faults.add("late")
+
+    capture_of(folder, devices).run(held, tick=tick)
+    assert camera.faults.happened.count("drop_after") >= 4
+    check_whole(folder, held, camera)
+
+
+@pytest.mark.slow
 def test_lamps_that_do_not_follow_are_asked_again_then_somebody_is(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
@@ -128,6 +148,7 @@ def test_lamps_that_do_not_follow_are_asked_again_then_somebody_is(
     check_whole(folder, held[:1], devices.virtual.camera)
 
 
+@pytest.mark.slow
 def test_a_full_card_is_emptied_as_shots_are_safe(
     tmp_path: Path, devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
@@ -137,6 +158,7 @@ def test_a_full_card_is_emptied_as_shots_are_safe(
     check_whole(folder, held, devices.virtual.camera)
 
 
+@pytest.mark.slow
 def test_a_camera_that_stays_wrong_ends_the_capture_in_words(
     devices: Devices, folder: CaptureFolder, held: list[Reference]
 ) -> None:
@@ -151,6 +173,7 @@ def test_a_camera_that_stays_wrong_ends_the_capture_in_words(
     check_whole(folder, held, devices.virtual.camera)
 
 
+@pytest.mark.slow
 def test_the_homography_follows_a_camera_that_moved(devices: Devices, folder: CaptureFolder, held: list[Reference]) -> None:
     from dataclasses import replace
 
@@ -174,6 +197,7 @@ def test_the_homography_follows_a_camera_that_moved(devices: Devices, folder: Ca
     assert drifts[2] < 1
 
 
+@pytest.mark.slow
 def test_originals_are_kept_made_smaller_or_dropped(devices: Devices, folder: CaptureFolder, held: list[Reference]) -> None:
     capture_of(folder, devices, originals="keep").run(held[:1])
     kept = sorted(folder.root.glob("originals/**/*.JPEG"))

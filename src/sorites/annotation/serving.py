@@ -23,7 +23,7 @@ def listening(bind: str, port: int) -> socket.socket:
         made.bind((bind, port))
     except OSError as error:
         made.close()
-        raise SoritesError(f"cannot listen at {bind}, port {port}: {reason(error)}. Choose another --port N") from error
+        raise SoritesError(f"cannot listen at {bind}, port {port}: {reason(error)}. Choose another --bind or --port") from error
     return made
 
 

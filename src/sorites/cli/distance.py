@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from sorites.cli.options import MaxPixels, Seed
+from sorites.cli.options import Address, GpusPerWorker, MaxPixels, Seed, Workers, engine_of
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
@@ -137,6 +137,21 @@ def distance(
     levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="How many levels each axis has.")] = 8,
     sem_edges: Annotated[str, typer.Option("--sem-edges", metavar="X,X", help="The inner edges of the semantic levels.")] = "",
     cov_edges: Annotated[str, typer.Option("--cov-edges", metavar="X,X", help="The inner edges of the covariate levels.")] = "",
+    neighbours: Annotated[
+        str,
+        typer.Option(
+            "--neighbours",
+            metavar="exact|ivf|hnsw",
+            help="Compare all pairs, or let an index of faiss find most of the nearest; its recall is measured and named.",
+        ),
+    ] = "exact",
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="NAME", help="Encode a run on local, processes or ray, and keep the features."),
+    ] = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
     out: Annotated[
         Path | None,
         typer.Option("--out", metavar="FILE", help=f"The table of a source's distances; the default is {FILE}."),
@@ -161,11 +176,20 @@ def distance(
     if referee.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)
     how = distances.distance_options(
-        sem_edges, cov_edges, referee=referee, against=against, decomposition=decomposition, limit=limit, k=k, levels=levels
+        sem_edges,
+        cov_edges,
+        referee=referee,
+        against=against,
+        decomposition=decomposition,
+        limit=limit,
+        k=k,
+        levels=levels,
+        neighbours=neighbours,
     )
     with bars() as bar:
         if what is not None:
-            found = distances.distance(what, how, labels, path, bar)
+            start = None if engine is None else engine_of(engine, address, gpus_per_worker)
+            found = distances.distance(what, how, labels, path, bar, start, workers)
         else:
             found = distances.distance_of_file(str(texts), how, labels, path, bar)
     _print_levels(found, "pictures" if what is not None else "texts")
@@ -185,6 +209,8 @@ def _print_levels(found: Distances, kind: str) -> None:
     say(format_frame(found.grid().rename({"pictures": kind}), "table"), nl=False)
     for left in found.record.get("left_out", ()):
         say(left, err=True)
+    for half, name in found.record.get("searched", {}).items():
+        say(f"{half} neighbours by {name}")
     for half, edges in found.record["edges"].items():
         say(f"{half} levels end at {', '.join(f'{edge:.4g}' for edge in edges)} (cosine distance)")
     say(f"wrote {len(found.rows)} {kind} to {found.record['path']}")

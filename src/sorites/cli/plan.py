@@ -72,7 +72,7 @@ def plan(
 
 
 def _print(found: Costs, known: Calibration | None, workers: int | None, price: float | None, format_: str) -> None:
-    from sorites.pipeline.costs import BYTES_PER_ROW, told
+    from sorites.pipeline.costs import told
 
     count = workers or (max(known.speedup) if known else 1)
     seconds, measured = found.seconds(known, count) if known else (None, True)
@@ -89,7 +89,7 @@ def _print(found: Costs, known: Calibration | None, workers: int | None, price: 
     say(f"passes     {found.passes:,}: each picture by {len(found.models)} models ({', '.join(found.models) or 'none named'})")
     if found.probes:
         say(f"probes     at most {found.probes:,} more pictures for each model, to refine failure points")
-    size = found.bytes(known.row_bytes if known else BYTES_PER_ROW)
+    size = found.bytes()
     files = found.units * len(found.models)
     say(f"table      {found.rows:,} rows, about {_size(size)}, in {files:,} files ({found.slice} samples to a unit)")
     if seconds is None:

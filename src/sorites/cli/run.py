@@ -82,7 +82,7 @@ def run(
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
     from sorites.pipeline.inputs import input_lines
-    from sorites.progress import bars, recording
+    from sorites.progress import bars, recording, telling
 
     recipe = options.load_suite(
         suite,
@@ -116,15 +116,16 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
+    notes: list[str] = []
     start = options.engine_of(engine, address, gpus_per_worker)
     if start == "auto":
         chosen = choose(plan, workers)
         start = chosen.engine
-        say(f"engine: {chosen.said}", err=True)
+        notes.append(f"engine: {chosen.said}")
     size = options.batch_size(batch)
     if size is None:
         size, told = choose_batch(plan, runner.BATCH)
-        say(f"batch: {told}", err=True)
+        notes.append(f"batch: {told}")
     steps: list[str] = []
     with bars() as bar:
         folder = runner.execute(
@@ -134,7 +135,7 @@ def run(
             keep_features=keep_features,
             engine=start,
             workers=workers,
-            bar=recording(bar, steps),
+            bar=telling(recording(bar, steps), lambda: say("\n".join(notes), err=True) if notes else None),
             say=lambda text: say(f"note: {text}", err=True),
         )
     for name, (taken, of) in plan.limited.items():

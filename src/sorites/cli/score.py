@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from sorites.cli.options import Address, EngineName, GpusPerWorker, Workers, engine_of
 from sorites.cli.output import say
 from sorites.stores import place
 
@@ -17,6 +18,10 @@ def score(
         list[str],
         typer.Option("--scorer", metavar="NAME", help='The scorer to add, from "sorites list scorers". May be repeated.'),
     ],
+    engine: EngineName = "local",
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Add a scorer's strangeness to a finished run, without running a model.
 
@@ -24,5 +29,6 @@ def score(
     """
     from sorites.pipeline.rescore import score as add_scorers
 
-    for name, rows in add_scorers(run, scorer).items():
+    added = add_scorers(run, scorer, engine=engine_of(engine, address, gpus_per_worker), workers=workers)
+    for name, rows in added.items():
         say(f"{name}: added {rows} rows to {run / 'predictions'}" if rows else f"{name}: all its rows are there already")

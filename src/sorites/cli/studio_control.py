@@ -28,6 +28,9 @@ def control(
     setting: Annotated[
         str | None, typer.Option("--setting", metavar="ISO,SHUTTER,F", help="The setting of the policy fixed.")
     ] = None,
+    captured: Annotated[
+        Path | None, typer.Option("--captured", metavar="DIR", help="Take the photographs of this capture instead of shooting.")
+    ] = None,
     camera: CameraSpec = "virtual",
     lamps: LampSpec = "virtual",
     grid: Annotated[
@@ -53,14 +56,16 @@ def control(
     from sorites.cli.printing import format_frame
     from sorites.progress import bars
     from sorites.studio.capturing import Job
-    from sorites.studio.controlling import Control
+    from sorites.studio.controlling import Control, replayed
     from sorites.studio.controlling import control as compare
     from sorites.studio.devices import Wanted
 
     wanted = Wanted(camera, lamps, False, place, bind, fingerprint, megapixels=megapixels)
     job = Job(source, out, grid, 1, limit, labels, wanted, port=port, side=size)
     with bars() as bar:
-        table, notes = compare(Control(job, model, policy or (), scorer, setting), lambda text: say(text, err=True), bar)
+        asked = Control(job, model, policy or (), scorer, setting)
+        shot = compare(asked, lambda text: say(text, err=True), bar) if captured is None else replayed(asked, captured, bar)
+        table, notes = shot
     for note in notes:
         say(note, err=True)
     say(format_frame(table, format), nl=False, exact=format != "table")

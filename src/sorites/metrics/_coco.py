@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from sorites.errors import UnknownName
 from sorites.metrics._curves import Curves
 from sorites.metrics._matching import IGNORED, TAKEN, Bools, best, by_confidence, group_codes, match, ranks
-from sorites.metrics._parts import Bench, in_parts
+from sorites.metrics._parts import Bench
 from sorites.metrics._precision import Events, average_precision
 from sorites.metrics._scenes import Floats, Ints, Scene
 
@@ -153,14 +153,10 @@ def _precisions(classes: Sequence[OneClass], number: Number, counts: NDArray[np.
         Curves(one.listed(number.area), [one.events(k, number.area) for k in thresholds], one.truths(number.area))
         for one in classes
     ]
-
-    def work(part: slice, bench: Bench) -> None:
-        mine = found[:, part]
-        for k, one in enumerate(curves):
-            for block in bench.blocks(one.longest):
-                mine[k, block] = np.mean(one.resampled(bench.weights(block), bench), axis=0)
-
-    in_parts(counts, work)
+    bench = Bench(counts)
+    for k, one in enumerate(curves):
+        for block in bench.blocks(one.longest):
+            found[k, block] = np.mean(one.resampled(bench.weights(block), bench), axis=0)
 
 
 def _recalls(classes: Sequence[OneClass], number: Number, counts: NDArray[np.uint8], found: NDArray[np.float32]) -> None:

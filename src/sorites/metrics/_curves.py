@@ -1,8 +1,8 @@
 """Average precision for many resamples of the pictures at once.
 
 A resample changes how often each picture counts and no match, so that it is a matter of weighted sums: of matches, and of the
-boxes before each. Sums are made of some rows at a time, which stay in the cache, for a part of the resamples on each processor.
-All of them are sums of whole numbers, so that no order changes them.
+boxes before each. Sums are made of some rows at a time, which stay in the cache. All of them are sums of whole numbers, so that
+no order changes them. Threads would not help: the steps are too short.
 """
 
 from __future__ import annotations

@@ -1,10 +1,6 @@
-"""Resamples in parts: their weights, room for sums, and a part for each processor."""
+"""Resamples in parts that fit into memory: their weights, and room for sums."""
 
 from __future__ import annotations
-
-import os
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,11 +36,3 @@ class Bench:
         if self._block is None or self._block[0] != block:
             self._block = block, self._counts[:, block].astype(np.float32)
         return self._block[1]
-
-
-def in_parts(counts: NDArray[np.uint8], work: Callable[[slice, Bench], None]) -> None:
-    """Do some work for each part of the resamples, one part on each processor."""
-    width = max(1, -(-counts.shape[1] // min(8, os.cpu_count() or 1)))
-    parts = [slice(start, start + width) for start in range(0, counts.shape[1], width)]
-    with ThreadPoolExecutor(max(1, len(parts))) as pool:
-        list(pool.map(lambda part: work(part, Bench(counts[:, part])), parts))

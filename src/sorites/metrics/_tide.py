@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from sorites.metrics._curves import Curves
 from sorites.metrics._matching import TAKEN, Bools, Pairs, best, by_confidence, match, overlaps
-from sorites.metrics._parts import Bench, in_parts
+from sorites.metrics._parts import Bench
 from sorites.metrics._precision import Events, average_precision
 from sorites.metrics._scenes import Boxes, Floats, Ints, Scene
 
@@ -143,7 +143,7 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
     ways = seen.ways()
     values = {name: np.full(len(labels), np.nan) for name in ways}
     drawn = {name: np.full((len(labels), 0 if counts is None else counts.shape[1]), np.nan, np.float32) for name in ways}
-    curves: list[tuple[str, int, Curves]] = []
+    bench = Bench(np.empty((0, 0), np.uint8) if counts is None else counts)
     for name, way in ways.items():
         order = np.lexsort((way.found, -way.conf))
         for k, label in enumerate(labels):
@@ -153,16 +153,9 @@ def errors(scene: Scene, counts: NDArray[np.uint8] | None) -> tuple[Ints, dict[s
             events = Events(hits + 1, listed[hits], np.ones(len(hits), bool), np.zeros(len(hits), np.int8))
             truths = scene.sample[seen.things.picture[(seen.things.label == label) & way.counted]]
             values[name][k] = average_precision(events, len(truths))
-            curves.append((name, k, Curves(listed, [events], truths)))
-
-    def work(part: slice, bench: Bench) -> None:
-        for name, k, one in curves:
-            mine = drawn[name][k, part]
+            one = Curves(listed, [events], truths)
             for block in bench.blocks(one.longest):
-                mine[block] = one.resampled(bench.weights(block), bench)[0]
-
-    if counts is not None:
-        in_parts(counts, work)
+                drawn[name][k, block] = one.resampled(bench.weights(block), bench)[0]
     for found in (values, drawn):
         for name in ERRORS:
             found[name][np.isnan(found[name]) & np.isfinite(found[""])] = 0

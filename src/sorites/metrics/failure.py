@@ -18,6 +18,8 @@ from sorites.metrics._intervals import wilson_interval
 from sorites.metrics._rows import CLEAN_KEY, IMAGE_COLUMNS, REAL_SAMPLES, SHIFTED, answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
+AT_ONCE = 25_000_000
+"""Rows whose trajectories are counted at a time: about a gigabyte."""
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
 
 
@@ -49,9 +51,10 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     can be pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail. Trajectories are
     treated as independent, so pooling the shifts of one sample gives an interval that is somewhat too narrow.
     """
-    points, _, keys = failure_points(table, by, relative)
-    counts = points.group_by(*keys, pl.col("failure").fill_null(float("inf"))).agg(pl.len().cast(pl.Int64).alias("count"))
-    ordered = counts.collect(engine="streaming").sort([*keys, "failure"])
+    some = [failure_points(part, by, relative) for part in ([table] if relative else _parts(table))]
+    keys = some[0][2]
+    ordered = pl.concat([_counts(points, keys) for points, _, _ in some]).group_by(*keys, "failure").agg(pl.col("count").sum())
+    ordered = ordered.sort([*keys, "failure"])
     cumulated = ordered.with_columns(up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys))
     ranked = cumulated.with_columns(rank=lower_rank(cumulated["n"]))
     medians = ranked.group_by(keys).agg(
@@ -63,6 +66,21 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     )
     beyond = [pl.when(pl.col(name).is_finite()).then(name).alias(name) for name in ("value", "low", "high")]
     return answer_frame(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
+
+
+def _counts(points: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
+    failures = pl.col("failure").fill_null(float("inf"))
+    return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(engine="streaming")
+
+
+def _parts(table: Table) -> list[Table]:
+    """Return a table in parts of whole samples where it has so many rows that its trajectories do not fit into memory at once."""
+    lazy = table.lazy()
+    rows = lazy.select(pl.len()).collect(engine="streaming").item() if isinstance(table, pl.LazyFrame) else 0
+    count = -(-rows // AT_ONCE)
+    if count < 2:
+        return [table]
+    return [lazy.filter(pl.col("sample_id").hash(0) % count == part) for part in range(count)]
 
 
 def _nth(rank: pl.Expr) -> pl.Expr:

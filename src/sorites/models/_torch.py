@@ -116,7 +116,8 @@ def _int8(graph: nn.Module, device: str) -> nn.Module:
         raise SoritesError("precision int8 is for models with linear layers, on a CPU; take bfloat16 or float16")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        made: nn.Module = torch.ao.quantization.quantize_dynamic(copy.deepcopy(graph), {nn.Linear}, dtype=torch.qint8)
+        quantize: Any = torch.ao.quantization.quantize_dynamic
+        made: nn.Module = quantize(copy.deepcopy(graph), {nn.Linear}, dtype=torch.qint8)
     return made
 
 

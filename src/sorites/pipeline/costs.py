@@ -39,7 +39,7 @@ SAMPLES = 16
 ROUNDS = 3
 """How often each time is taken; the median counts."""
 BYTES_PER_ROW = 9.0
-"""Bytes of a row in large shards, where no calibration says better: a million rows of labels are about 9 MB."""
+"""Bytes of a row in large shards: a million rows of labels are about 9 MB."""
 
 
 class Calibration(BaseModel):
@@ -55,7 +55,6 @@ class Calibration(BaseModel):
     models: dict[str, float]
     write: float = Field(ge=0)
     """Seconds to write a row."""
-    row_bytes: float = Field(gt=0)
     speedup: dict[int, float]
     """By number of workers, how many times as much they do as one."""
 
@@ -79,9 +78,9 @@ class Costs:
         """Pictures shown to models, all together, probes not counted."""
         return sum(self.images.values()) * len(self.models)
 
-    def bytes(self, per_row: float = BYTES_PER_ROW) -> int:
+    def bytes(self) -> int:
         """Return about how many bytes the table will have."""
-        return round(self.rows * per_row)
+        return round(self.rows * BYTES_PER_ROW)
 
     def seconds(self, known: Calibration, workers: int) -> tuple[float, bool]:
         """Return how long it takes by a calibration, and whether that number of workers was measured."""
@@ -130,13 +129,12 @@ def calibrate(suite: Suite, out: Path, workers: int | None = None, say: Callable
     shifts = {name: _shift_seconds(plan, name, decode) for name in plan.groups}
     framed = plan.is_framed(group[0])
     models = {name: _model_seconds(model, pictures, framed) for name, model in plan.models.items()}
-    row_bytes, write_seconds = _row(plan) if plan.models else (BYTES_PER_ROW, 0.0)
+    write_seconds = _write_seconds(plan) if plan.models else 0.0
     most = workers or os.cpu_count() or 1
     speedup = {n: _speedup(plan, pictures, framed, n) for n in sorted({1, most})}
     found = Calibration(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}", date=time.strftime("%Y-%m-%d"),
-        samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, row_bytes=row_bytes,
-        speedup=speedup,
+        samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
     )  # fmt: skip
     write_bytes(found.model_dump_json(indent=1).encode(), out)
     say(f"measured on {len(group)} samples")
@@ -167,10 +165,12 @@ def _seconds(do: Callable[[], object]) -> float:
 
 
 def _shift_seconds(plan: Plan, name: str, decode: float) -> float:
-    """Return the seconds that one picture of a shift takes, decoding apart."""
+    """Return the seconds that one picture of a shift takes, decoding apart; framed clean pictures stay in memory meanwhile."""
     unit = Unit(name, 0, len(plan.groups[name]))
+    list(shots(plan, unit))
+    again = 0.0 if plan.suite.frame and (name == CLEAN or name in plan.shifts) else len(unit) * decode
     count = plan.images_of(unit)
-    return max(0.0, _seconds(lambda: list(shots(plan, unit))) - len(unit) * decode) / count if count else 0.0
+    return max(0.0, _seconds(lambda: list(shots(plan, unit))) - again) / count if count else 0.0
 
 
 def _model_seconds(model: Model, pictures: list[Picture], framed: bool) -> float:
@@ -181,16 +181,15 @@ def _model_seconds(model: Model, pictures: list[Picture], framed: bool) -> float
     return _seconds(lambda: model(some, framed)) / len(some)
 
 
-def _row(plan: Plan) -> tuple[float, float]:
-    """Return bytes of a row in a shard of the plan's own pictures, and the seconds to write one."""
+def _write_seconds(plan: Plan) -> float:
+    """Return the seconds to write a row of a shard."""
     name = next(iter(plan.groups))
     found = predict(plan, shots(plan, Unit(name, 0, len(plan.groups[name]))), 8)
     rows = next(iter(found.values())).rows
     many = pl.concat([rows] * max(1, 4096 // max(1, rows.height)))
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "a.parquet"
-        seconds = _seconds(lambda: write(many, path))
-        return max(1.0, path.stat().st_size / many.height), seconds / many.height
+        return _seconds(lambda: write(many, path)) / many.height
 
 
 def _speedup(plan: Plan, pictures: list[Picture], framed: bool, workers: int) -> float:
@@ -198,7 +197,8 @@ def _speedup(plan: Plan, pictures: list[Picture], framed: bool, workers: int) ->
     if workers == 1:
         return 1.0
     model = next(iter(plan.models.values()), None)
-    unit = Unit(next(reversed(plan.groups)), 0, len(plan.groups[next(reversed(plan.groups))]))
+    shift = list(plan.groups)[-1]
+    unit = Unit(shift, 0, len(plan.groups[shift]))
 
     def once(_: int = 0) -> object:
         return list(shots(plan, unit)) if model is None else model(pictures[:1], framed)

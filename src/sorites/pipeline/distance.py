@@ -19,19 +19,24 @@ from pydantic import ValidationError
 
 from sorites import core
 from sorites.core import Features, Picture, Referee, Sample, Source
+from sorites.engines import Engine
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 from sorites.frame import Distance
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.measures._decompose import Decomposition
+from sorites.measures._indexes import Index
 from sorites.measures._levels import level_of, uniform
 from sorites.measures._neighbours import kth_distance
 from sorites.pipeline import decomposition as decompositions
+from sorites.pipeline.encoding import encoded
+from sorites.pipeline.folder import read_info
 from sorites.pipeline.left_out import LeftOut, readable
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import plan_of
+from sorites.pipeline.running import chosen_engine, lent
 from sorites.pipeline.shards import read_facts, read_record
 from sorites.progress import Bar, Tick
 from sorites.reading.places import is_file
@@ -58,10 +63,19 @@ class Ruler:
     left: LeftOut = field(default_factory=LeftOut)
     """Familiar pictures that could not be read."""
 
+    indexes: dict[str, Index] = field(default_factory=dict)
+    """An index over each half, where neighbours are not searched exactly."""
+
     def distances(self, found: Features) -> dict[str, NDArray[np.float32]]:
         """Return cosine distances (0 to 2) to the k-th nearest familiar picture, by half."""
         halves = {half: getattr(self.decomposition, half)(found) for half in HALVES}
+        if self.indexes:
+            return {half: self.indexes[half].kth_distance(halves[half]) for half in HALVES}
         return {half: kth_distance(halves[half], self.banks[half], self.k) for half in HALVES}
+
+    def searched(self, found: Features) -> dict[str, str]:
+        """Name the search of each half with its measured recall; nothing where it is exact."""
+        return {half: index.name(getattr(self.decomposition, half)(found)) for half, index in self.indexes.items()}
 
 
 def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Ruler:
@@ -76,7 +90,9 @@ def ruler(how: Distance, labels: Labels | None = None, bar: Bar | None = None) -
     tick = bar("familiar", len(familiar)) if bar else lambda n: None
     left = LeftOut("familiar pictures")
     found = features(judge, ticked(((picture, sample.framed) for sample, picture in readable(familiar, left)), tick))
-    return Ruler(judge, halves, {half: getattr(halves, half)(found) for half in HALVES}, how.k, left)
+    banks = {half: getattr(halves, half)(found) for half in HALVES}
+    indexes = {} if how.neighbours == "exact" else {half: Index(bank, how.neighbours, how.k) for half, bank in banks.items()}
+    return Ruler(judge, halves, banks, how.k, left, indexes)
 
 
 def _familiar(spec: str, labels: Labels | None, judge: Referee) -> Source:
@@ -137,6 +153,8 @@ def distance(
     labels: str | None = None,
     out: str | Path = "distance.parquet",
     bar: Bar | None = None,
+    engine: str | Engine | None = None,
+    workers: int | None = None,
     **options: Any,
 ) -> Distances:
     """Measure a run folder, whose images get facts beside its table, or a source by name, whose rows are written to ``out``.
@@ -149,7 +167,9 @@ def distance(
     if is_file(place(what) / "run.json"):
         if labels:
             raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
-        return distance_of_run(plan_of(what), place(what), how, bar)
+        return distance_of_run(plan_of(what), place(what), how, bar, engine, workers)
+    if engine is not None:
+        raise SoritesError(f"--engine is for a run, whose pictures lie in units of work, and {what} is no run folder")
     space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
     found = distance_of_source(core.source(what, space), how, space, bar)
     write(found.rows, place(out))
@@ -169,7 +189,7 @@ def distance_of_source(source: Source, how: Distance, labels: Labels | None = No
             yield picture, sample.framed
 
     found = features(against.referee, ticked(pictures(), tick))
-    return _with_levels("sample_id", keys, against.distances(found), how, against, left)
+    return _with_levels("sample_id", keys, against.distances(found), how, against, left, against.searched(found))
 
 
 def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
@@ -206,20 +226,30 @@ def _with_levels(
     how: Distance,
     against: Ruler,
     left: LeftOut | None = None,
+    searched: Mapping[str, str] | None = None,
 ) -> Distances:
     given = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     edges = {half: list(given[half] or uniform(distances[half], how.levels)) for half in HALVES}
     levels = {COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
     rows = pl.DataFrame({key: list(keys), **{half: distances[half].astype(np.float64) for half in HALVES}, **levels})
-    made_of = {"version": against.referee.version, "familiar": len(against.banks["semantic"])}
+    made_of: dict[str, Any] = {"version": against.referee.version, "familiar": len(against.banks["semantic"])}
+    made_of |= {"searched": dict(searched)} if searched else {}
     said = [one.say() for one in (against.left, left) if one is not None and one.count]
-    return Distances(rows, {**how.model_dump(), **made_of, "edges": edges, **({"left_out": said} if said else {})})
+    return Distances(rows, {**_told(how), **made_of, "edges": edges, **({"left_out": said} if said else {})})
 
 
-def distance_of_run(plan: Plan, folder: Path, how: Distance, bar: Bar | None = None) -> Distances:
+def distance_of_run(
+    plan: Plan,
+    folder: Path,
+    how: Distance,
+    bar: Bar | None = None,
+    engine: str | Engine | None = None,
+    workers: int | None = None,
+) -> Distances:
     """Measure every image of a run; distances and levels become facts beside its table, with the edges in a record.
 
-    Pictures are made again, not stored. What was measured in the same way before is not measured again.
+    Pictures are made again, not stored. What was measured in the same way before is not measured again. With an engine, units of
+    the run are encoded there, and their features are kept in the folder, so that the work can be stopped and continued.
     """
     if (before := _measured_before(folder, how)) is not None:
         return before
@@ -227,14 +257,24 @@ def distance_of_run(plan: Plan, folder: Path, how: Distance, bar: Bar | None = N
     keys: list[str] = []
     tick = bar("measuring", plan.images()) if bar else lambda n: None
     left = LeftOut("images")
-    found = features(against.referee, ticked(_images(plan, keys, left), tick))
-    measured = _with_levels("image_id", keys, against.distances(found), how, against, left)
-    path = write_facts(folder, NAME, as_facts(measured.rows))
-    record = {**measured.record, "asked": how.model_dump(mode="json"), "path": str(path)}
+    if engine is None:
+        found = features(against.referee, ticked(_images(plan, keys, left), tick))
+    else:
+        start = chosen_engine(engine, plan)
+        with lent(folder, plan, read_info(folder)["run_id"]):
+            keys, found = encoded(folder, plan, against.referee, start, workers or start.cores(), tick, left)
+    measured = _with_levels("image_id", keys, against.distances(found), how, against, left, against.searched(found))
+    path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
+    record = {**measured.record, "asked": _told(how, "json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
     for old in (folder / "facts").glob(f"{OLD_NAME}.*"):
         old.unlink()
     return replace(measured, record=record)
+
+
+def _told(how: Distance, mode: str = "python") -> dict[str, Any]:
+    """Return how distances were asked for; the exact search, which earlier releases did not name, is not named."""
+    return how.model_dump(mode=mode, exclude={"neighbours"} if how.neighbours == "exact" else None)
 
 
 def _measured_before(folder: Path, how: Distance) -> Distances | None:
@@ -255,9 +295,10 @@ def _same(asked: Any, how: Distance) -> bool:
         return False
 
 
-def as_facts(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return the rows of a run's images as ``table.write_facts`` takes them."""
-    entries = pl.concat_list([pl.struct(measure=pl.lit(half), value=pl.col(half)) for half in HALVES])
+def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """Return the rows of a run's images as ``table.write_facts`` takes them; what was not searched exactly is named so."""
+    names = {half: f"{half}, {(searched or {})[half]}" if half in (searched or {}) else half for half in HALVES}
+    entries = pl.concat_list([pl.struct(measure=pl.lit(names[half]), value=pl.col(half)) for half in HALVES])
     return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
 
 

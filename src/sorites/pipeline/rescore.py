@@ -6,6 +6,7 @@ those.
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +15,7 @@ import polars as pl
 
 from sorites import core
 from sorites.core import Outputs, Scorer
+from sorites.engines import ENGINES, Engine
 from sorites.errors import SoritesError
 from sorites.files import locked, write_bytes
 from sorites.pipeline import fit, fitted, shards
@@ -34,12 +36,14 @@ Units = Mapping[str, Sequence[Unit]]
 """Model to the grid units whose shard is there."""
 
 
-def score(run: str | Path, scorers: str | Sequence[str]) -> dict[str, int]:
+def score(
+    run: str | Path, scorers: str | Sequence[str], *, engine: str | Engine = "local", workers: int | None = None
+) -> dict[str, int]:
     """Add the ``ood`` rows of scorers to a run folder; return how many rows each brought, 0 where all were there.
 
     All are fitted before the first row is written: where one cannot be, nothing is added.
     """
-    folder = place(run)
+    folder, start = place(run), ENGINES.get(engine) if isinstance(engine, str) else engine
     info = read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
@@ -58,7 +62,8 @@ def score(run: str | Path, scorers: str | Sequence[str]) -> dict[str, int]:
         ready = {(name, model): _ready(folder, name, model) for (name, model), some in todo.items() if some}
         _record_searches(folder, {key: told for key, (_, told) in ready.items() if told is not None})
         for (name, model), (scorer, _) in ready.items():
-            added[name] += sum(_of_unit(folder, name, scorer, unit, model) for unit in todo[name, model])
+            work = functools.partial(score_unit, folder, name, scorer, model)
+            added[name] += sum(rows for _, rows in start(todo[name, model], work, workers or start.cores()))
         for name in new:
             _record(folder, name)
     return added
@@ -107,7 +112,8 @@ def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> Non
         write_bytes(json.dumps(told, indent=1).encode(), folder / fitted.RECORD)
 
 
-def _of_unit(folder: Path, name: str, scorer: Scorer, unit: Unit, model: str) -> int:
+def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) -> int:
+    """A unit of work: score the kept outputs of a grid unit and write their rows; return how many."""
     shard = shards.read_shard(shards.shard(folder, unit, model))
     labels = shard.filter(pl.col("output") == "label")
     found = _scores(shards.features(folder, unit, model), name, scorer)

@@ -1,6 +1,6 @@
 """Model-friendly capture: policies choose settings from the model's answers, and are compared by accuracy and shots spent.
 
-Half of the pictures, by a hash of their ids, teach the aggregate policy its setting; all policies are judged on the other half. A
+A quarter of the pictures, by a hash of their ids, teach the aggregate policy its setting; all are judged on the others. A
 photograph that two policies want is taken once, and each of them is charged for it.
 """
 
@@ -21,10 +21,12 @@ from sorites.errors import SoritesError
 from sorites.es_grid import Grid, Params
 from sorites.metrics import wilson_interval
 from sorites.rng import digest
+from sorites.sources._decode import decode
 from sorites.studio import log as logs
 from sorites.studio import policies
 from sorites.studio.calibration import calibrate, opened
 from sorites.studio.cameras import Camera, CameraError, exif_of
+from sorites.studio.folder import ENDING, CaptureFolder
 from sorites.studio.lamps import Lamps, NoLamps
 from sorites.studio.policies import Answer, Outcome, Policy, key_of
 from sorites.studio.references import Reference
@@ -119,6 +121,32 @@ class Rig:
         raise AssertionError
 
 
+@dataclass
+class Replay:
+    """The photographs of a finished capture in the place of a camera: policies are compared without shooting again."""
+
+    folder: CaptureFolder
+    judge: Judge
+    known: dict[tuple[str, str, str], Answer] = field(default_factory=dict)
+    tick: Callable[[int], None] = lambda n: None
+
+    def at(self, reference: Reference, light: str) -> Callable[[Params], Answer]:
+        """Return the shooter of a picture under a light."""
+        places = {key_of(params): place for params, place in self.folder.grid.under(light)}
+
+        def shoot(params: Params) -> Answer:
+            key = (reference.id, light, key_of(params))
+            if key not in self.known:
+                if key[2] not in places:
+                    raise SoritesError(f"{self.folder.root} was not captured at {in_words(params)}")
+                path = self.folder.root / self.folder.part / places[key[2]] / reference.folder / f"{reference.stem}{ENDING}"
+                self.known[key] = self.judge(decode(path), reference.folder)
+                self.tick(1)
+            return self.known[key]
+
+        return shoot
+
+
 @dataclass(frozen=True)
 class Plan:
     """What is compared: pictures, lights, the grid, policies and the fixed setting."""
@@ -128,7 +156,7 @@ class Plan:
     names: tuple[str, ...]
     setting: Params
     lights: tuple[str, ...]
-    teach: float = 0.5
+    teach: float = 0.25
     outcomes: list[dict[str, Any]] = field(default_factory=list)
 
     @property
@@ -141,7 +169,7 @@ class Plan:
         return int.from_bytes(digest(reference.id, "control", size=4), "big") / 2**32 < self.teach
 
 
-def compare(plan: Plan, rig: Rig) -> tuple[pl.DataFrame, list[str]]:
+def compare(plan: Plan, rig: Rig | Replay) -> tuple[pl.DataFrame, list[str]]:
     """Try every policy on every judged picture under every light; return one row per policy and light, and notes."""
     judged = [reference for reference in plan.held if not plan.teaches(reference)]
     taught = [reference for reference in plan.held if plan.teaches(reference)]
@@ -166,7 +194,7 @@ def compare(plan: Plan, rig: Rig) -> tuple[pl.DataFrame, list[str]]:
     return summary(pl.DataFrame(rows)), notes
 
 
-def _policies(plan: Plan, rig: Rig, light: str, taught: Sequence[Reference], notes: list[str]) -> dict[str, Policy]:
+def _policies(plan: Plan, rig: Rig | Replay, light: str, taught: Sequence[Reference], notes: list[str]) -> dict[str, Policy]:
     made: dict[str, Policy] = {}
     for name in plan.names:
         if name == "fixed":

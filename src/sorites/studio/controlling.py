@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,15 @@ from sorites.errors import SoritesError
 from sorites.es_grid import Params
 from sorites.files import locked, write_bytes
 from sorites.progress import Bar
+from sorites.sources._decode import decode
 from sorites.studio import log as logs
 from sorites.studio.capturing import LOCK, Job
-from sorites.studio.control import NAME, Plan, Rig, compare, judge, remembered
+from sorites.studio.control import NAME, Plan, Replay, Rig, compare, judge, remembered
 from sorites.studio.devices import open_devices
+from sorites.studio.folder import open_folder
 from sorites.studio.policies import by_exposure, checked_names
-from sorites.studio.references import stage_of
+from sorites.studio.references import Reference, stage_of
+from sorites.studio.sheets import pictures_of
 from sorites.studio.values import checked
 
 FACTS = "control.json"
@@ -60,6 +64,24 @@ def control(wanted: Control, say: Callable[[str], None], bar: Bar | None = None)
             devices.close()
         write_bytes(table.write_csv().encode(), job.out / "control.csv")
         return table, notes
+
+
+def replayed(wanted: Control, captured: Path, bar: Bar | None = None) -> tuple[pl.DataFrame, list[str]]:
+    """Compare policies on the photographs of a finished capture."""
+    folder = open_folder(captured)
+    held = [
+        Reference(name, name.partition("/")[0], name.partition("/")[2], functools.partial(decode, path))
+        for name, path in pictures_of(folder)
+    ]
+    names = checked_names(wanted.names)
+    settings = [{**params, "mode": "manual"} for params in folder.grid.manual]
+    fixed = _setting(wanted.setting) if wanted.setting else by_exposure(settings)[len(by_exposure(settings)) // 2]
+    asked = judge(wanted.model, wanted.scorer, tuple(sorted({reference.folder for reference in held})))
+    tick = bar("answers", len(held) * len(folder.grid.lights) * (len(settings) + 1)) if bar else lambda n: None
+    plan = Plan(held, folder.grid, names, fixed, folder.grid.lights)
+    table, notes = compare(plan, Replay(folder, asked, tick=tick))
+    write_bytes(table.write_csv().encode(), wanted.job.out / "control.csv")
+    return table, notes
 
 
 def _same(out: Path, facts: dict[str, object]) -> None:

@@ -55,13 +55,15 @@ def open_devices(wanted: Wanted, stage: tuple[int, int], token: str | None = Non
     """Open screen, lamps and camera; what is virtual is started."""
     check_specs(wanted)
     screen = Screen(wanted.place, wanted.bind, port, token)
-    virtual = None
+    virtual: VirtualStudio | None = None
+    lamps: Lamps | NoLamps = NoLamps()
     try:
         if "virtual" in (wanted.camera, wanted.lamps):
             virtual = build(screen, stage, wanted.browser or wanted.camera != "virtual", wanted.megapixels, seed=wanted.seed)
         lamps = open_lamps(wanted, virtual)
         return Devices(screen, lamps, open_camera(wanted.camera, wanted.fingerprint, virtual), virtual)
     except BaseException:
+        lamps.close()
         screen.stop()
         if virtual is not None:
             virtual.stop()

@@ -100,6 +100,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _serve(self) -> None:
         try:
             request = self._request()
+            if self.server.stopped:  # type: ignore[attr-defined]
+                raise Drop
             reply = self.server.answer(request) if request else Reply(413)  # type: ignore[attr-defined]
             self._send(reply)
         except Drop:
@@ -138,6 +140,7 @@ class _Handler(BaseHTTPRequestHandler):
 class _Threads(ThreadingHTTPServer):
     daemon_threads = True
     answer: Answer
+    stopped = False
     tls: ssl.SSLContext | None = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
@@ -167,7 +170,8 @@ class Server:
         threading.Thread(target=self._threads.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def stop(self) -> None:
-        """Stop to listen; open connections end with their requests."""
+        """Stop to listen; open connections end with their requests, and answer no further ones."""
+        self._threads.stopped = True
         self._threads.shutdown()
         self._threads.server_close()
 

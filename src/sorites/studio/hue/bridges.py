@@ -23,9 +23,14 @@ class HueV1:
         self._http, self._key = http, key
 
     def states(self) -> Mapping[str, LampState]:
-        """Return every lamp by its id."""
+        """Return every lamp by its id; bridges whose list has names alone are asked lamp by lamp."""
         held = _refused(ask(self._http, "GET", f"/api/{self._key}/lights"))
-        return {str(id_): _state_v1(str(id_), light) for id_, light in held.items()} if isinstance(held, dict) else {}
+        listed = {str(id_): light for id_, light in held.items()} if isinstance(held, dict) else {}
+        return {id_: _state_v1(id_, light if "state" in light else self._one(id_)) for id_, light in listed.items()}
+
+    def _one(self, id_: str) -> Mapping[str, Any]:
+        held = _refused(ask(self._http, "GET", f"/api/{self._key}/lights/{id_}"))
+        return held if isinstance(held, dict) else {}
 
     def put(self, lamp: str, on: bool, look: Look) -> None:
         """Ask one lamp to be on or off, at once."""

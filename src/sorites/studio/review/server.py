@@ -9,6 +9,7 @@ from typing import Any
 
 from sorites.errors import SoritesError
 from sorites.files import read_json, write_bytes
+from sorites.labels import imagenet
 from sorites.studio.folder import CaptureFolder
 from sorites.studio.log import Log
 from sorites.studio.reviews import KINDS, NAME, verdicts
@@ -62,7 +63,8 @@ class Review:
         pictures = []
         for sample, shown in self._pictures:
             mine = said.get((name, sample), {})
-            pictures.append({"name": shown, "seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")})
+            said_so = {"seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")}
+            pictures.append({"name": in_words(shown), **said_so})
         return {"reviewer": name, "kinds": KINDS, "pictures": pictures}
 
     def _sheet(self, number: str) -> Reply:
@@ -79,6 +81,13 @@ class Review:
         sample = self._pictures[int(number or 0)][0]
         self._log.add("verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:LONGEST_NOTE])
         return in_json({})
+
+
+def in_words(name: str) -> str:
+    """Return the name of a picture with its class in words, where the folder is a WordNet id of ImageNet."""
+    class_, _, stem = name.partition("/")
+    label = imagenet().get(class_)
+    return name if label is None else f"{imagenet().names[label]} ({class_}): {stem}"
 
 
 def kept_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:

@@ -15,7 +15,7 @@ import numpy as np
 from sorites.core import Picture
 from sorites.errors import SoritesError
 from sorites.sources._decode import decode
-from sorites.studio.serving import LOOPBACK, NOT_FOUND, Reply, Request, Server, in_json, new_token, page, same_token
+from sorites.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Request, Server, in_json, new_token, page, same_token
 
 POLL_S = 20.0
 """The longest that a question for the next picture is kept open."""
@@ -54,7 +54,7 @@ class Screen:
         self._turn = threading.Condition()
         first = secrets.randbelow(1 << 30) + 1  # a page that was shown something by an earlier server has another number
         self._item, self._shown = Item(first), Shown(0, (0, 0), 0, 0, 0, 0)
-        self._asked = 0.0
+        self._asked, self._stopped = 0.0, False
         self._server = Server(self._answer, host, port)
         self.url = f"{self._server.url}/{self.token}/"
         self.port = self._server.port
@@ -62,6 +62,7 @@ class Screen:
     def stop(self) -> None:
         """Stop the server; pages ask again until there is one."""
         with self._turn:
+            self._stopped = True
             self._turn.notify_all()
         self._server.stop()
 
@@ -111,7 +112,9 @@ class Screen:
         known = int(after) if after.isdigit() else 0
         with self._turn:
             self._asked = time.monotonic()
-            self._turn.wait_for(lambda: self._item.number != known, POLL_S)
+            self._turn.wait_for(lambda: self._stopped or self._item.number != known, POLL_S)
+            if self._stopped:
+                raise Drop
             self._asked = time.monotonic()
             item = self._item
         return in_json({"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None})

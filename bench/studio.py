@@ -1,0 +1,33 @@
+"""The loop around the virtual camera (show, set, read back, fetch, straighten, write) against the camera's own time."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from bench.shifts import scene
+from sorites.core import to_picture
+from sorites.studio.capture import Options
+from sorites.studio.capturing import Job, capture_all
+
+ROUNDS, PICTURES = 3, 4
+
+
+def share() -> float:
+    """One capture of a few pictures at half a megapixel."""
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(PICTURES):
+            where = Path(folder, "pictures", "n01440764")
+            where.mkdir(parents=True, exist_ok=True)
+            picture = np.roll(to_picture(scene()), 40 * number, axis=1)
+            Image.fromarray(picture).resize((500, 375)).save(where / f"{number}.png")
+        job = Job(f"folder:{folder}/pictures", Path(folder, "es"), "small", 1, options=Options(originals="drop"))
+        return capture_all(job, lambda text: None).loop_share
+
+
+def run() -> list[tuple[str, float, str]]:
+    shares = sorted(share() for _ in range(ROUNDS))
+    return [("time around the camera / the virtual camera's own time", shares[len(shares) // 2], "aim 0.5 or less")]

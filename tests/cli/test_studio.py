@@ -1,0 +1,71 @@
+"""The verbs of the studio as they are typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tests.studio.conftest import write_pictures
+
+Command = Callable[..., tuple[int, str, str]]
+pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["capture", "--source", "folder:none", "--out", "x"], "wanted a folder of pictures, got none"),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--camera", "cannon"],
+            "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",
+        ),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hew:1"], "no lamps named 'hew'. Did you mean hue"),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--originals", "burn"], "--originals wants keep, jpeg, drop"),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--card", "eat"], "--card wants keep or clear"),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"], "does not answer"),
+        (["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hue:127.0.0.1:9"], "does not know us yet"),
+        (["calibrate", "--stage", "large"], "--stage wants WxH"),
+        (["sheets", "none"], "none holds no capture"),
+        (["review", "none"], "none holds no capture"),
+        (["control", "--policy", "bisekt"], "no policy named 'bisekt'"),
+    ],
+    ids=lambda words: " ".join(words[:1] + words[-2:]) if isinstance(words, list) else "",
+)
+def test_mistakes_are_told(
+    command: Command, words: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr("sorites.studio.ccapi.calls.TRIES", 1)
+    write_pictures(tmp_path / "pictures")
+    code, out, err = command("studio", *words)
+    assert (code, out) == (2, "")
+    assert message in err
+    assert "Traceback" not in err
+
+
+def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
+    code, out, _ = command("studio", "check", "--camera", "virtual", "--lamps", "virtual", "--grid", "val")
+    assert code == 0
+    assert "Sorites virtual camera" in out
+    assert "64 of 64 settings can be taken" in out
+    assert "lamp 2: on, 100 %, read back" in out
+
+
+def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, tmp_path: Path) -> None:
+    pictures, out = write_pictures(tmp_path / "pictures", 1), tmp_path / "es"
+    words = ["studio", "capture", "--source", f"folder:{pictures}", "--out", str(out), "--grid", "small", "--megapixels", "0.06"]
+    code, said, err = command(*words)
+    assert code == 0, err
+    assert "20 photographs of 1 pictures" in said
+    assert "a full ImageNet-ES (202,000 shots) takes" in said
+    assert "GB with originals kept" in said
+    assert f"sorites run imagenet_es --source imagenet_es:{out}" in err
+    code, said, _ = command(*words)
+    assert (code, "0 were taken now" in said) == (0, True)
+    code, said, _ = command("studio", "sheets", str(out))
+    assert "1 sheets are in" in said
+    code, said, _ = command("studio", "review", str(out), "--seconds", "0", "--reviewers", "ada")
+    assert "ada: http://127.0.0.1:" in said
