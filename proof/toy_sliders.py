@@ -69,7 +69,8 @@ def filtered(pipe: Pipe) -> Iterator[Line]:
 def refined(seeds: int = 20) -> Iterator[Line]:
     """Bisect failure points on newly drawn pictures, and look for a crossing near each on a grid of 41 severities.
 
-    Only the places of the grid that can hold a crossing within a step of the point are drawn."""
+    Only the places of the grid that can hold a crossing within a step of the point are drawn.
+    """
     source = f"slider:toy?seeds={seeds}"
     with tempfile.TemporaryDirectory() as out:
         table = run_suite("slider_demo", source=source, models=["toy:plain"], refine=0.02, out=out)

@@ -15,6 +15,7 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sorites.comparisons.compare import compare
     from sorites.core import (
         add_measure,
         add_metric,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from sorites.datasets.build import build
     from sorites.drawings.show import show
     from sorites.errors import SoritesError
+    from sorites.passports.passport import passport
     from sorites.pipeline.check import check
     from sorites.pipeline.distance import distance
     from sorites.pipeline.rescore import score
@@ -51,9 +53,11 @@ _HOMES = {
         "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift", "add_source",
         "measure", "model", "referee", "scorer", "shift", "source",
     ),
+    "sorites.comparisons.compare": ("compare",),
     "sorites.datasets.build": ("build",),
     "sorites.drawings.show": ("show",),
     "sorites.errors": ("SoritesError",),
+    "sorites.passports.passport": ("passport",),
     "sorites.pipeline.check": ("check",),
     "sorites.pipeline.distance": ("distance",),
     "sorites.pipeline.rescore": ("score",),
@@ -131,6 +135,6 @@ def __dir__() -> list[str]:
 
 __all__ = [
     "SoritesError", "__version__", "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift",
-    "add_source", "build", "check", "distance", "explain", "measure", "model", "read", "referee", "report", "run", "score",
-    "scorer", "shift", "show", "similarity", "source", "train",
+    "add_source", "build", "check", "compare", "distance", "explain", "measure", "model", "passport", "read", "referee",
+    "report", "run", "score", "scorer", "shift", "show", "similarity", "source", "train",
 ]  # fmt: skip

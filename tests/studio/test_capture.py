@@ -94,8 +94,8 @@ def test_it_goes_on_where_it_was_and_mends_what_was_damaged(
     check_whole(folder, held, devices.virtual.camera)
 
 
-LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat")
-FAULTS = ("drop_after", "wrong_exif", "full", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
+LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wrong_exif")
+FAULTS = ("drop_after", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
 
 
 @pytest.mark.parametrize("kind", FAULTS)
@@ -118,6 +118,24 @@ def test_every_fault_of_the_camera(kind: str, devices: Devices, folder: CaptureF
     if kind in ("full", "flat"):
         assert events["pause"] >= 1
         assert any("card" in text or "battery" in text for text in said)
+
+
+def test_a_late_file_is_not_the_next_pictures_though_settings_are_the_same(
+    tmp_path: Path, devices: Devices, held: list[Reference]
+) -> None:
+    """With one setting alone EXIF tells nothing: only the camera's files and events do."""
+    assert devices.virtual is not None
+    camera = devices.virtual.camera
+    folder = CaptureFolder(tmp_path / "one", "test", es_grid.Grid(GRID.manual[1:], shots=0))
+    folder.prepare(held)
+
+    def tick(_: int) -> None:
+        camera.faults.add("drop_after")
+        camera.faults.add("late")
+
+    capture_of(folder, devices).run(held, tick=tick)
+    assert camera.faults.happened.count("drop_after") >= 4
+    check_whole(folder, held, camera)
 
 
 @pytest.mark.slow

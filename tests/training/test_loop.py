@@ -184,6 +184,7 @@ def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
         train(recipe(photos, steps=2, augment={"names": "optics", "jsd": True}), tmp_path / "other")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
 def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any) -> None:
     """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because there is no GPU here."""

@@ -27,8 +27,9 @@ def agreement(
     right = [{word for word, _ in some} == set(given) for some, given in zip(told, true, strict=True)]
     frame = pl.DataFrame({"thing": list(things), "right": right}).with_columns(pl.col("right").cast(pl.Float64))
     own = frame.group_by("thing").agg(pl.col("right").mean(), rows=pl.len())
+    spread = float(np.var(own["right"].to_numpy(), ddof=1)) if own.height > 1 else 0.0
     whole = pl.DataFrame(
-        {"agreement": [float(np.mean(right))], "spread": [float(own["right"].var() or 0.0)], "things": [own.height],
+        {"agreement": [float(np.mean(right))], "spread": [spread], "things": [own.height],
          "pictures": [len(right)]}
     )  # fmt: skip
     interval = clustered_wilson_interval(pl.col("agreement"), pl.col("spread"), pl.col("things"), pl.col("pictures"))

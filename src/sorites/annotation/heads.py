@@ -73,7 +73,7 @@ class KindHead:
         found = []
         for chances in self.chances(features):
             best = int(chances.argmax())
-            places = [at for at in np.flatnonzero(chances >= 0.5) if self.kind in SEVERAL] or [best]
+            places = [int(at) for at in np.flatnonzero(chances >= 0.5) if self.kind in SEVERAL] or [best]
             found.append([(self.words[at], float(chances[at])) for at in places])
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -65,7 +65,7 @@ def styles(
     from sorites.pipeline.distance import distance_options
 
     found = planned(labels_of(labels), styles_of(style_file), blocked_words(block), prompts)
-    given = {"steps": noise_steps, "guidance": guidance, "size": size}
+    given: dict[str, Any] = {"steps": noise_steps, "guidance": guidance, "size": size}
     base = TOY_DRAWING if pipeline == "toy" else Drawing()
     drawing = replace(base, **{key: value for key, value in given.items() if value is not None})
     passes = drawing.steps * (2 if drawing.guidance > 1 else 1)

@@ -58,5 +58,5 @@ def words(
     names = [one.name for one in concepts(which)]
     samples = core.source(source, labels(names))
     with bars() as bar:
-        made = learn_words(pipe, concepts(which, only or ()), samples, names, how, out, limit, bar)
+        made = learn_words(pipe, concepts(which, only or ()), samples.samples, names, how, out, limit, bar)
     say(f"{len(made)} words are in {out}\nnext: sorites generate pictures --words {out} --out pictures")

@@ -97,10 +97,11 @@ def _training(made: Compared, member: Member) -> dict[str, Any]:
     from sorites.models._trained_folder import read_record
     from sorites.reports.training_page import training_page
     from sorites.training import history
+    from sorites.training.recipe import defaults
 
     folder = member.folder(made.out)
     record = read_record(folder)
-    page = training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html")
+    page = training_page(record.model_dump(mode="json"), history.read(folder), folder / "train.html", defaults())
     held = record.validation or {}
     return {
         "name": member.name,

@@ -34,9 +34,9 @@ class Judging:
     draws: int = 32
     loss: str = "l1"
     """The mean size of the error, or its mean square; CNS-Bench took the former."""
-    first: int = 8
+    first: int = 4
     """Draws before classes drop out for the first time; after that whenever the number of draws has doubled."""
-    sure: float = 3.0
+    sure: float = 2.0
     """A class drops out when it is behind the leader by this many standard errors of their paired difference; 0: none does."""
     seed: int = 0
 

@@ -4,7 +4,7 @@
     diffusion:toy        the embedded one
     ?draws=32            draws of noise at most; the same for all classes
     ?loss=l1|l2          the mean size of the error (default), or its mean square
-    ?sure=3&first=8      classes drop out that are behind by so many standard errors, first after so many draws; sure=0: none does
+    ?sure=2&first=4      classes drop out that are behind by so many standard errors, first after so many draws; sure=0: none does
     ?prompt=a photo of a {class}     the words for a class; several with | between them: a class is as good as the best of them
     ?words=DIR           learnt words of "sorites generate words"
 
@@ -52,7 +52,7 @@ def diffusion(argument: str | None) -> Model:
     pipe = load(path, kinds=(*BY_WORDS, "dit"))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
-    how, name, wants = _judging(options), f"diffusion:{argument}", Input(size=(pipe.side, pipe.side), crop_pct=1.0)
+    how, name, wants = _judging(options), f"diffusion:{argument}", _wants(pipe)
     if pipe.kind == "dit":
         if "prompt" in options or "words" in options:
             raise SoritesError(f"{name}: a DiT draws by the numbers of classes: leave prompt and words out")
@@ -61,7 +61,13 @@ def diffusion(argument: str | None) -> Model:
         return replace(_model(name, Judge(pipe, how, tuple(range(count)), tuple(range(count)), ""), wants), labels=ids)
     templates = _templates(options.get("prompt", TOY_PROMPT if path == TOY else PROMPT))
     made = partial(_for_classes, name, pipe, how, templates, wants)
-    return Model(name, _no_classes(name), wants.prepare, version=_version(pipe, how, templates, ()), for_classes=made)
+    key = _version(pipe, how, templates, ())
+    return Model(name, _no_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described)
+
+
+def _wants(pipe: Pipe) -> Input:
+    """Return the input of a pipeline: its width, and pixels from -1 to 1."""
+    return Input(size=(pipe.side, pipe.side), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0)
 
 
 def _no_classes(name: str) -> Any:
@@ -121,7 +127,7 @@ def _for_classes(name: str, pipe: Pipe, how: Judging, templates: Sequence[str], 
 
 def _model(name: str, judge: Judge, wants: Input) -> Model:
     size = sum(weights.numel() for weights in judge.pipe.network.parameters())
-    return Model(name, checked(name, judge.forward), wants.prepare, version=judge.version, parameters=size)
+    return Model(name, checked(name, judge.forward), wants.prepare, version=judge.version, parameters=size, input=wants.described)
 
 
 @dataclass(frozen=True, eq=False)

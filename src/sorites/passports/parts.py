@@ -49,8 +49,9 @@ def measure(asked: Asked, bar: Open, say: Callable[[str], None]) -> dict[str, st
     with locked(asked.folder, "passport", LOCK):
         left_out = {part.name: why for part in asked.battery.parts if (why := _why_not(part, asked))}
         wanted = [part for part in asked.battery.parts if part.name not in left_out]
+        found = {part.name: _plan(part, asked) for part in wanted if part.make is None}  # first: a wrong name is an error at once
         _make_context(wanted, asked, say)
-        planned = {part.name: _plan(part, asked) for part in wanted}
+        planned = {part.name: found.get(part.name) or _plan(part, asked) for part in wanted}
         todo = {name: _missing(plan, places(asked)[name]) for name, plan in planned.items()}
         total = sum(plan.images() for plan in planned.values())
         advance = bar(asked.battery.name, total, total - sum(todo.values()))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 from pathlib import Path, PurePosixPath, PureWindowsPath
 
@@ -51,8 +52,14 @@ def is_inside(path: Path, root: Path) -> bool:
         return False
 
 
+PLAIN = re.compile(r"[\w.+-]+(/[\w.+-]+)*")
+"""Most written paths are of this kind, which is quicker to judge: no drive, no root, no backslash."""
+
+
 def leads_inside(text: str) -> bool:
     """Return whether a written path stays in its folder: relative, without ``..``, for POSIX and Windows alike."""
+    if PLAIN.fullmatch(text) and ".." not in text:
+        return True
     posix, windows = PurePosixPath(text), PureWindowsPath(text)
     parts = {*posix.parts, *windows.parts}
     return bool(text) and not posix.is_absolute() and not windows.anchor and ".." not in parts and "\0" not in text

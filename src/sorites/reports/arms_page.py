@@ -67,9 +67,10 @@ def _headline(gains: pl.DataFrame, arms: Sequence[str]) -> str:
     moved = gains.filter((pl.col("family") != CLEAN) & (pl.col("arm") != arms[0]))
     if not moved.height:
         return "What does each augmentation gain?"
-    best = moved.sort("value", descending=True).row(0, named=True)
-    if best["low"] <= 0:
-        return f"No augmentation gains anything that these pictures can tell from nothing over {_called(arms[0])}"
+    sure = moved.filter(pl.col("low") > 0).sort("value", descending=True)
+    if not sure.height:
+        return f"No arm gains more over {_called(arms[0])} than the noise of this comparison"
+    best = sure.row(0, named=True)
     text = f"{_name(best['arm'])} gains {points(best['value'])} on {_place(best)}"
     clean = gains.filter((pl.col("family") == CLEAN) & (pl.col("arm") == best["arm"]))
     return f"{text}, and {points(clean['value'].item())} on clean pictures" if clean.height else text
@@ -102,13 +103,22 @@ def _called(arm: str) -> str:
 def _place(row: Mapping[str, Any]) -> str:
     if row["family"] == CLEAN:
         return "clean pictures"
-    name = row["family"] if len(row["shifts"]) > 1 else row["shifts"][0]
-    return name if row["severity"] is None else f"{name} at {number(row['severity'])}"
+    if row["severity"] is None:
+        return str(row["family"] if len(row["shifts"]) > 1 else row["shifts"][0])
+    several_shifts = len(row["shifts"]) > 1
+    name = f"{row['family']} at severity" if several_shifts else f"{row['shifts'][0]} at"
+    return f"{name} {number(row['severity'])}"
 
 
 def _gain(row: Mapping[str, Any]) -> str:
     low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
     return f"{points(row['value'])} ({low} to {high})"
+
+
+def _gain_cell(row: Mapping[str, Any]) -> Html:
+    """Return a gain with its interval below it, which keeps columns narrow."""
+    low, high = (f"{100 * row[key]:+.1f}".replace("-", "−") for key in ("low", "high"))
+    return join([points(row["value"]), tag("small", f"{low} to {high}")])
 
 
 def _of_suite(frames: Frames, arms: Sequence[str], seeds: int) -> dict[str, Section]:
@@ -128,7 +138,7 @@ def _accuracy(rows: pl.DataFrame, arms: Sequence[str]) -> Section:
             drawn = plot(_curve(pl.concat([rows.filter(pl.col("family") == CLEAN), own]), arms), f"Accuracy over {family}")
             cards.append(tag("article", tag("h3", family), drawn, cls="card"))
     table = grid(["", *map(_called, arms)], [_line(rows, place, arms, _share) for place in _places(rows)])
-    body = join([tag("div", *cards, cls="cards two"), tag("div", tag("article", table, cls="card"), cls="below")])
+    body = join([tag("div", *cards, cls="cards two wide"), tag("div", tag("article", table, cls="card"), cls="below")])
     pictures = several(max(rows["n"].to_list(), default=0), "picture")
     lead = (
         "Means over the shifts of a family at one severity, and over seeds, with 95 % intervals; "
@@ -177,7 +187,7 @@ def _share(row: Mapping[str, Any]) -> Html:
 
 def _gains(rows: pl.DataFrame, arms: Sequence[str], over: str, seeds: int) -> Section:
     others = [arm for arm in arms if arm != over]
-    lines = [_line(rows, place, others, _gain) for place in _places(rows)]
+    lines = [_line(rows, place, others, _gain_cell) for place in _places(rows)]
     table = tag("article", grid(["", *map(_called, others)], lines), cls="card")
     scatter = (
         "the seeds' scatter is in the intervals" if seeds > 1 else "one seed was trained, so that its scatter is not in them"

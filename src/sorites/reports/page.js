@@ -116,6 +116,68 @@
     show();
   });
 
+  // Every chart has an address, and the numbers that it draws can be taken as CSV.
+  const cell = (value) => {
+    const text = value === null || value === undefined ? "" : String(value);
+    return /[",\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
+  };
+  const rows = (trace) => {
+    const name = trace.name ?? "";
+    const [x, y, z] = [trace.x, trace.y, trace.z].map((values) => (values ? [...values] : []));
+    if (z.length) return z.flatMap((line, i) => [...line].map((value, j) => [name, x[j] ?? j, y[i] ?? i, value]));
+    const error = trace.error_y?.array ? [...trace.error_y.array] : [];
+    return Array.from({ length: Math.max(x.length, y.length) }, (_, i) => [name, x[i], y[i], error[i] ?? ""]);
+  };
+  const csv = (chart) => {
+    const traces = chart._fullData ?? [];
+    const last = traces.some((trace) => trace.z) ? "z" : "error";
+    return [["series", "x", "y", last], ...traces.flatMap(rows)].map((row) => row.map(cell).join(",")).join("\n");
+  };
+  const tool = (text, label, href) => {
+    const link = document.createElement("a");
+    Object.assign(link, { textContent: text, href, title: label });
+    link.setAttribute("aria-label", label);
+    return link;
+  };
+  charts.forEach((chart) => {
+    const section = chart.closest("section")?.id ?? "page";
+    const place = charts.filter((other) => (other.closest("section")?.id ?? "page") === section).indexOf(chart) + 1;
+    chart.id ||= `${section}-${place}`;
+    const numbers = tool("CSV", `The numbers of chart ${chart.id} as CSV`, `#${chart.id}`);
+    numbers.download = `${chart.id}.csv`;
+    numbers.addEventListener("click", () => (numbers.href = `data:text/csv;charset=utf-8,${encodeURIComponent(csv(chart))}`));
+    const tools = document.createElement("div");
+    tools.className = "tools";
+    tools.append(tool("link", `Link to chart ${chart.id}`, `#${chart.id}`), numbers);
+    chart.nextElementSibling.after(tools);
+  });
+
+  // Words that are typed leave the sections that hold them all; Enter goes to the first.
+  const list = document.querySelector("nav ul");
+  const links = [...(list?.querySelectorAll("a") ?? [])];
+  if (links.length > 3) {
+    const find = document.createElement("input");
+    Object.assign(find, { type: "search", placeholder: "search" });
+    find.setAttribute("aria-label", "Search the sections");
+    const holds = (link) => {
+      const text = (document.querySelector(link.getAttribute("href"))?.textContent ?? "").toLowerCase();
+      return find.value.toLowerCase().split(/\s+/).every((word) => text.includes(word));
+    };
+    find.addEventListener("input", () => links.forEach((link) => (link.parentElement.hidden = !holds(link))));
+    find.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") links.find((link) => !link.parentElement.hidden)?.click();
+    });
+    const item = document.createElement("li");
+    item.className = "find";
+    item.append(find);
+    list.append(item);
+  }
+
+  // A table that scrolls can be scrolled by keys.
+  document.querySelectorAll(".scroll").forEach((part) => {
+    if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
+  });
+
   keys.forEach((key) => key.addEventListener("click", () => once(key.dataset.model)));
   keys.forEach((key) => key.addEventListener("dblclick", () => twice(key.dataset.model)));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);

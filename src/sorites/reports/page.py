@@ -13,7 +13,7 @@ import polars as pl
 from sorites.files import write_bytes
 from sorites.reports.parts.footer import footer
 from sorites.reports.parts.markup import EMPTY, Html, count, join, several, tag
-from sorites.reports.parts.summary import in_short
+from sorites.reports.parts.summary import sentences
 from sorites.reports.section import Section, sections
 from sorites.reports.view import RunView, View, merge
 
@@ -73,11 +73,13 @@ def _title(view: View) -> str:
 
 def _hero(view: View) -> Html:
     notes = [tag("p", join(note.split("--partial"), tag("code", "--partial"))) for note in view.notes]
+    answer, *more = sentences(view)
     words = [
         tag("p", f"Sorites · {_title(view)}", cls="kind"),
-        tag("h1", "How far can the world shift before the model fails?"),
+        tag("p", "How far can the world shift before the model fails?", cls="question"),
+        tag("h1", answer),
         tag("div", tag("h2", "Before you read the numbers"), *notes, cls="notice", role="note") if notes else EMPTY,
-        tag("p", in_short(view), cls="short"),
+        tag("p", " ".join(more), cls="short") if more else EMPTY,
         tag("p", _counts(view), cls="facts"),
     ]
     return hero(*words)

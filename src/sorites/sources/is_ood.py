@@ -18,8 +18,8 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from sorites.core import Attr, Sample, Setting, add_source
@@ -36,6 +36,7 @@ LEVELS = 8
 CELL = re.compile(r"cov_([0-7])_sem_([0-7])\.txt")
 SETS = {"imagenet21k": ("imagenet21k/train", "imagenet21k/val"), "syn_is": ("SynIS",)}
 """The folders of the lists, per shift; the first part of each is also the folder of its pictures."""
+WNID = re.compile(r"n\d{8}")
 FAMILIAR = "imagenet1k/test_imagenet.txt"
 SOLUTION = ("ImageId", "PredictionString")
 
@@ -49,6 +50,19 @@ class Request:
     each: int | None
     present: bool
 
+    @functools.cached_property
+    def above(self) -> int:
+        """How many letters of a path belong to the root."""
+        return len(str(self.root / "x")) - 1
+
+    def below(self, path: Path) -> str:
+        """Return a path seen from the root, which is the name of a sample."""
+        return str(path)[self.above :].replace(os.sep, "/")
+
+
+Listed = tuple[Path, Sample]
+"""A listed picture: where it should lie, and what it is."""
+
 
 @add_source
 def is_ood(path: str | None, labels: Labels) -> list[Sample]:
@@ -60,13 +74,14 @@ def is_ood(path: str | None, labels: Labels) -> list[Sample]:
     """
     request = _parse(path)
     listed = request.root / "imglist"
-    found = [*_familiar(request, listed, labels)]
+    places = {name: place for place, name in reversed([*enumerate(labels.ids)])}
+    found = [*_familiar(request, listed, places)]
     for name in request.sets:
         cells = sorted((part, cell) for part in SETS[name] for cell in _cells(listed / part))
         for part, cell in cells:
             pictures = request.root / part.split("/")[0]
-            found += [_graded(name, pictures, line, cell, labels) for line in _lines(cell, request.each)]
-    return _present([(sample, Path(sample.id)) for sample in found], request)
+            found += _graded(name, request, pictures, cell, places)
+    return _present(found, request)
 
 
 def _parse(path: str | None) -> Request:
@@ -105,40 +120,35 @@ def _lines(file: Path, each: int | None) -> list[str]:
     return paths if each is None else fair_order(paths, lambda line: [line])[:each]
 
 
-def _graded(name: str, pictures: Path, line: str, cell: Path, labels: Labels) -> Sample:
+def _graded(name: str, request: Request, pictures: Path, cell: Path, places: Mapping[str, int]) -> Iterator[Listed]:
+    """Yield the pictures of one list; what they share is made once."""
     covariate, semantic = (int(level) + 1 for level in CELL.fullmatch(cell.name).groups())  # type: ignore[union-attr]
-    label = _place(re.findall(r"n\d{8}", line)[:1], labels)
-    path = pictures / line
-    return Sample(
-        id=str(path),
-        load=functools.partial(decode, path),
-        label=label,
-        attrs=(Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate)), *_generated(name, line)),
-        split="unknown" if label is None else cell.parent.name,
-        shift=name,
-        setting=Setting(None, {"cov_level": covariate, "sem_level": semantic}),
-    )
+    levels = Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate))
+    setting = Setting(None, {"cov_level": covariate, "sem_level": semantic})
+    for line in _lines(cell, request.each):
+        wnid, path = WNID.search(line), pictures / line
+        label = places.get(wnid[0]) if wnid else None
+        split = "unknown" if label is None else cell.parent.name
+        load = functools.partial(decode, path)
+        attrs = (*levels, *_generated(name, line))
+        yield path, Sample(request.below(path), load, label, attrs=attrs, split=split, shift=name, setting=setting)
 
 
 def _generated(name: str, line: str) -> tuple[Attr, ...]:
     """Return the word and the style of a picture of Syn-IS, which its file name holds as numbers after a running number."""
-    parts = Path(line).stem.split("_")
-    return (Attr("word", parts[1]), Attr("style", parts[2])) if name == "syn_is" and len(parts) == 3 else ()
+    parts = Path(line).stem.split("_") if name == "syn_is" else []
+    return (Attr("word", parts[1]), Attr("style", parts[2])) if len(parts) == 3 else ()
 
 
-def _place(names: list[str], labels: Labels) -> int | None:
-    return labels.ids.index(names[0]) if names and names[0] in labels.ids else None
-
-
-def _familiar(request: Request, listed: Path, labels: Labels) -> Iterator[Sample]:
+def _familiar(request: Request, listed: Path, places: Mapping[str, int]) -> Iterator[Listed]:
     pictures = request.root / "imagenet1k"
     solution, folders = _solution(pictures), _class_folders(pictures / "val")
     for line in _lines(listed / FAMILIAR, request.each):
         name = Path(line).stem
         where = folders.get(Path(line).name)
         path = pictures / line if where is None else pictures / "val" / where / Path(line).name
-        label = _place([where or solution.get(name, "")], labels)
-        yield Sample(id=str(path), load=functools.partial(decode, path), label=label, split="test")
+        label = places.get(where or solution.get(name, ""))
+        yield path, Sample(id=request.below(path), load=functools.partial(decode, path), label=label, split="test")
 
 
 def _solution(pictures: Path) -> dict[str, str]:
@@ -160,19 +170,23 @@ def _class_folders(val: Path) -> dict[str, str]:
     return {name: wnid for wnid in wnids for name in os.listdir(val / wnid)}
 
 
-def _present(found: Iterable[tuple[Sample, Path]], request: Request) -> list[Sample]:
+def _present(found: Iterable[Listed], request: Request) -> list[Sample]:
     """Return the samples whose file is there; the others are named in an error or a warning. Each folder is read once."""
     listed = functools.cache(lambda folder: frozenset(os.listdir(folder)) if os.path.isdir(folder) else frozenset())
     there: list[Sample] = []
-    missing: list[Sample] = []
-    for sample, path in found:
-        (there if path.name in listed(path.parent) else missing).append(sample)
+    missing: list[Path] = []
+    for path, sample in found:
+        folder, name = os.path.split(path)
+        if name in listed(folder):
+            there.append(sample)
+        else:
+            missing.append(path)
     if missing:
-        message = _missing([Path(sample.id) for sample in missing], request.root, len(there) + len(missing))
+        message = _missing(missing, request.root, len(there) + len(missing))
         if not request.present:
             raise SoritesError(f"{message}\nTo go without them: is_ood:{request.root},present")
         warnings.warn(message, stacklevel=3)
-    return [replace(sample, id=Path(sample.id).relative_to(request.root).as_posix()) for sample in there]
+    return there
 
 
 def _missing(paths: list[Path], root: Path, wanted: int) -> str:

@@ -12,8 +12,13 @@ from sorites.reports.view import UNTOUCHED, View
 
 def in_short(view: View) -> str:
     """Return the summary of the page: accuracy, the shifts that cost most and least, and the best model."""
-    sentences = [_overall(view), _hardest(view), _ahead(view), *boxes_in_short(view)]
-    return " ".join(sentence for sentence in sentences if sentence) or "No picture was judged."
+    return " ".join(sentences(view))
+
+
+def sentences(view: View) -> list[str]:
+    """Return the sentences of the summary, at least one; the first is the answer of the page."""
+    said = [_overall(view), _hardest(view), _ahead(view), *boxes_in_short(view)]
+    return [sentence for sentence in said if sentence] or ["No picture was judged."]
 
 
 def _span(values: pl.Series) -> str:

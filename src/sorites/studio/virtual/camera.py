@@ -192,7 +192,8 @@ class VirtualCamera:
     def _expose(self, exposure: Exposure | None) -> None:
         path = self.card.add(self.photographer.photograph(exposure, self.faults.take("wrong_exif")))
         self.taken[path] = self.photographer.last
-        if self.faults.take("late"):
+        if self.faults.take("late"):  # the file is there and the camera is ready again, but nobody is told yet
+            self._shooting = False
             time.sleep(2 * SHORT_S)
         with self._turn:
             named = [*self._again, path]
@@ -204,7 +205,7 @@ class VirtualCamera:
     def _poll(self, request: Request) -> Reply:
         wait = {"immediately": 0.0, "long": LONG_S}.get(request.query.get("timeout", ""), SHORT_S)
         with self._turn:
-            self._turn.wait_for(lambda: bool(self._events) and not self._shooting, wait)
+            self._turn.wait_for(lambda: bool(self._events), wait)
             held, self._events = self._events, {}
         return in_json(held)
 
