@@ -48,7 +48,7 @@ def _top(passport: Passport) -> Html:
     rest = f", {count(sum(run.pictures for run in passport.runs))} predictions, {battery}, Sorites {passport.sorites}. Passport "
     told = tag("p", words, tag("code", first.source), rest, tag("code", passport.hash[:12]), cls="measured")
     named = tag("div", tag("p", "Sorites · passport", cls="kind"), tag("h1", passport.model.name))
-    return tag("header", named, told)
+    return tag("div", named, told, cls="head")
 
 
 def _answer(passport: Passport) -> Html:
