@@ -20,7 +20,7 @@ from sorites.diffusion.toy import judge
 from sorites.diffusion.toy.pictures import SHAPES, STYLES, caption
 
 CELLS = [(shape, style) for shape in range(len(SHAPES)) for style in range(len(STYLES))]
-EACH, DRAWS = 2, 8
+EACH, DRAWS = 2, 16
 
 
 def run() -> Iterator[Line]:
@@ -35,14 +35,14 @@ def run() -> Iterator[Line]:
     words = [encoded(pipe, caption(SHAPES[a], STYLES[b]), "", pipe.side) for a, b in CELLS]
     for loss in ("l1", "l2"):
         full = {}
-        for draws in (1, 2, 4, DRAWS):
+        for draws in (1, 2, 4, 8, DRAWS):
             how = Judging(draws=draws, loss=loss, sure=0)
             full[draws] = np.array([judged(pipe, to_picture(image), words, range(12), how).logits.argmax() for image in images])
             right = float((full[draws] == want).mean())
             yield Line(
                 f"diffusion classifier, {loss}, {draws} draws", right, f"n {len(want)}", plain - 0.1 if draws == DRAWS else None
             )
-        how = Judging(draws=DRAWS, loss=loss, first=2)
+        how = Judging(draws=DRAWS, loss=loss)
         found = [judged(pipe, to_picture(image), words, range(12), how) for image in images]
         agree = float(np.mean([one.logits.argmax() == whole for one, whole in zip(found, full[DRAWS], strict=True)]))
         yield Line(f"staged elimination, {loss}: the full answer", agree, f"n {len(want)}", least=0.95)

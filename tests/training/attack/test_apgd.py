@@ -67,12 +67,12 @@ def ours(network: Any, x: Any, y: Any, eps: float, norm: Norm, loss: str, steps:
 @pytest.mark.parametrize("loss", ["ce", "dlr"])
 def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str) -> None:
     torchattacks = pytest.importorskip("torchattacks")
-    x, y = pictures(80, 7)
+    x, y = pictures(120, 7)
     kept = []
     for eps in EPS[norm]:
-        theirs = torchattacks.APGD(network, norm=norm.capitalize(), eps=eps, steps=20, loss=loss)
+        theirs = torchattacks.APGD(network, norm=norm.capitalize(), eps=eps, steps=30, loss=loss)
         stays = network(theirs(x, y)).argmax(1) == y
-        mine, point = ours(network, x, y, eps, norm, loss, 20)
+        mine, point = ours(network, x, y, eps, norm, loss, 30)
         same = float((stays == mine).float().mean())
         assert same >= 0.95
         kept.append(float(mine.float().mean()))
