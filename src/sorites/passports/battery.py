@@ -55,14 +55,23 @@ class Battery(Strict):
 
     def digest(self) -> str:
         """Return a hash of everything that the battery sets and of the suites behind it."""
-        suites = {part.suite: load(part.suite).model_dump(mode="json", exclude={"about", "models"}) for part in self.parts}
-        held = {"battery": self.model_dump(mode="json", exclude={"about", "minutes"}), "suites": suites}
+        left_out = {"about", "models"}
+        suites = {
+            part.suite: load(part.suite).model_dump(mode="json", exclude=left_out, exclude_defaults=True) for part in self.parts
+        }
+        own = self.model_dump(mode="json", exclude={"about", "minutes"}, exclude_defaults=True)
+        held = {"battery": own, "suites": suites}
         return hashlib.sha256(json.dumps(held, sort_keys=True).encode()).hexdigest()[:16]
+
+    def limit_of(self, part: Part, limit: int | None) -> int:
+        """Return how many samples a part takes, where the user asks for at most ``limit``."""
+        own = part.limit or self.limit
+        return own if limit is None else min(own, limit)
 
     def recipe(self, part: Part, model: str, source: str | None, labels: str | None, limit: int | None) -> Suite:
         """Return the suite of a part for one model; a limit of the user's only ever makes a part smaller."""
         own = load(part.suite)
-        most = min(part.limit or self.limit, limit or self.limit)
+        most = self.limit_of(part, limit)
         dials = bool(part.shifts or own.shifts) and self.refine is not None and not _is_grid(part, own)
         suite = own.override(
             shifts=part.shifts,

@@ -72,16 +72,12 @@ def _make_context(parts: list[Part], asked: Asked, say: Callable[[str], None]) -
             out = context_folder(asked)
             if not (out / "sorites.parquet").exists():
                 say("placing cut-outs in common and uncommon surroundings")
-            build_context(out, "stamps", limit=_limit(part, asked), drawn=part.drawn)
+            build_context(out, "stamps", limit=asked.battery.limit_of(part, asked.limit), drawn=part.drawn)
 
 
 def context_folder(asked: Asked) -> Path:
     """Return where cut-outs in surroundings are kept."""
     return asked.folder / "context"
-
-
-def _limit(part: Part, asked: Asked) -> int:
-    return min(part.limit or asked.battery.limit, asked.limit or asked.battery.limit)
 
 
 def recipe_of(part: Part, asked: Asked) -> Suite:
