@@ -20,6 +20,7 @@ from sorites.core import Attr, Examples, Model, Referee, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.labels import Labels, labels
 from sorites.pipeline import decomposition, distance
+from sorites.pipeline.distance_of_texts import distance_of_texts
 from sorites.suite import parse
 
 
@@ -58,7 +59,7 @@ def test_texts_are_measured_against_familiar_pictures_as_by_a_loop(
     halves = decomposition.cached(own, decomposition.recipe(own))
     bank = own.images([sample.load() for sample in core.source(f"folder:{photos}")], False)
     monkeypatch.setattr(decomposition, "TEXTS", 2)
-    found = distance.distance_of_texts(iter(texts), how(judge, photos, cov_edges=[0.5, 1.0]))
+    found = distance_of_texts(iter(texts), how(judge, photos, cov_edges=[0.5, 1.0]))
     assert found.rows["text"].to_list() == texts
     matrix = halves.matrix
     for half, part in (("semantic", matrix[:, :6]), ("covariate", matrix[:, 6:])):
@@ -70,7 +71,7 @@ def test_texts_are_measured_against_familiar_pictures_as_by_a_loop(
     low, high = np.percentile(found.rows["semantic"], [1, 99])
     np.testing.assert_allclose(found.record["edges"]["semantic"], np.linspace(low, high, 5)[1:-1], atol=1e-6)
     with pytest.raises(SoritesError, match="no texts to measure"):
-        distance.distance_of_texts([], how(judge, photos))
+        distance_of_texts([], how(judge, photos))
 
 
 def test_means_of_texts_are_those_of_the_whole_grid_however_many_are_encoded_at_a_time(
@@ -277,29 +278,3 @@ def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_
     assert familiar.startswith("2 familiar pictures could not be read and are left out; the first, ")
     assert pictures.startswith("2 pictures could not be read and are left out; the first, ")
     assert "left_out" not in distance.distance(f"folder:{photos}", how(judge, photos), out=tmp_path / "d.parquet").record
-
-
-@pytest.mark.parametrize("neighbours", ["exact", "hnsw"])
-def test_a_run_is_encoded_on_an_engine_and_continued(
-    judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path, neighbours: str
-) -> None:
-    folder = tmp_path / "r"
-    sorites.run(parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}}, "test"), source=f"folder:{photos}",
-                models=[tiny()], out=folder)  # fmt: skip
-    how = distance.distance_options(referee=judge, against=f"folder:{photos}", k=3, neighbours=neighbours)
-    first = distance.distance(str(folder), how, engine="local", workers=2)
-    kept = sorted((folder / "encoded").iterdir())
-    times = [path.stat().st_mtime_ns for path in kept[1:]]
-    kept[0].unlink()
-    (folder / "facts" / "distance.parquet").unlink()
-    again = distance.distance(str(folder), how, engine="local", workers=2)
-    assert [path.stat().st_mtime_ns for path in kept[1:]] == times
-    assert again.rows.equals(first.rows)
-    names = set(table.read(folder).collect()["degrees"].explode().struct.field("measure").drop_nulls())
-    if neighbours == "exact":
-        assert names == {"semantic", "covariate"}
-        (folder / "facts" / "distance.parquet").unlink()
-        alone = distance.distance(str(folder), how)
-        np.testing.assert_allclose(alone.rows["semantic"], first.rows["semantic"], atol=1e-5)
-    else:
-        assert all("hnsw(" in name and "recall" in name for name in names)

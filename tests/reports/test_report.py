@@ -38,7 +38,7 @@ def test_a_picture_is_made_again_as_the_model_saw_it(
 ) -> None:
     shown: list[np.ndarray] = []
     table = go(photos, watching(tiny, shown), tmp_path / "run")
-    view = views._views(tmp_path / "run" if later else table)[0]
+    view = views.run_views(tmp_path / "run" if later else table)[0]
     assert view.picture is not None
     shots = {p.tobytes() for p in shown}
     for sample, shift, severity in table.collect().select("sample_id", "shift", "severity").unique().iter_rows():
@@ -49,7 +49,7 @@ def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[...,
     sorites.build(SUITE.override(source=f"folder:{photos}", limit=3), tmp_path / "set")
     shown: list[np.ndarray] = []
     table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
-    view = views._views(str(tmp_path / "run"))[0]
+    view = views.run_views(str(tmp_path / "run"))[0]
     assert view.picture is not None
     for sample, shift, severity in table.select("sample_id", "shift", "severity").unique().iter_rows():
         assert any(np.array_equal(view.picture(sample, shift, severity), p) for p in shown)
@@ -57,7 +57,7 @@ def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[...,
 
 def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     go(photos, tiny(), tmp_path / "run")
-    view = views._views(tmp_path / "run")[0]
+    view = views.run_views(tmp_path / "run")[0]
     assert view.picture is not None
     with (
         pytest.warns(UserWarning, match="some pictures of .* cannot be shown; the first, nobody"),
@@ -71,9 +71,9 @@ def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..
 def test_a_table_brings_its_story_and_so_do_tables_made_from_it(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     table = go(photos, tiny(), tmp_path / "run")
     for some in (table, table.filter(pl.col("shift") != "contrast").sort("image_id")):
-        view = views._views(some)[0]
+        view = views.run_views(some)[0]
         assert (view.name, view.suite["seed"]) == ("s", 5)
-    bare = views._views(table.collect())[0]
+    bare = views.run_views(table.collect())[0]
     assert (bare.name, bare.info, bare.picture) == ("table", {}, None)
 
 
@@ -81,10 +81,10 @@ def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Mo
     picture = np.full((50, 60, 3), 90, np.uint8)
     source = Source("mine", [Sample(f"p{i}", lambda: picture, i) for i in range(3)])
     table = sorites.run(SUITE, source=source, models=[tiny()], out=tmp_path / "run", workers=1)
-    made = views._views(table)[0].picture
+    made = views.run_views(table)[0].picture
     assert made is not None
     assert made("p0", "contrast", 0.6).shape == (36, 36, 3)
-    later = views._views(tmp_path / "run")[0].picture
+    later = views.run_views(tmp_path / "run")[0].picture
     assert later is not None
     missing = "not at hand: no source named 'mine'"
     with pytest.warns(UserWarning, match=missing), pytest.raises(SoritesError, match=missing):
@@ -94,7 +94,7 @@ def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Mo
 
 def test_two_runs_in_one_table_are_two_views(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
     both = pl.concat([go(photos, tiny(name), tmp_path / name) for name in ("one", "two")])
-    found = views._views(both)
+    found = views.run_views(both)
     assert len(found) == 2
     assert sorted(v.table.select("model").collect()["model"].unique().item() for v in found) == ["one", "two"]
 

@@ -167,6 +167,7 @@ def distance(
     """
     from sorites.errors import SoritesError
     from sorites.pipeline import distance as distances
+    from sorites.pipeline.distance_of_texts import distance_of_file
     from sorites.progress import bars
 
     if (what is None) == (texts is None):
@@ -191,7 +192,7 @@ def distance(
             start = None if engine is None else engine_of(engine, address, gpus_per_worker)
             found = distances.distance(what, how, labels, path, bar, start, workers)
         else:
-            found = distances.distance_of_file(str(texts), how, labels, path, bar)
+            found = distance_of_file(str(texts), how, labels, path, bar)
     _print_levels(found, "pictures" if what is not None else "texts")
 
 

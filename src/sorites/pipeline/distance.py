@@ -40,7 +40,7 @@ from sorites.pipeline.running import chosen_engine, lent
 from sorites.pipeline.shards import read_facts, read_record
 from sorites.progress import Bar, Tick
 from sorites.reading.places import is_file
-from sorites.reading.texts import lines, numbers
+from sorites.reading.texts import numbers
 from sorites.referees._features import features
 from sorites.rng import fair_order
 from sorites.stores import place
@@ -189,37 +189,10 @@ def distance_of_source(source: Source, how: Distance, labels: Labels | None = No
             yield picture, sample.framed
 
     found = features(against.referee, ticked(pictures(), tick))
-    return _with_levels("sample_id", keys, against.distances(found), how, against, left, against.searched(found))
+    return with_levels("sample_id", keys, against.distances(found), how, against, left, against.searched(found))
 
 
-def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None) -> Distances:
-    """Measure every text: its features' distances to the features of the familiar *pictures*, by half, and the levels of these.
-
-    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS, section 2.3). Texts stand farther from pictures than
-    pictures do, so levels of texts follow from their own distances unless ``how`` names the edges. Rows are keyed by ``text``.
-    """
-    sentences = list(texts)
-    if not sentences:
-        raise SoritesError("there are no texts to measure")
-    against = ruler(how, labels, bar)
-    tick = bar("measuring", len(sentences)) if bar else lambda n: None
-    parts = [against.distances(found) for found in decompositions.text_features(against.referee, sentences, tick)]
-    distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
-    return _with_levels("text", sentences, distances, how, against)
-
-
-def distance_of_file(
-    file: str | Path, how: Distance, labels: str | None = None, out: str | Path = "distance.parquet", bar: Bar | None = None
-) -> Distances:
-    """Measure the texts of a file, one per line, and write their rows to ``out``."""
-    sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
-    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
-    found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
-    write(found.rows, place(out))
-    return replace(found, record={**found.record, "path": str(out)})
-
-
-def _with_levels(
+def with_levels(
     key: str,
     keys: Sequence[str],
     distances: dict[str, NDArray[np.float32]],
@@ -228,6 +201,7 @@ def _with_levels(
     left: LeftOut | None = None,
     searched: Mapping[str, str] | None = None,
 ) -> Distances:
+    """Return distances as rows under a key, with the level of each and a record of how they were made."""
     given = {"semantic": how.sem_edges, "covariate": how.cov_edges}
     edges = {half: list(given[half] or uniform(distances[half], how.levels)) for half in HALVES}
     levels = {COLUMNS[half]: level_of(distances[half], edges[half]) for half in HALVES}
@@ -263,7 +237,7 @@ def distance_of_run(
         start = chosen_engine(engine, plan)
         with lent(folder, plan, read_info(folder)["run_id"]):
             keys, found = encoded(folder, plan, against.referee, start, workers or start.cores(), tick, left)
-    measured = _with_levels("image_id", keys, against.distances(found), how, against, left, against.searched(found))
+    measured = with_levels("image_id", keys, against.distances(found), how, against, left, against.searched(found))
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
     record = {**measured.record, "asked": _told(how, "json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")

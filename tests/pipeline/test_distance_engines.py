@@ -1,0 +1,41 @@
+"""Distances of a run whose features are made on an engine and kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sorites
+from sorites import table
+from sorites.core import Model
+from sorites.pipeline import distance
+from sorites.suite import parse
+
+
+@pytest.mark.parametrize("neighbours", ["exact", "hnsw"])
+def test_a_run_is_encoded_on_an_engine_and_continued(
+    judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path, neighbours: str
+) -> None:
+    folder = tmp_path / "r"
+    sorites.run(parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}}, "test"), source=f"folder:{photos}",
+                models=[tiny()], out=folder)  # fmt: skip
+    how = distance.distance_options(referee=judge, against=f"folder:{photos}", k=3, neighbours=neighbours)
+    first = distance.distance(str(folder), how, engine="local", workers=2)
+    kept = sorted((folder / "encoded").iterdir())
+    times = [path.stat().st_mtime_ns for path in kept[1:]]
+    kept[0].unlink()
+    (folder / "facts" / "distance.parquet").unlink()
+    again = distance.distance(str(folder), how, engine="local", workers=2)
+    assert [path.stat().st_mtime_ns for path in kept[1:]] == times
+    assert again.rows.equals(first.rows)
+    names = set(table.read(folder).collect()["degrees"].explode().struct.field("measure").drop_nulls())
+    if neighbours == "exact":
+        assert names == {"semantic", "covariate"}
+        (folder / "facts" / "distance.parquet").unlink()
+        alone = distance.distance(str(folder), how)
+        np.testing.assert_allclose(alone.rows["semantic"], first.rows["semantic"], atol=1e-5)
+    else:
+        assert all("hnsw(" in name and "recall" in name for name in names)
