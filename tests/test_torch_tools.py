@@ -76,6 +76,7 @@ MODULE = """
 """
 
 
+@pytest.mark.slow
 def test_user_code_may_import_torchvision_first(tmp_path: Path) -> None:
     """The usual wheel does not import beside a CPU build of torch; here the user's module is the first that asks for it."""
     if importlib.util.find_spec("torchvision") is None:

@@ -62,6 +62,7 @@ def test_where_nothing_differs_there_is_no_coefficient() -> None:
     assert alpha(np.array([[0.0, 1.0, 0.0], [0.0, 1.0, 0.0]])) == 1.0
 
 
+@pytest.mark.slow
 def test_intervals_hold_the_truth_about_as_often_as_they_say() -> None:
     truth = alpha(ratings(99, people=2, pictures=200_000, missing=0.0))
     held = 0

@@ -42,6 +42,7 @@ def run(pictures: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
+@pytest.mark.slow
 def test_run(run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Told attributes stand in the table, shifted images have those of their clean picture, and the gap can be asked."""
     heads = fit_heads(world(), seeing(), "seeing")
@@ -74,6 +75,7 @@ def _names() -> list[str]:
     return [space.names[space.find(id_)] for id_ in CLASSES]
 
 
+@pytest.mark.slow
 def test_source(pictures: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A folder becomes a table of words with confidence; heads of other weights are refused."""
     heads = fit_heads(world(), seeing(), "seeing")

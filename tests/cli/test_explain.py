@@ -23,6 +23,7 @@ def typed(*words: str) -> str:
     return found.output
 
 
+@pytest.mark.slow
 def test_a_run_is_explained_and_its_page_shows_it(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run, models = tmp_path / "run", [small("one", 0), small("other", 3)]
     sorites.run(Suite(name="s"), source=f"folder:{photos}", models=models, shifts=["contrast"], out=run)

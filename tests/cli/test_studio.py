@@ -54,6 +54,7 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
     assert "lamp 2: on, 100 %, read back" in out
 
 
+@pytest.mark.slow
 def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, tmp_path: Path) -> None:
     pictures, out = write_pictures(tmp_path / "pictures", 1), tmp_path / "es"
     words = ["studio", "capture", "--source", f"folder:{pictures}", "--out", str(out), "--grid", "small", "--megapixels", "0.06"]

@@ -186,6 +186,7 @@ def test_one_at_a_time(web: Web, gather: Gather, tmp_path: Path) -> None:
         gather()
 
 
+@pytest.mark.slow
 def test_killed(web: Web, tmp_path: Path) -> None:
     """A process that is killed in the middle leaves a folder that goes on; no picture is asked for twice but one in the air."""
 

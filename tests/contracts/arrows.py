@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -55,15 +56,20 @@ def without_type_checking(tree: ast.Module) -> ast.Module:
     return dropped
 
 
+@functools.cache
+def _imported(text: str, package: tuple[str, ...], types_too: bool) -> tuple[str, ...]:
+    tree = ast.parse(text)
+    return tuple(names(tree if types_too else without_type_checking(tree), package))
+
+
 def imports(root: Path, types_too: bool = True) -> Imports:
     """Map each module to the modules of the package that it imports anywhere, inside functions too."""
     modules = {module_name(path, root): path for path in sorted(root.rglob("*.py"))}
     found: Imports = {}
     for module, path in modules.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
         package = tuple(module.split(".")) if path.name == "__init__.py" else tuple(module.split("."))[:-1]
         found[module] = set()
-        for name in names(tree if types_too else without_type_checking(tree), package):
+        for name in _imported(path.read_text(encoding="utf-8"), package, types_too):
             target = name if name in modules else name.rpartition(".")[0]
             if target in modules and target != module:
                 found[module].add(target)

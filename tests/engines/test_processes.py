@@ -59,6 +59,7 @@ def test_a_process_pool_gives_the_same_table(photos: Path, spec: str, tmp_path: 
     assert_frame_equal(*(table.sort("image_id", "output", "scorer", "probe") for table in tables))
 
 
+@pytest.mark.slow
 def test_a_dataset_and_its_similarity_are_made_by_processes_too(photos: Path, tmp_path: Path) -> None:
     suite = SUITE.override(source=f"folder:{photos}", limit=5)
     counts = [sorites.build(suite, tmp_path / engine, engine=engine, workers=2) for engine in ("local", "processes")]

@@ -72,6 +72,7 @@ def test_the_loss_is_the_papers_equation(tiny: Pipe) -> None:
     torch.testing.assert_close(found, (3.0 * (b - a)).square().mean(), rtol=1e-4, atol=1e-9)
 
 
+@pytest.mark.slow
 def test_training_brings_the_prediction_nearer_to_its_target(tiny: Pipe, tmp_path: Path) -> None:
     import torch
 

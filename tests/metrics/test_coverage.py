@@ -26,6 +26,7 @@ POOLED = {"failure_point": "failure_point, shifts pooled"}
 """Laws that a note is about, where it is not the metric's plain one."""
 
 
+@pytest.mark.slow
 def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
     named = {law.split(",")[0] for law in LAWS} | set(ALIKE)
     with_interval = {name for name in METRICS.names() if "low" in METRICS.get(name)(world, **options(METRICS.get(name))).columns}

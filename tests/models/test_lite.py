@@ -18,6 +18,7 @@ CATS = {"n02123045", "n02123159", "n02124075"}
 ESPRESSO = {"n07920052"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1, 2])
 def test_names_the_cat_and_the_coffee(which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]) -> None:
     model = lite(which)

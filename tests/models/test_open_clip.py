@@ -52,6 +52,7 @@ def loaded(pair: str) -> tuple[Any, Any, Any]:
     return model.eval(), prepare, library.get_tokenizer("tiny-shapes")
 
 
+@pytest.mark.slow
 def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_out: Source, tmp_path: Path) -> None:
     suite = parse({"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test")
     lesson = [

@@ -62,6 +62,7 @@ def costs_by_hand(ours, theirs):
     return [abs(ours[0] / theirs[0] - 1), abs(ours[1] / theirs[1] - 1), 1 - alike, 10 ** (-noise / 20)]
 
 
+@pytest.mark.slow
 def test_the_best_overall_fit_in_steps_of_a_tenth_of_a_wave_as_in_appendix_e_b(own):
     """Horizontal coma against defocus: every step is tried, and the four criteria count alike between their own best steps."""
     chart, target = spilled_coins(), own.kernel({4: 0.5})[0]

@@ -98,6 +98,7 @@ def test_killed_and_gone_on_with_gives_the_same_json(home: Path) -> None:
     assert (home / "cut/passport.json").read_bytes() == (home / "whole/passport.json").read_bytes()
 
 
+@pytest.mark.slow
 def test_passports_are_compared_part_by_part(home: Path) -> None:
     made("p")
     passport("other=python:guessing:logits", battery="mine.toml", out="q")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.conftest import CLASSES
 
 import sorites
@@ -41,6 +42,7 @@ def test_all_that_is_said_of_a_model_follows_its_name() -> None:
     }
 
 
+@pytest.mark.slow
 def test_a_model_before_and_after_training_are_two_in_one_page(photos: Path, tmp_path: Path) -> None:
     def net(weight: float) -> Any:
         held = np.array(weight)

@@ -278,6 +278,7 @@ def test_annotations_that_do_not_fit_are_named(folder: Path, tmp_path: Path, tex
         filter_run(folder, annotations=tmp_path / "a.csv")
 
 
+@pytest.mark.slow
 def test_worker_processes_give_the_same(photos: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path) -> None:
     asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 48}, "limit": 2, "labels": LABELS}
     suite = parse({**asked, "models": [second], "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far")

@@ -268,6 +268,7 @@ def test_sizes_are_known_beforehand(asked: Source, familiar: Source, tmp_path: P
     assert kept == pytest.approx(runner.prepare(made).feature_bytes(), rel=0.5)
 
 
+@pytest.mark.slow
 def test_scorers_that_look_inside_run_on_a_torch_module_whatever_the_batch(run: Run) -> None:
     torch = pytest.importorskip("torch")
     torch.manual_seed(1)

@@ -22,6 +22,7 @@ def settled(frame: pl.LazyFrame) -> pl.DataFrame:
     return frame.drop("run_id").sort(ORDER).collect()
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_a_clear_error_and_loses_nothing(photos: Path, tmp_path: Path, program: Path) -> None:
     limited = f"import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (9000, 9000)); {STARTER}"
     done = _start(limited, photos, tmp_path / "run", program)

@@ -67,6 +67,7 @@ def test_refining_finds_the_severity_that_follows_from_the_drawing(tmp_path: Pat
     assert not set(probes["severity"]) <= {*LEVELS}
 
 
+@pytest.mark.slow
 def test_a_fine_grid_has_the_same_crossings(tmp_path: Path) -> None:
     grid = [round(0.05 * step, 2) for step in range(1, 41)]
     fine = suite(shifts=[{"name": "fade", "severities": grid}])

@@ -93,11 +93,9 @@ def by_hand(name: str, training: Sequence[Sample], familiar: Sequence[Sample], s
             continue
         scorer = core.scorer(name, **params).fit([(lesson, labels)], HEAD)
         scores = np.concatenate([scorer(seen(familiar)), scorer(seen(strange))])
-        truth = [0] * len(familiar) + [1] * len(strange)
-        found.append((roc_auc_score(truth, scores), params))
+        found.append((roc_auc_score([0] * len(familiar) + [1] * len(strange), scores), params))
     largest = max(value for value, _ in found)
-    chosen = next(params for value, params in found if value > largest - 1e-12)
-    return {"chosen": chosen, "auroc": largest, "tried": len(found)}
+    return {"chosen": next(p for value, p in found if value > largest - 1e-12), "auroc": largest, "tried": len(found)}
 
 
 def told(folder: Path) -> dict[str, Any]:
@@ -120,6 +118,7 @@ def check_search(folder: Path, training: Sequence[Sample], familiar: Sequence[Sa
             assert value == pytest.approx(float(scores[sample]), rel=1e-4), name
 
 
+@pytest.mark.slow
 def test_openood_aps_on_right_and_wrong_pictures_equals_a_brute_force_search(run: Run) -> None:
     """ImageNet-ES, Table 3, model-specific: validation pictures that the model has right against those it has wrong."""
     every = list(known())
@@ -129,6 +128,7 @@ def test_openood_aps_on_right_and_wrong_pictures_equals_a_brute_force_search(run
     check_search(run(suite()), training, *pools)
 
 
+@pytest.mark.slow
 def test_openood_aps_against_strange_pictures_equals_a_brute_force_search(run: Run, tmp_path: Path) -> None:
     """ImageNet-ES, Table 3, semantics-centric: all validation pictures against a source of strange ones, of any class."""
     (tmp_path / "strange" / "zebra").mkdir(parents=True)

@@ -98,6 +98,7 @@ LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wron
 FAULTS = ("drop_after", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", FAULTS)
 def test_every_fault_of_the_camera(kind: str, devices: Devices, folder: CaptureFolder, held: list[Reference]) -> None:
     assert devices.virtual is not None
@@ -120,6 +121,7 @@ def test_every_fault_of_the_camera(kind: str, devices: Devices, folder: CaptureF
         assert any("card" in text or "battery" in text for text in said)
 
 
+@pytest.mark.slow
 def test_a_late_file_is_not_the_next_pictures_though_settings_are_the_same(
     tmp_path: Path, devices: Devices, held: list[Reference]
 ) -> None:

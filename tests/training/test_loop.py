@@ -107,6 +107,7 @@ def test_stages_follow_one_another_and_a_stop_between_changes_nothing(photos: Pa
     assert same(tmp_path / "whole", tmp_path / "stopped")
 
 
+@pytest.mark.slow
 def test_the_seed_decides_the_weights_and_workers_do_not(photos: Path, tmp_path: Path) -> None:
     folders = [
         train(recipe(photos), tmp_path / "one", workers=1),

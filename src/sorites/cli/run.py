@@ -104,8 +104,7 @@ def run(
     )
     plan = plans.make(recipe)
     prepared = runner.prepare(plan)
-    for line in input_lines(plan):
-        say(line, err=True)
+    notes = list(input_lines(plan))
     if keep_features:
         say(f"features will take {prepared.feature_bytes() / 1e6:.1f} MB", err=True)
     elif plan.fit:
@@ -116,7 +115,6 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
-    notes: list[str] = []
     start = options.engine_of(engine, address, gpus_per_worker)
     if start == "auto":
         chosen = choose(plan, workers)

@@ -86,6 +86,7 @@ def drawn(pictures, luck, seed):
     return pl.concat(parts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("luck", [0.0, 0.05])
 def test_intervals_hold_the_truth_as_often_as_they_say(luck):
     truth = np.mean([gains(drawn(20_000, 0, seed), "none")["value"].item() for seed in range(3)])

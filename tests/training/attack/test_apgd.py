@@ -63,6 +63,7 @@ def ours(network: Any, x: Any, y: Any, eps: float, norm: Norm, loss: str, steps:
     return right & ~wrong, point
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 @pytest.mark.parametrize("loss", ["ce", "dlr"])
 def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str) -> None:

@@ -50,6 +50,7 @@ def resnet() -> Model:
     return Model("resnet", lambda pictures: Outputs(), wants.prepare, version="1", module=graph)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "last"), [("lite0", "_swish"), ("resnet", "layer4")])
 def test_grad_cam_is_that_of_captum(name: str, last: str) -> None:
     if name == "lite0":
