@@ -185,6 +185,7 @@ def test_markup_in_names_is_only_text_and_boxes_are_drawn_in_pixels_of_the_pictu
     served.start()
     ann = Person(browser, served.links["ann"])
     assert ann.page.title() == EVIL
+    ann.page.locator("legend", has_text=EVIL[:4]).wait_for()
     assert ann.page.locator("legend").inner_text() == EVIL
     assert ann.page.locator("main img").count() == 1
     for _ in range(3):
