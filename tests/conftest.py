@@ -1,18 +1,25 @@
-"""Small real things that every room's tests share: a folder of pictures and a model that is quick and not silly."""
+"""Small real things that every room's tests share: a folder of pictures, a model that is quick and not silly, a browser."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+import tempfile
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 from PIL import Image as Pillow
 
 from sorites.core import SOURCES, Image, Model, Outputs, Picture, to_image, to_picture
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
+CHROMIUM = Path("/usr/bin/chromium")
+QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 
 
 def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
@@ -92,3 +99,25 @@ def tracer() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         pytest.importorskip("optiland", reason="needs: pip install 'sorites[lens]'")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Path:
+    """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
+    with FileLock(Path(tempfile.gettempdir(), "sorites-chromium.lock"), timeout=1200):
+        if not CHROMIUM.exists():
+            assert shutil.which("apt-get"), "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
+            for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+                subprocess.run(command, check=True, timeout=600, capture_output=True)
+    return CHROMIUM
+
+
+@pytest.fixture(scope="module")
+def browser(chromium: Path) -> Iterator[Any]:
+    """A browser for the tests of one file. Playwright's event loop runs as long as it is open, and a process has room for one."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as started:
+        opened = started.chromium.launch(executable_path=str(chromium), args=[*QUIET, "--no-first-run"])
+        yield opened
+        opened.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +18,8 @@ from sorites.annotation.store import opened
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = Path("/usr/bin/chromium")
 KEYS = {"1": "class", "2": "partly", "3": "not class"}
 SHOWN = '#stage:not([data-shown=""])[data-shown]'
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    if not CHROMIUM.exists():
-        assert shutil.which("apt-get"), "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(command, check=True, timeout=600, capture_output=True)
-    with sync_playwright() as started:
-        opened_browser = started.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox", "--disable-gpu"])
-        yield opened_browser
-        opened_browser.close()
 
 
 class Person:

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.reports.conftest import browser, chromium  # noqa: F401
 
 from sorites.passports.passport import passport
 
 pytestmark = pytest.mark.slow
 
 
-def test_it_fits_every_screen_and_paper_and_asks_for_nothing(home: Path, browser: Any) -> None:  # noqa: F811
+def test_it_fits_every_screen_and_paper_and_asks_for_nothing(home: Path, browser: Any) -> None:
     passport("python:guessing:logits", battery="mine.toml", out="p")
     address = (home / "p/passport.html").as_uri()
     for width, scheme in ((390, "light"), (1280, "dark"), (1920, "light")):

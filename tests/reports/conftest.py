@@ -1,11 +1,8 @@
-"""A made-up run with a known law behind it, and a real browser to look at its page."""
+"""Made-up runs with a known law behind them."""
 
 from __future__ import annotations
 
-import shutil
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +19,6 @@ from sorites.rng import rng_for
 SKILL = {"lite0": 0.55, "lite1": 0.75, "lite2": 0.8}
 DIALS = {"defocus_disk": (3, 4, 6, 8, 10), "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38), "jpeg": (75, 82, 85, 90, 93)}
 SAMPLES = 60
-CHROMIUM = Path("/usr/bin/chromium")
 
 
 @pytest.fixture(scope="session")
@@ -178,27 +174,6 @@ def crowded_run(strange_run: RunView) -> RunView:
     noise = np.random.default_rng(5).normal(size=judged.height).astype(np.float32)
     more = [judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise)) for i in (1, 2)]
     return RunView(pl.concat([rows, *more]).lazy(), "crowded", strange_run.info)
-
-
-@pytest.fixture(scope="session")
-def chromium() -> Path:
-    """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
-    if not CHROMIUM.exists():
-        assert shutil.which("apt-get"), "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
-        for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
-            subprocess.run(command, check=True, timeout=600, capture_output=True)
-    return CHROMIUM
-
-
-@pytest.fixture(scope="session")
-def browser(chromium: Path) -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    quiet = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
-    with sync_playwright() as started:
-        opened = started.chromium.launch(executable_path=str(chromium), args=[*quiet, "--no-first-run"])
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,6 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.conftest import scene
-from tests.reports.conftest import browser, chromium  # noqa: F401
 from tests.studio.conftest import STAGE, capture_of
 from tests.studio.test_markers import png
 
@@ -27,7 +26,7 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def page(browser: Any) -> Iterator[Any]:  # noqa: F811
+def page(browser: Any) -> Iterator[Any]:
     context = browser.new_context(viewport={"width": 1280, "height": 720})
     opened = context.new_page()
     opened.complaints = []

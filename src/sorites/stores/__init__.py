@@ -33,6 +33,8 @@ def place(text: str | PurePath) -> Path:
     """Return the path that a text or path names: on a store where it begins with a scheme, else on this machine."""
     if isinstance(text, StorePath):
         return text
+    if "\0" in str(text):
+        raise SoritesError(f"{str(text)!r} is no path: it has a null character in it")
     return StorePath(str(text)) if is_on_store(text) else Path(text)
 
 
