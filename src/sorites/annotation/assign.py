@@ -1,4 +1,4 @@
-"""Who gets which pictures: first the qualification, then batches with known pictures hidden among the others.
+"""Hand out pictures to people: first the qualification, then batches with known pictures hidden among the others.
 
 A picture goes to as many people as the task says, never twice to one; what a person left lying goes to another after a while, and
 an answer that comes late is kept all the same.
@@ -20,7 +20,7 @@ from sorites.rng import rng_for
 AHEAD = 6
 """With so few pictures left, the next batch is handed out, so that the page has it before it needs it."""
 BEFORE = 8
-"""How many answered pictures the page gets with the others, to go back to."""
+"""The number of answered pictures that the page gets with the new ones, so that a person can go back to them."""
 LEASE = 3600.0
 """Seconds without a click after which the pictures of a batch may go to others."""
 

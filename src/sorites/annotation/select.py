@@ -1,4 +1,4 @@
-"""Which images of a run are worth a person's look: those that are not easy, as CNS-Bench chose its own (appendix I).
+"""Select the images of a run that are worth a person's look: those that are not easy, as CNS-Bench did (appendix I).
 
 (i) All images. (ii) Trajectories whose clean picture is already wrong or far from its class's text are left out. (iii) Images
 that are easy are left out and counted as in class: right by the judge and by one of the other models, and near to the class's

@@ -170,7 +170,7 @@ async def _work(serving: Serving, who: int, request: Request) -> Response:
 
 
 def _item(row: sqlite3.Row) -> dict[str, Any]:
-    """What the page learns of a picture: not whether it is a known one, nor its name."""
+    """Return what the page is told of a picture: neither whether it is a known one, nor its name."""
     return {
         "assignment": row["id"], "answered": bool(row["answered"]), "class": row["shown_class"], "shift": row["shift"],
         "place": row["place"], "of": row["of"],

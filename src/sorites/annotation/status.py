@@ -1,4 +1,4 @@
-"""How far a labelling is: its pictures, its people, their time and pay."""
+"""Report the progress of a labelling: its pictures, its people, their time and pay."""
 
 from __future__ import annotations
 

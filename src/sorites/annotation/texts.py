@@ -30,7 +30,7 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
 """The texts of CNS-Bench for OOD-CV, with our words for its rain, snow, fog and unknown."""
 
 SCALE = 100.0
-"""What cosines are multiplied by before the softmax: CLIP's own scale."""
+"""The factor for cosines before the softmax: CLIP's own scale."""
 
 UNNAMED = "thing"
 """The word for a class that is not known."""

@@ -16,7 +16,7 @@ from sorites.reading.places import leads_inside
 
 @dataclass(frozen=True)
 class Answered:
-    """What one person answered, or what was chosen, for one picture."""
+    """The answers of one person, or the chosen answers, for one picture."""
 
     values: dict[str, Value]
     annotator: str = ""
