@@ -31,7 +31,7 @@ SECONDS = 120.0
 
 
 pause = time.sleep
-"""How the client waits; tests wait less."""
+"""The function by which the client waits; tests wait less."""
 
 
 class Failed(SoritesError):

@@ -1,4 +1,4 @@
-"""What an image search says of one picture, brought to plain text, and its licence to a code."""
+"""Turn what an image search says of one picture into plain text, and its licence into a code."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is searched for: objects × prepositions × attributes, with synonyms, from a TOML file or built in by name.
+"""Plan the searches: objects × prepositions × attributes, with synonyms, from a TOML file or built in by name.
 
     [objects]
     ship = ["ship", "boat"]

@@ -1,4 +1,4 @@
-"""What every image search has in common: pages of results, asked one after the other, and results made plain."""
+"""The parts that all image searches share: pages of results, asked one after the other, and results made plain."""
 
 from __future__ import annotations
 
