@@ -1,4 +1,4 @@
-"""What the studio asks of a camera, whatever it speaks, and the ways in which one can fail."""
+"""Define what the studio asks of a camera, whichever protocol it speaks, and the ways in which one can fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """What a camera says of itself; what it does not say is empty."""
+    """The facts that a camera reports about itself; those that it does not report are empty."""
 
     model: str
     serial: str = ""

@@ -28,22 +28,22 @@ from sorites.studio.straighten import QUALITY, encoded, straightened
 from sorites.studio.values import agree, in_words
 
 TRIES = 6
-"""How often a shot is taken until it is right."""
+"""The times a shot is taken until it is right."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a capture is done."""
+    """The options of a capture."""
 
     originals: str = "keep"
-    """What becomes of the camera's files: keep, jpeg (smaller), drop."""
+    """The fate of the camera's files: keep, jpeg (smaller), drop."""
     clear_card: bool = False
     calibrate_every: int = 20
     """Pictures between two calibrations."""
     quality: int = QUALITY
     patience_s: float = 600.0
-    """How long the capture waits for a hand: a battery, a card, a dial, a screen."""
+    """The seconds that the capture waits for a person: to change a battery or a card, turn a dial or mend a screen."""
     pause_s: float = 2.0
 
 

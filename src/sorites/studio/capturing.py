@@ -30,7 +30,7 @@ LOCK = ".sorites.lock"
 
 @dataclass(frozen=True)
 class Job:
-    """What was typed about a capture."""
+    """The arguments of a capture, as typed."""
 
     source: str
     out: Path
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a capture did. ``camera_s`` is the virtual camera's own time."""
+    """The results of a capture. ``camera_s`` is the virtual camera's own time."""
 
     root: Path
     pictures: int

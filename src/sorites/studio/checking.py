@@ -1,4 +1,4 @@
-"""What ``sorites studio check`` says: the devices, what of the grid they can take, and what somebody must do first."""
+"""Write the text of ``sorites studio check``: the devices, which of the grid they can take, and what somebody must do first."""
 
 from __future__ import annotations
 

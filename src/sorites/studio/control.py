@@ -149,7 +149,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: pictures, lights, the grid, policies and the fixed setting."""
+    """The plan of a comparison: pictures, lights, the grid, policies and the fixed setting."""
 
     held: Sequence[Reference]
     grid: Grid

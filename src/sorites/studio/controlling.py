@@ -30,7 +30,7 @@ FACTS = "control.json"
 
 @dataclass(frozen=True)
 class Control:
-    """What was typed about a comparison of policies."""
+    """The arguments of a comparison of policies, as typed."""
 
     job: Job
     model: str

@@ -17,12 +17,12 @@ CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was typed about the devices."""
+    """The arguments about the devices, as typed."""
 
     camera: str = "virtual"
     lamps: str = "virtual"
     browser: bool = False
-    """Whether a browser opens the screen's page also where the camera is virtual."""
+    """True where a browser opens the screen's page even if the camera is virtual."""
     place: str = "centre"
     bind: str = LOOPBACK
     fingerprint: str | None = None

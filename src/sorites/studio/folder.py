@@ -37,7 +37,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class CaptureFolder:
-    """Where a capture is written. ``part`` is es-test or es-val."""
+    """The folder that a capture writes. ``part`` is es-test or es-val."""
 
     root: Path
     split: str

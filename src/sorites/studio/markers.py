@@ -71,7 +71,7 @@ def board(width: int, height: int) -> Board:
 
 @dataclass(frozen=True)
 class Found:
-    """What a photograph of the board says. ``matrix`` takes pixels of the screen to pixels of the frame."""
+    """The result of reading a photograph of the board. ``matrix`` takes pixels of the screen to pixels of the frame."""
 
     matrix: Matrix
     frame: tuple[int, int]

@@ -10,7 +10,7 @@ from sorites.studio.cameras import About, CameraError, NeedsHand, Params, Photo,
 from sorites.studio.values import nearest, parsed, spelled
 
 NAMES = {"iso": ("iso",), "shutter": ("shutterspeed", "shutterspeed2"), "aperture": ("aperture", "f-number")}
-"""What makers call the settings."""
+"""The names that makers give the settings."""
 MODES = ("expprogram", "autoexposuremode")
 MANUAL, AUTO = ("m", "manual"), ("p", "program", "auto", "av", "a", "intelligent auto")
 BATTERY, LENS = ("batterylevel",), ("lensname", "lens")

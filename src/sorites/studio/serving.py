@@ -23,7 +23,7 @@ MOST_BODY = 1 << 20
 IDLE_S = 60.0
 """Seconds after which a silent connection is closed."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'"
-"""What a page of ours may load: nothing from elsewhere."""
+"""The content security policy of our pages: nothing is loaded from elsewhere."""
 
 
 @dataclass(frozen=True)

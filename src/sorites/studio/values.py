@@ -1,4 +1,4 @@
-"""How a camera spells ISO, shutter and aperture, and how near two values must be to count as one setting."""
+"""Read a camera's spelling of ISO, shutter and aperture, and decide when two values are near enough to be one setting."""
 
 from __future__ import annotations
 

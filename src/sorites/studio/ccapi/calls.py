@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
 TRIES = 8
-"""How often a call is tried while the camera is busy or out of reach; the pauses double."""
+"""The times a call is tried while the camera is busy or out of reach; the pauses double."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 TIMEOUT_S = 45.0
 BUSY = ("busy", "during shooting", "preparation")

@@ -25,7 +25,7 @@ _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page
 
 @dataclass(frozen=True)
 class Shown:
-    """What is on the screen: the number of the item, and where its picture lies, in pixels of the screen."""
+    """The state of the screen: the number of the item, and the place of its picture, in pixels of the screen."""
 
     number: int
     screen: tuple[int, int]
@@ -37,7 +37,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Item:
-    """What is to be shown: a picture as the bytes of a PNG or JPEG file, or black."""
+    """The next thing to show: a picture as the bytes of a PNG or JPEG file, or black."""
 
     number: int = 0
     name: str = ""

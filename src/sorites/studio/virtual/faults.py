@@ -8,7 +8,7 @@ KINDS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_e
 
 
 class Faults:
-    """How often each fault is still to happen."""
+    """The number of times that each fault will still happen."""
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
