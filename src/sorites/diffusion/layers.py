@@ -69,7 +69,7 @@ def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
 
 
 class Dial:
-    """Where the sliders stand for each picture of the batch; None switches them off."""
+    """The positions of the sliders for each picture of the batch; None switches them off."""
 
     def __init__(self) -> None:
         self.scales: Any = None

@@ -36,12 +36,12 @@ from sorites.types import to_picture
 
 RECORD, CELLS = "styles.json", "cells"
 TRIES = 3
-"""How often a picture is drawn with other noise where the checker refuses it."""
+"""The times a picture is drawn with other noise when the checker refuses it."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """How pictures are drawn: how many per cell and of which kind of file."""
+    """The settings of the pictures: the number per cell and the kind of file."""
 
     per_cell: int = 5000
     kind: str = "jpg"

@@ -1,4 +1,4 @@
-"""How near generated pictures are to real ones: distances of their features, and how often a classifier is right on them.
+"""Measure how near generated pictures are to real ones: distances of features, and how often a classifier is right.
 
 Table 2a of CNS-Bench compares pictures of learnt words with those of plain prompts so, at severity 0.
 """
