@@ -1,4 +1,4 @@
-"""Which camera settings are trained on: those whose captures stay near their originals by mean LPIPS.
+"""Choose the camera settings to train on: those whose captures stay near their originals by mean LPIPS.
 
 ImageNet-ES leaves out a setting whose LPIPS (AlexNet), averaged over its captures, is not below the cut: 0.8, and 0.6 and 1.0 in
 its Table 6. ``published_settings`` are those that the authors keep at these cuts; ``mean_lpips`` measures any captures.

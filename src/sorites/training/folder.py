@@ -25,7 +25,7 @@ OTHER = "Choose another --out DIR, or type what it was begun with."
 
 @dataclass(frozen=True)
 class Begun:
-    """What ``train.json`` holds."""
+    """The content of ``train.json``."""
 
     recipe: Recipe
     data_hash: str

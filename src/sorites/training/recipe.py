@@ -50,12 +50,12 @@ PARTS: dict[str, type[Strict]] = {
 
 
 class Recipe(Strict):
-    """How a model is trained: the data, the model it starts from, the augmentation, the optimiser, and for how long."""
+    """A recipe for training: the data, the model it starts from, the augmentation, the optimiser, and for how long."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
     about: str = ""
     model: str = "small"
-    """What training begins from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
+    """The model to start from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
     data: Data
     augment: Augment = Augment()
     optimiser: Optimiser = Optimiser()

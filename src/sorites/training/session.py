@@ -26,7 +26,7 @@ from sorites.training.steps import BrokenLoss, Steps
 from sorites.training.validation import validate
 
 BROKEN = "broken.json"
-"""Where the pictures stand at which a training broke off."""
+"""The file that lists the pictures at which a training failed."""
 
 
 class Training:

@@ -43,7 +43,7 @@ class _Climb:
     checked_loss: torch.Tensor
     """The best loss at the last checkpoint."""
     halved: torch.Tensor
-    """Whether the step was halved at the last checkpoint; at the start it counts as halved."""
+    """True where the step was halved at the last checkpoint; at the start it counts as halved."""
     rises: torch.Tensor
     """In how many steps since the last checkpoint the loss rose."""
 

@@ -1,4 +1,4 @@
-"""What every augmentation has: batches in and out on their own device, and a generator that belongs to it alone."""
+"""The base of every augmentation: batches in and out on their own device, and a generator that belongs to it alone."""
 
 from __future__ import annotations
 
