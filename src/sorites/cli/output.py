@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 from sorites.errors import SoritesError
 
 PLAIN = "sorites-plain"
-"""How streams of ours spell what their encoding does not have: the name of an error handler of ``codecs``."""
+"""The name of the ``codecs`` error handler that spells characters which the encoding of our streams does not have."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ASCII = {

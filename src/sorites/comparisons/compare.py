@@ -21,13 +21,13 @@ from sorites.passports.document import read_passport
 from sorites.passports.parts import held
 
 RATE = 0.05
-"""How often two like models raise an alarm on any dial."""
+"""The rate at which two equal models raise a false alarm on any dial."""
 _AS_SHIFT = "(clean)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from a base model to a new one on the pictures that both were judged on."""
+    """The changes from a base model to a new one on the pictures that both were judged on."""
 
     base: Side
     new: Side

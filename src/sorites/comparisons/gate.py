@@ -35,7 +35,7 @@ class Verdict:
 
     @property
     def by(self) -> float:
-        """How far the value lies beyond the limit; negative where it is within."""
+        """Return how far the value lies beyond the limit; negative where it is within."""
         return self.value - self.limit if self.rule.above else self.limit - self.value
 
     def __str__(self) -> str:

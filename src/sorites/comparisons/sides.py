@@ -34,7 +34,7 @@ class Side:
 
     @property
     def version(self) -> str:
-        """What the model is known by in its runs."""
+        """Return the version by which the runs know the model."""
         return next((str(part.info.get("models", {}).get(self.model) or "") for part in self.parts.values()), "")
 
     def rows(self, part: str) -> pl.LazyFrame:

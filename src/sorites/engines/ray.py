@@ -25,7 +25,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 DEATHS = 5
-"""How often a unit may end its worker before it is an error: a node that goes takes several along, a unit too large ends all."""
+"""The times a unit may end its worker before that is an error: a lost node ends several, a unit too large ends them all."""
 PATIENCE = 180.0
 """Seconds in which the first worker must have started."""
 KNOCK = 10.0
@@ -33,7 +33,7 @@ KNOCK = 10.0
 STORE = 128 << 20
 """Bytes of Ray's own memory for objects, where Ray is started here: results of units are small, since files hold the rest."""
 TOLD = ("SORITES_", "PYTHONHASHSEED")
-"""How the names of environment variables begin that workers get from this process."""
+"""The prefixes of the environment variables that workers get from this process."""
 
 
 def on(address: str | None = None, gpus: float = 0.0) -> Engine:

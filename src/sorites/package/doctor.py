@@ -1,4 +1,4 @@
-"""What is installed: the core and each extra, with the command for what is missing, and what runs where on this machine."""
+"""Say what is installed: the core and each extra, with the command for what is missing, and what runs on this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ USES = {
     "train": "sorites train, explain, attack",
     "generate": "sorites generate",
 }
-"""What an extra is for."""
+"""The purpose of each extra."""
 HIDDEN = ("dev",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")

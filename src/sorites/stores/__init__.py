@@ -26,7 +26,7 @@ WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss"
 OTHERS = frozenset({"file", "local", "sftp", "ssh", "ftp", "hdfs", "webhdfs", "smb", "http", "https", "dask", "zip"})
 _FIRST = frozenset((f"{scheme}:",) for scheme in WHOLE | OTHERS)
 TRIES = 8
-"""How often a request is sent that the store did not answer or failed."""
+"""The times a request is sent when the store does not answer or fails."""
 
 
 def place(text: str | PurePath) -> Path:
