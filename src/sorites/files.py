@@ -30,7 +30,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 COPIES = 8
-"""How many files of a store are copied at a time."""
+"""The number of files of a store that are copied at a time."""
 PATIENCE = 60.0
 """Seconds after a fetch that failed in which it is not tried again."""
 _failed_fetches: dict[Path, tuple[float, str]] = {}

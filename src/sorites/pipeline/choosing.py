@@ -1,4 +1,4 @@
-"""What a run chooses that its command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
+"""Choose what a command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
 
 from __future__ import annotations
 

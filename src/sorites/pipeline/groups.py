@@ -15,7 +15,7 @@ from sorites.suite import Suite
 
 @dataclass(frozen=True)
 class Groups:
-    """Which samples each shift has, and the stops of those that are dials or grids here."""
+    """The samples of each shift, and the stops of the shifts that are dials or grids here."""
 
     samples: dict[str, Sequence[Sample]] = field(default_factory=dict)
     shifts: dict[str, Shift] = field(default_factory=dict)

@@ -21,7 +21,7 @@ TRAINING = "training.parquet"
 Say = Callable[[str], None]
 
 ANOTHER = "Put it back from a copy, or choose another --out DIR."
-"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
+"""The advice where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
 def renewed(folder: Path, plan: Plan, samples: Sequence[Sample], listed: pl.DataFrame, moved: str, say: Say) -> pl.DataFrame:

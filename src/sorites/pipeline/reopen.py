@@ -25,7 +25,7 @@ from sorites.suite import Suite, parse
 ATTACK = "attack"
 """The key of ``run.json`` that holds the settings of an attack."""
 ATTACKS = "apgd_"
-"""How the names of attacks begin in the table."""
+"""The prefix of the names of attacks in the table."""
 
 
 def suite_of(info: Mapping[str, Any]) -> Suite:
