@@ -22,7 +22,7 @@ def agreement(
 ) -> pl.DataFrame:
     """Return one row: the share of pictures whose words are exactly those annotated, and what answering ``common`` would give.
 
-    The interval counts things and not pictures. ``error`` is the expected calibration error of the confidence in every word told.
+    The interval counts things and not pictures. ``error`` is the expected calibration error over all predicted words.
     """
     right = [{word for word, _ in some} == set(given) for some, given in zip(told, true, strict=True)]
     frame = pl.DataFrame({"thing": list(things), "right": right}).with_columns(pl.col("right").cast(pl.Float64))

@@ -1,6 +1,6 @@
 """Attributes by a referee: the softmax of a picture's likeness to given texts, one text per word.
 
-CNS-Bench parts OOD-CV's weather into rain, snow, fog and unknown in this way (Dünkel et al., ICCV 2025, on OOD-CV). A file of
+CNS-Bench splits OOD-CV's weather into rain, snow, fog and unknown in this way (Dünkel et al., ICCV 2025, on OOD-CV). A file of
 texts is TOML: a table per kind with a text per word, in which {class} stands for the picture's class.
 """
 

@@ -32,7 +32,7 @@ _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
 def doctor() -> str:
-    """Return the whole account, one fact a line."""
+    """Return the whole report, one fact a line."""
     blocks = [_about(), ["", "core:", *_core()], ["", "extras:", *_extras()], ["", "where models run:", *_where()]]
     return "\n".join(line for block in blocks for line in block) + "\n"
 

@@ -39,7 +39,7 @@ def place(text: str | PurePath) -> Path:
 
 
 def is_on_store(text: str | PurePath) -> bool:
-    """Return whether a text begins with a scheme and ``://``, or a path, which keeps one slash of it, with that of a store."""
+    """Return whether a text begins with a scheme and ``://``, or a path with a store's scheme and one slash, as paths keep it."""
     if isinstance(text, PurePath):
         return isinstance(text, StorePath) or text.parts[:1] in _FIRST
     return _SCHEME.match(text) is not None
@@ -115,7 +115,7 @@ class StorePath(type(Path())):  # type: ignore[misc]
         return os.stat_result((kind, 0, 0, 1, 0, 0, int(about["size"] or 0), 0, int(seconds), 0))
 
     def tag(self) -> str:
-        """Return what the store knows the content of a file by; its size and time where it knows no more."""
+        """Return the store's tag of a file's content; its size and time where it has no tag."""
         about = self.about()
         known = about.get("ETag") or about.get("etag") or about.get("md5Hash") or about.get("content_md5")
         return str(known).strip('"') if known else f"{about['size']} {self.stat().st_mtime}"

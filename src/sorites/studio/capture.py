@@ -106,7 +106,7 @@ class Capture:
             tick(1)
 
     def _calibrate(self, log: Log) -> None:
-        """Find the homography anew and say how far it moved."""
+        """Find the homography again and say how far it moved."""
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
         found = self._patiently(
@@ -189,7 +189,7 @@ class Capture:
             self.camera.forget(photo)
 
     def _patiently(self, do: Callable[[], Any], log: Log) -> Any:
-        """Do something; where it needs a hand say so once, wait, and try again until patience ends."""
+        """Do a step; where it needs a person say so once, wait, and try again until the patience is used up."""
         end, said = time.monotonic() + self.options.patience_s, ""
         while True:
             try:

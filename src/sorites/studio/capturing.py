@@ -1,4 +1,4 @@
-"""A capture from what was typed: references, folder and devices opened, all that is missing shot, and the end told."""
+"""Run a capture as typed: open references, folder and devices, shoot all that is missing, and sum up."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Summary:
     camera_s: float | None = None
 
     def lines(self) -> list[str]:
-        """Return the end of a capture in words."""
+        """Return a summary of the capture in words."""
         said = [f"{self.wanted} photographs of {self.pictures} pictures are in {self.root}; {self.taken} were taken now"]
         if self.taken:
             each = self.seconds / self.taken

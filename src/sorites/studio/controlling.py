@@ -1,4 +1,4 @@
-"""A comparison of policies from what was typed: devices opened, policies tried, the table written."""
+"""Compare policies as typed: open the devices, try the policies, write the table."""
 
 from __future__ import annotations
 

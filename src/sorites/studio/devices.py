@@ -1,4 +1,4 @@
-"""Devices by what is typed: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
+"""Open devices by the words typed for them: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Devices:
     virtual: VirtualStudio | None = None
 
     def close(self) -> None:
-        """Let all devices go."""
+        """Release all devices."""
         self.camera.close()
         self.lamps.close()
         self.screen.stop()

@@ -69,7 +69,7 @@ class CaptureFolder:
                 write_bytes(data, path)
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
-        """Yield what is wanted of a picture under a light, manual settings first."""
+        """Yield the wanted photographs of a picture under a light, manual settings first."""
         for params, place in self.grid.under(light):
             yield Shot(reference, params, f"{self.part}/{place}")
 

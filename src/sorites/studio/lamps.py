@@ -108,7 +108,7 @@ class Lamps:
 
 
 class NoLamps:
-    """A room whose light nobody switches: the states are empty."""
+    """A room without lamps to switch: the states are empty."""
 
     def set(self, light: str) -> Mapping[str, LampState]:
         """Do nothing."""

@@ -41,7 +41,7 @@ class Labelled:
     def size(self) -> tuple[int, int]:
         """Return width and height, which formats with shares of the picture need."""
         if self.width is None or self.height is None:
-            raise SoritesError(f"the size of {self.picture} is not known: nobody was shown it here; serve the labelling first")
+            raise SoritesError(f"the size of {self.picture} is unknown, as it was never shown here; serve the labelling first")
         return self.width, self.height
 
 

@@ -18,7 +18,7 @@ from sorites.sources._decode import decode
 from sorites.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Request, Server, in_json, new_token, page, same_token
 
 POLL_S = 20.0
-"""The longest that a question for the next picture is kept open."""
+"""The longest that a request for the next picture is kept open."""
 PLACES = ("centre", "left-top")
 _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
 

@@ -1,4 +1,4 @@
-"""A camera that speaks CCAPI, written from public transcripts: our own peer for our own client, no proof against a real body."""
+"""A camera that speaks CCAPI, written from public transcripts: a peer to test our client with, no proof for a real body."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ from sorites.studio.markers import vision
 
 Matrix = NDArray[np.float64]
 NOMINAL_PX = 500 * 375
-"""The pixels of the screen that a picture has of which the simulated studio says its share in the meter's reading."""
+"""The area of a picture on the screen, in its pixels, for which the simulated studio gives the share in the meter's reading."""
 NOMINAL_SIDE = 375
 """The shorter side of such a picture: ``span_px`` pixels of the sensor lie across it."""
 
