@@ -57,7 +57,7 @@ _opening = threading.Lock()
 
 @contextmanager
 def lent(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
-    """Lend a plan to the units of a run folder while this process works on it."""
+    """Make a plan known to the units of a run folder while this process works on it."""
     running = _here[folder.resolve()] = Running(plan, run_id)
     try:
         yield running
