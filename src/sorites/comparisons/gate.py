@@ -31,7 +31,7 @@ class Verdict:
     broken: bool
     n: int
     detectable: float | None
-    """By how much the limit must be passed to be noticed in four of five cases; None where that is not known."""
+    """The distance beyond the limit that is noticed in four of five cases; None where that is not known."""
 
     @property
     def by(self) -> float:
