@@ -76,7 +76,7 @@ def _write_csv(text: str, out: Path) -> None:
 
 def study(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder to draw from.")] = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", help="How many images to draw; 300 as published.")] = 300,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="The number of images to draw; 300 as published.")] = 300,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the drawn images to this CSV.")] = None,
     answers: Answers = None,
     seed: Seed = 0,
@@ -109,7 +109,7 @@ def heads(
     source: Annotated[
         list[str], typer.Option("--source", metavar="SPEC", help="Annotated pictures: focus:DIR, context:DIR. May be repeated.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the heads go: a .safetensors file.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write the heads to: .safetensors.")],
     answers: Answers = None,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="The frozen model whose features they read.")] = "lite0",
     seed: Seed = 0,
@@ -164,7 +164,7 @@ def predict(
         typer.Option(
             "--uncommon",
             metavar="run|evaluation|notebook|counts|FILE",
-            help="What is uncommon for a class; the default is what the run says.",
+            help="The table of what is uncommon for a class; the default is the run's own.",
         ),
     ] = None,
     max_pixels: MaxPixels = None,

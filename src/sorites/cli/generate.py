@@ -64,13 +64,13 @@ def sliders(
         typer.Option(
             "--shift",
             metavar="WORDS",
-            help='What is turned up, such as "heavy snow"; all of the set by default. May be repeated.',
+            help='The words of a shift to train, such as "heavy snow"; all of the set by default. May be repeated.',
         ),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", metavar="released|toy", help="Numbers of the released trainer, or small ones.")
     ] = None,
-    eta: Annotated[float | None, typer.Option("--eta", metavar="X", help="How far the target lies towards the shift.")] = None,
+    eta: Annotated[float | None, typer.Option("--eta", metavar="X", help="The distance of the target towards the shift.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="The rank of the adapter's matrices.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", metavar="X", help="Its scale in training, over the rank.")] = None,
     layers: Annotated[str | None, typer.Option("--layers", metavar="noxattn|xattn|full", help="The layers it is on.")] = None,

@@ -11,7 +11,7 @@ from sorites.cli.output import say
 
 
 def styles(
-    labels: Annotated[Path, typer.Option("--labels", metavar="FILE", help="What is drawn: one label per line.")],
+    labels: Annotated[Path, typer.Option("--labels", metavar="FILE", help="A file of things to draw: one label per line.")],
     against: Annotated[str, typer.Option("--against", metavar="NAME:PATH", help="The familiar pictures.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")],
     pipeline: Annotated[

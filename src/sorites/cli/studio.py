@@ -28,7 +28,7 @@ def demo(
     source: Annotated[
         str, typer.Option("--source", metavar="NAME[:PATH]", help="The pictures: stamps, folder:PATH ...")
     ] = "stamps",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many pictures.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The number of pictures.")] = 10,
     grid: Annotated[str, typer.Option("--grid", metavar="small|test|val|FILE", help="The settings.")] = "small",
     auto: Annotated[int, typer.Option("--auto", metavar="N", min=0, help="Automatic shots per light.")] = 1,
     megapixels: Megapixels = 0.5,
@@ -64,7 +64,8 @@ def capture(
     ] = None,
     place: Place = "centre",
     originals: Annotated[
-        str, typer.Option("--originals", metavar="keep|jpeg|drop", help="What becomes of the camera's files.")
+        str,
+        typer.Option("--originals", metavar="keep|jpeg|drop", help="Keep the camera's files, make them smaller, or drop them."),
     ] = "keep",
     card: Annotated[
         str, typer.Option("--card", metavar="keep|clear", help="Delete each shot from the card once it is safe here.")

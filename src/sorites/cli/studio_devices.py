@@ -20,7 +20,7 @@ def check(
     ] = None,
     grid: Annotated[str, typer.Option("--grid", metavar="test|val|FILE.csv", help="The settings to compare with.")] = "test",
     pair: Annotated[bool, typer.Option("--pair", help="Pair with the bridge: press its link button within 30 s.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="How long to look for devices.")] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="The time to search for devices.")] = 3.0,
     fingerprint: Fingerprint = None,
 ) -> None:
     """Find devices, say what they are, and how much of the grid they can take.
