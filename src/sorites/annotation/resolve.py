@@ -18,7 +18,7 @@ from sorites.annotation.task import Question, Task
 from sorites.annotation.values import Value, nearness, same
 
 ENOUGH = 3
-"""From so many answers on, what most gave counts for more than who was better."""
+"""The number of answers from which the majority counts for more than who was better."""
 
 
 @dataclass(frozen=True)

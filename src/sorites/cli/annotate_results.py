@@ -23,7 +23,7 @@ def status(
     refuse: Annotated[
         list[str] | None, typer.Option("--refuse", metavar="NAME", help="Give this person no more pictures. May be repeated.")
     ] = None,
-    pay: Annotated[bool, typer.Option("--pay", help="Print what the batches of each person come to.")] = False,
+    pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
     format: Format = "table",
 ) -> None:
     """Say how far a labelling is, and what each person did.

@@ -37,7 +37,7 @@ def collect(
         int, typer.Option("--smallest", metavar="PX", min=1, help="Leave out pictures whose shorter side is less.")
     ] = 224,
     width: Annotated[
-        int, typer.Option("--width", metavar="PX", min=64, max=8000, help="The wished width, where a service scales copies.")
+        int, typer.Option("--width", metavar="PX", min=64, max=8000, help="The width to ask for, where a service scales copies.")
     ] = 1024,
     near: Annotated[
         int, typer.Option("--near", metavar="BITS", min=0, max=20, help="Pictures whose hashes differ by less are the same.")

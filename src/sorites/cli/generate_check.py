@@ -34,7 +34,7 @@ def check(
         str | None, typer.Option("--model", metavar="NAME", help="How often this model is right at severity 0.")
     ] = None,
     plain: Annotated[
-        Path | None, typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to hold these against (--words).")
+        Path | None, typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to compare with (--words).")
     ] = None,
     out: Annotated[
         Path | None,

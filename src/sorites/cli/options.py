@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
-    """Allow pictures of so many pixels until the verb is done, in the processes that it starts as well."""
+    """Allow pictures of ``most`` pixels until the verb is done, in the processes that it starts as well."""
     if most is not None:
         from sorites.sources._pixels import pixels_allowed
 

@@ -76,13 +76,13 @@ def capture(
     brightness: Annotated[float, typer.Option("--brightness", min=1, max=100, help="Of the lamps when on, in percent.")] = 100.0,
     kelvin: Annotated[float, typer.Option("--kelvin", min=2000, max=6500, help="The colour temperature of the lamps.")] = 4000.0,
     settle: Annotated[float, typer.Option("--settle", metavar="S", min=0, max=600, help="Seconds until lamps are steady.")] = 2.0,
-    patience: Annotated[float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a hand.")] = 600.0,
+    patience: Annotated[float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a person.")] = 600.0,
     bind: Bind = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")] = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself also with the virtual camera.")
+        bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
     ] = False,
 ) -> None:
     """Photograph every picture under every light at every setting.

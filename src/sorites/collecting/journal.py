@@ -94,7 +94,7 @@ class Journal:
             try:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                remedy = "Move the file away to begin anew; pictures that are there are not fetched again"
+                remedy = "Move the file away to begin again; pictures that are there are not fetched again"
                 raise Damaged(f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy) from error
 
     def _take(self, entry: dict[str, Any]) -> None:

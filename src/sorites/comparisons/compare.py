@@ -108,7 +108,7 @@ def compare(
     """Compare the models of two run folders (or passports) on the same pictures.
 
     Folders of other pictures, other versions or an unfinished run are refused. ``shared`` compares the pictures that both have,
-    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often like models raise alarm.
+    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often equal models raise alarm.
     """
     sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
     notes = refuse_unlike(*sides, other_versions, shared)

@@ -77,7 +77,7 @@ def _limit(right: str, text: str) -> tuple[float, float]:
 
 
 class Gate(Strict):
-    """A file of rules: ``fail_if = ["drop > 2"]``, with how often like models may fail and what is judged."""
+    """A file of rules: ``fail_if = ["drop > 2"]``, with how often equal models may fail and what is judged."""
 
     fail_if: tuple[str, ...] = Field(min_length=1)
     error_rate: float = Field(default=0.05, gt=0, lt=0.5, allow_inf_nan=False)

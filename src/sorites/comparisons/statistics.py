@@ -83,7 +83,7 @@ def flips(columns: Array, rate: float = 0.05, draws: int = FLIPS) -> Flips:
     """Test by flipping signs whether the means of columns (samples x dials) are 0, and find the bound of the greatest of them.
 
     If two models are alike, a sample's difference is as likely to have the other sign; all its dials flip together. So the test
-    is exact however the dials hang together. With one picture per sample it is McNemar's exact test, and p is counted out and not
+    is exact however the dials are related. With one picture per sample it is McNemar's exact test, and p is counted out and not
     drawn. The critical value is the ``1 - rate`` point of the greatest studentised mean (Westfall & Young 1993). Where there
     are fewer outcomes than ``draws`` all are counted. A sample that lacks a dial (NaN) counts as no difference there, and not
     in its n.

@@ -24,7 +24,7 @@ LOSSES = ("l1", "l2")
 BATCH = 48
 """Noisy pictures that go through the network at once."""
 LEAST = 1e-5
-"""The least distance of a class that dropped out behind those that stayed."""
+"""The least gap between the logit of a class that dropped out and those that stayed."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class Judging:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Return after how many draws it is looked which classes drop out; the last is the end."""
+        """Return the numbers of draws after which classes may drop out; the last is the end."""
         ends, at = [], self.first
         while self.sure and at < self.draws:
             ends.append(at)

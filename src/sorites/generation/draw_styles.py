@@ -142,7 +142,7 @@ def _cell(
 
 
 def _drawn(pipe: Pipe, some: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None) -> dict[str, int]:
-    """Draw some pictures of one style; one that the checker refuses is drawn again with other noise, some times."""
+    """Draw some pictures of one style; one that the checker refuses is drawn again with other noise, a few times."""
     left, flagged = list(some), 0
     for attempt in range(TRIES):
         asked = [Request(job.text, job.seed + attempt * 10**6) for job in left]

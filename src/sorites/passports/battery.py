@@ -47,7 +47,7 @@ class Battery(Strict):
     version: StrictInt = Field(gt=0)
     about: str = ""
     minutes: StrictInt = Field(gt=0)
-    """About how long it takes with lite0 on two cores."""
+    """The approximate minutes that it takes with lite0 on two cores."""
     limit: StrictInt = Field(gt=0)
     refine: float | None = Field(default=None, gt=0, lt=1)
     scorers: tuple[str, ...] = ("msp",)

@@ -182,5 +182,5 @@ def read_passport(folder: Path) -> Passport:
         where = ".".join(map(str, first["loc"]))
         raise SoritesError(f"{path} is no passport of schema 1: {where}: {first['msg']}. Type: sorites passport MODEL") from error
     if found.hash != sealed(found).hash:
-        raise SoritesError(f"{path} was changed after it was written: its hash differs. Make it anew: sorites passport MODEL")
+        raise SoritesError(f"{path} was changed after it was written: its hash differs. Make it again: sorites passport MODEL")
     return found

@@ -1,4 +1,4 @@
-"""A run folder opened again: its plan, made anew from ``run.json``, and the samples of its manifest where pictures are gone."""
+"""A run folder opened again: its plan, made again from ``run.json``, and the samples of its manifest where pictures are gone."""
 
 from __future__ import annotations
 

@@ -107,8 +107,8 @@ def published_settings(cut: float) -> list[es_grid.Params]:
     if cut not in LEFT_OUT:
         told = ", ".join(map(str, LEFT_OUT))
         raise SoritesError(
-            f"the settings of a cut are published for {told}, not for {cut}. For another, say on how many pictures LPIPS is "
-            "to be measured: captures.measured_on = 50"
+            f"the settings of a cut are published for {told}, not for {cut}. For another cut, say on how many pictures to "
+            "measure LPIPS: captures.measured_on = 50"
         )
     return [
         params

@@ -148,7 +148,7 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
 
 
 def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
-    """Return the pictures of a source; where they are not to be had, the error says which key of the recipe names them."""
+    """Return the pictures of a source; where they cannot be read, the error says which key of the recipe names them."""
     try:
         return core.source(spec, space)
     except MissingExtra:

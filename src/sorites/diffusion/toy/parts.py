@@ -1,4 +1,4 @@
-"""The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and still to be trained."""
+"""The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and not yet trained."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class _Climb:
     halved: torch.Tensor
     """True where the step was halved at the last checkpoint; at the start it counts as halved."""
     rises: torch.Tensor
-    """In how many steps since the last checkpoint the loss rose."""
+    """The number of steps since the last checkpoint in which the loss rose."""
 
     def keep(self, chosen: torch.Tensor) -> None:
         """Go on with some of the pictures."""
