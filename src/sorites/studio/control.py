@@ -211,7 +211,10 @@ def _policies(plan: Plan, rig: Rig | Replay, light: str, taught: Sequence[Refere
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure, per policy and light."""
+    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure, per policy and light.
+
+    Automatic exposure has no gain over itself: null.
+    """
     base = rows.filter(pl.col("policy") == "auto").select("light", "sample", base="right")
     joined = rows.join(base, on=["light", "sample"], how="left")
     gain = pl.col("right").cast(pl.Float64) - pl.col("base").cast(pl.Float64)
@@ -221,6 +224,8 @@ def summary(rows: pl.DataFrame) -> pl.DataFrame:
     told = told.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n")))
     bounds = paired_interval(pl.col("gain"), pl.col("apart"), pl.col("apart"), pl.col("n"))
     told = told.with_columns(gain_low=bounds["low"], gain_high=bounds["high"])
+    gains = [pl.when(pl.col("policy") != "auto").then(pl.col(name)).alias(name) for name in ("gain", "gain_low", "gain_high")]
+    told = told.with_columns(gains)
     return told.select("light", "policy", "accuracy", "low", "high", "n", "shots", "gain", "gain_low", "gain_high")
 
 
