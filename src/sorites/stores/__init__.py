@@ -35,7 +35,12 @@ def place(text: str | PurePath) -> Path:
         return text
     if "\0" in str(text):
         raise SoritesError(f"{str(text)!r} is no path: it has a null character in it")
-    return StorePath(str(text)) if is_on_store(text) else Path(text)
+    if not is_on_store(text):
+        return Path(text)
+    found = StorePath(str(text))
+    if len(found.parts) < 2:
+        raise SoritesError(f"{str(text).rstrip('/')}// names no bucket; wanted {str(text).rstrip('/')}//BUCKET/PATH")
+    return found
 
 
 def is_on_store(text: str | PurePath) -> bool:
