@@ -35,11 +35,9 @@ def place(text: str | PurePath) -> Path:
         return text
     if "\0" in str(text):
         raise SoritesError(f"{str(text)!r} is no path: it has a null character in it")
-    if not is_on_store(text):
-        return Path(text)
-    found = StorePath(str(text))
-    if len(found.parts) < 2:
-        raise SoritesError(f"{str(text).rstrip('/')}// names no bucket; wanted {str(text).rstrip('/')}//BUCKET/PATH")
+    found = StorePath(str(text)) if is_on_store(text) else Path(text)
+    if len(found.parts) == 1 and found.parts in _FIRST:
+        raise SoritesError(f"{found.parts[0]}// names no bucket; wanted {found.parts[0]}//BUCKET/PATH")
     return found
 
 
