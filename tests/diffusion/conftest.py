@@ -11,6 +11,7 @@ from sorites.diffusion.layers import shapes, targets
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sliders import Slider, made
 from sorites.diffusion.toy import parts
+from sorites.torch_tools import beside_torchvision
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
 
 def xl() -> Any:
     """Return an untrained pipeline whose encoders name 2 as their end, as the public ones do: they take the highest number."""
+    beside_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
