@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
+from sorites.packed import packed
 from sorites.reading.places import reason
 from sorites.registry import Registry
 from sorites.types import (
@@ -146,7 +147,7 @@ def source(spec: str, labels: Labels | None = None) -> Source:
     name, argument = split_spec(spec)
     read = SOURCES.get(name)
     try:
-        return Source(name, list(read(argument, labels or imagenet())))
+        return Source(name, packed(read(argument, labels or imagenet())))
     except OSError as error:  # a folder that may not be read, a name too long, a link that leads in a circle
         where = f"{error.filename}: " if error.filename else ""
         raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error

@@ -16,6 +16,7 @@ from sorites.errors import SoritesError
 from sorites.files import is_temporary, locked, read_json, write_bytes
 from sorites.labels import BUILT_IN
 from sorites.models._versioned import is_by_source_alone
+from sorites.packed import TOGETHER, PackedSamples, joined
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.first_places import KEY as FIRST_PLACES
 from sorites.pipeline.first_places import at_first_places, first_places
@@ -207,15 +208,19 @@ def _difference(there: Any, here: Any, where: str = "") -> str:
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
 
 
-def listed_samples(plan: Plan) -> list[Sample]:
-    """List the samples of a plan in the order of its manifest."""
-    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
-    return list(once.values())
+def listed_samples(plan: Plan) -> PackedSamples:
+    """List the samples of a plan in the order of its manifest: those that are clean, and those that came shifted."""
+    return joined([group for name, group in plan.groups.items() if name == CLEAN or name not in plan.shifts])
 
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row per sample, or per image where the source brings it already shifted."""
     samples = listed_samples(plan)
+    parts = [_manifest_part(plan, samples[start : start + TOGETHER]) for start in range(0, max(1, len(samples)), TOGETHER)]
+    return pl.concat(parts)
+
+
+def _manifest_part(plan: Plan, samples: PackedSamples) -> pl.DataFrame:
     records = [_manifest_row(plan, sample) for sample in samples]
     columns = {name: [record[name] for record in records] for name in MANIFEST}
     listed = pl.DataFrame(columns, schema=MANIFEST)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
 
@@ -52,10 +51,10 @@ class TrainingData:
         behind = self.samples.get(part, ())
         if len(behind) != len(pictures):
             return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
-        known: list[dict[str, Any]] = []
+        known: pl.DataFrame | None = None
         if before is not None and before.height:
             old = before.filter(pl.col("part") == part)
-            known = old.select(COLUMNS.names()).to_dicts() if old["id"].to_list() == frame["id"].to_list() else []
+            known = old.select(COLUMNS.names()) if old["id"].to_list() == frame["id"].to_list() else None
         return pl.concat([frame, contents(behind, known)], how="horizontal")
 
 
@@ -172,4 +171,4 @@ def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sampl
 
 
 def _fair(samples: Sequence[Sample]) -> list[Sample]:
-    return in_order(core.Source("data", samples)) if samples else []
+    return list(in_order(core.Source("data", samples))) if samples else []
