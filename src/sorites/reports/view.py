@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -101,7 +102,8 @@ class View:
     def unit(self, shift: str) -> str:
         """Return the unit of the shift's severity, or an empty string for a captured shift."""
         found = self.shift_named(shift)
-        return found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        unit = found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        return re.sub(r"\bum\b", "µm", unit)
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""
