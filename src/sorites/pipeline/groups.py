@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from sorites.core import CLEAN, SHIFTS, Image, OwnDial, Sample, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Dial
-from sorites.packed import PackedSamples, seen
 from sorites.pipeline.samples import unique
 from sorites.suite import Suite
+from sorites.types.packed import PackedSamples, seen
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import polars as pl
 
 from sorites.core import Sample
 from sorites.errors import SoritesError
-from sorites.packed import PackedSamples
 from sorites.pipeline.contents import COLUMNS, changed, contents, guarded
 from sorites.pipeline.plan import Plan, with_changed
 from sorites.pipeline.stale import redo_changed
 from sorites.table import read_file, write
+from sorites.types.packed import PackedSamples
 
 TRAINING = "training.parquet"
 """The training and validation pictures of scorers by their content, beside the manifest."""
