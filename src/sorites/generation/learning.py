@@ -17,10 +17,10 @@ from sorites.rng import digest
 
 @dataclass(frozen=True, eq=False)
 class Lesson:
-    """What is learnt: weights by name, the file that keeps them on the way, and the key of all that they follow from."""
+    """A lesson: weights by name, the file that keeps them on the way, and the key of all that they follow from."""
 
     called: str
-    """What the weights make, for errors: slider or word."""
+    """The name of what the weights make, for errors: slider or word."""
     weights: Mapping[str, Any]
     optimizer: Any
     state: Path

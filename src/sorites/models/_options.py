@@ -1,4 +1,4 @@
-"""What models by words have in common: options after a mark as in a web address, and no classes until some are given."""
+"""Options after a mark, as in a web address, and classes given later: shared by models that are asked by words."""
 
 from __future__ import annotations
 

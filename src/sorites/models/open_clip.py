@@ -35,7 +35,7 @@ TEMPLATES = ("a photo of a {}",)
 """The prompt of FOCUS, with the first synonym of a class in its place."""
 OPTIONS = ("templates",)
 MODES = {"shortest": "center", "squash": "squash"}
-"""How open_clip's transforms bring a picture to size, and what our preprocessing calls that."""
+"""The resize modes of open_clip's transforms, and the names that our preprocessing has for them."""
 
 
 @add_model
