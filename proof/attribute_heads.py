@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from proof._lines import Line
 from sorites import core
-from sorites.annotation.heads import features_of, fitted
+from sorites.annotation.heads import features_of, fit_to_features
 from sorites.annotation.words import annotated
 from sorites.datasets.context import build_context
 from sorites.files import cache
@@ -23,7 +23,7 @@ def run() -> Iterator[Line]:
     held = annotated(f"context:{root}")
     features, kept = features_of(core.model("lite0"), [picture.load for picture in held])
     for seed in SEEDS:
-        for row in fitted(features, [held[place] for place in kept], seed)[1].rows(named=True):
+        for row in fit_to_features(features, [held[place] for place in kept], seed)[1].rows(named=True):
             note = (
                 f"95 % {100 * row['low']:.1f} to {100 * row['high']:.1f}, {row['pictures']} pictures of {row['things']} things, "
                 f"chance {100 * row['chance']:.0f}, calibration error {row['error']:.2f}"

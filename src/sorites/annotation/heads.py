@@ -118,11 +118,13 @@ def fit_heads(
 ) -> AttributeHeads:
     """Fit the heads of all kinds that the pictures are annotated with, and measure how they agree on things not seen."""
     features, kept = features_of(model, [picture.load for picture in annotated], tick)
-    heads, measured = fitted(features, [annotated[place] for place in kept], seed)
+    heads, measured = fit_to_features(features, [annotated[place] for place in kept], seed)
     return AttributeHeads(spec, model.version, heads, measured)
 
 
-def fitted(features: Features, pictures: Sequence[Annotated], seed: int = 0) -> tuple[tuple[KindHead, ...], pl.DataFrame]:
+def fit_to_features(
+    features: Features, pictures: Sequence[Annotated], seed: int = 0
+) -> tuple[tuple[KindHead, ...], pl.DataFrame]:
     """Return the heads of all kinds, fitted on some things by their features, and how they agree on other things."""
     parts = split([picture.thing for picture in pictures], seed)
     heads, measured = [], []
