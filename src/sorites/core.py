@@ -11,7 +11,6 @@ from typing import Any, Literal
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import Labels, imagenet
-from sorites.packed import packed
 from sorites.reading.places import reason
 from sorites.registry import Registry
 from sorites.types import (
@@ -45,6 +44,7 @@ from sorites.types import (
     to_image,
     to_picture,
 )
+from sorites.types.packed import packed
 from sorites.types.values import called_with, grouped_once, refuse_values
 
 __all__ = [

@@ -22,7 +22,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 ROOT_ORDER = (
     "errors", "stores", "reading", "rng", "torch_tools",
-    "types", "boxes", "registry", "files", "labels", "progress", "es_grid", "columns", "packed", "core", "table", "frame", "suite"
+    "types", "boxes", "registry", "files", "labels", "progress", "es_grid", "core", "table", "frame", "suite"
 )  # fmt: skip
 """Modules that lie flat, and the packages of types and of readers. Each imports only those that stand before it, and no room."""
 

@@ -17,12 +17,13 @@ from tests.conftest import scene
 from tests.pipeline import fading
 
 import sorites
-from sorites import packed, table
+from sorites import table
 from sorites.core import CLEAN, Model
-from sorites.packed import Whole
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.reopen import plan_of
 from sorites.suite import parse
+from sorites.types import packed
+from sorites.types.packed import Whole
 
 SUITE = {"name": "s", "shifts": ["contrast", {"name": "jpeg", "levels": [1, 5]}], "scorers": ["msp"], "frame": {"resize": 40}}
 

@@ -1,8 +1,8 @@
-"""Heads that tell time, weather and locations from a frozen model's features, learnt from annotated pictures.
+"""Heads that predict time, weather and locations from a frozen model's features, trained on annotated pictures.
 
 FOCUS puts linear heads on a network that stays as it is (Kattakinda & Feizi, ICML 2022, section 5). Time and weather have one
 word each; a picture may have several locations, so that each of these is a yes or no of its own. Things are split three ways:
-most train the heads, some calibrate their confidence, and the agreement is measured on the rest, of which nothing was seen.
+most train the heads, some calibrate their confidence, and the agreement is measured on the rest, which neither saw.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def features_of(
 ) -> tuple[Features, list[int]]:
     """Return a model's features, the mean over each picture's quarters, and the places of the pictures that can be read.
 
-    In a quarter the surroundings are larger than the thing in the middle; of the whole picture a model says what the thing is.
+    In a quarter the surroundings are larger than the thing in the middle; of the whole picture, a model mostly sees the thing.
     """
     rows: list[Features] = []
     kept: list[int] = []
@@ -153,7 +153,7 @@ def features_of(
         if pictures:
             found = model([part for picture in pictures.values() for part in quarters(picture)], False).features
             if found is None:
-                raise SoritesError(f"{model.name} gives no features, and a head is read from them. Take lite0, say.")
+                raise SoritesError(f"{model.name} gives no features, and a head reads them. Take another model, such as lite0.")
             rows.append(found.reshape(len(pictures), 4, -1).mean(axis=1))
             kept += pictures
         tick(min(BATCH, len(loads) - start))

@@ -24,12 +24,12 @@ LOSSES = ("l1", "l2")
 BATCH = 48
 """Noisy pictures that go through the network at once."""
 LEAST = 1e-5
-"""How far one that dropped out stands behind those that stayed, at least."""
+"""The least gap between the logit of a class that dropped out and those that stayed."""
 
 
 @dataclass(frozen=True)
 class Judging:
-    """How a picture is judged: ``draws`` of noise at most, and after which of them classes drop out."""
+    """The rules for judging a picture: at most ``draws`` of noise, and the draws after which classes drop out."""
 
     draws: int = 32
     loss: str = "l1"
@@ -54,7 +54,7 @@ class Judging:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Return after how many draws it is looked which classes drop out; the last is the end."""
+        """Return the numbers of draws after which classes may drop out; the last is the end."""
         ends, at = [], self.first
         while self.sure and at < self.draws:
             ends.append(at)
@@ -68,7 +68,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of one picture: minus the error per class, the draws that each rests on, and passes of the network."""
+    """The result for one picture: minus the error per class, the draws that each rests on, and passes of the network."""
 
     logits: NDArray[np.float32]
     draws: NDArray[np.int64]

@@ -20,7 +20,7 @@ from sorites.pipeline.plan import Plan
 CLASS_TEXT = "a photo of a {}"
 """The text that names the class; the one that names the shift adds a phrase to it. These are the prompts of the released code."""
 CLEAN_KEPT = 256
-"""How many clean pictures' features are kept: those of some slices, over all of their shifts."""
+"""The number of clean pictures whose features are kept: those of some slices, over all of their shifts."""
 
 Images = Callable[[Sequence[Picture], bool], Features]
 

@@ -16,7 +16,6 @@ from sorites.errors import SoritesError
 from sorites.files import is_temporary, locked, read_json, write_bytes
 from sorites.labels import BUILT_IN
 from sorites.models._versioned import is_by_source_alone
-from sorites.packed import TOGETHER, PackedSamples, joined
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.first_places import KEY as FIRST_PLACES
 from sorites.pipeline.first_places import at_first_places, first_places
@@ -27,6 +26,7 @@ from sorites.pipeline.plan import SLICE, Plan
 from sorites.pipeline.renew import ANOTHER, TRAINING, Say, check_training, renewed
 from sorites.stores import place
 from sorites.table import SCHEMA, read_file, write
+from sorites.types.packed import TOGETHER, PackedSamples, joined
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""

@@ -6,8 +6,8 @@ import functools
 
 from sorites.core import Box, Picture, Sample, read_only
 from sorites.frame import Frame
-from sorites.packed import ById, PackedSamples
 from sorites.suite import Suite
+from sorites.types.packed import ById, PackedSamples
 
 Truth = tuple[Box, ...] | None
 

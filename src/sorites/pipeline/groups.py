@@ -10,14 +10,14 @@ from dataclasses import dataclass, field
 from sorites.core import CLEAN, SHIFTS, Image, OwnDial, Sample, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Dial
-from sorites.packed import PackedSamples, seen
 from sorites.pipeline.samples import unique
 from sorites.suite import Suite
+from sorites.types.packed import PackedSamples, seen
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Which samples each shift has, and the stops of those that are dials or grids here."""
+    """The samples of each shift, and the stops of the shifts that are dials or grids here."""
 
     samples: dict[str, PackedSamples] = field(default_factory=dict)
     shifts: dict[str, Shift] = field(default_factory=dict)

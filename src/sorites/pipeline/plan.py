@@ -18,7 +18,6 @@ from sorites.errors import SoritesError
 from sorites.frame import SourceEntry
 from sorites.labels import Labels, OpenLabels
 from sorites.labels import labels as labels_of
-from sorites.packed import ById, PackedSamples, joined, packed, seen
 from sorites.pipeline.framing import CleanPictures, frame_of
 from sorites.pipeline.groups import grouped
 from sorites.pipeline.models import loaded as models_of
@@ -26,6 +25,7 @@ from sorites.pipeline.restrict import restricted
 from sorites.pipeline.samples import by_shards, distinct, first_ids, in_order, training_samples, validation_samples
 from sorites.rng import digest
 from sorites.suite import Suite
+from sorites.types.packed import ById, PackedSamples, joined, packed, seen
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""

@@ -12,18 +12,18 @@ import polars as pl
 
 from sorites.core import Sample
 from sorites.errors import SoritesError
-from sorites.packed import PackedSamples
 from sorites.pipeline.contents import COLUMNS, changed, contents, guarded
 from sorites.pipeline.plan import Plan, with_changed
 from sorites.pipeline.stale import redo_changed
 from sorites.table import read_file, write
+from sorites.types.packed import PackedSamples
 
 TRAINING = "training.parquet"
 """The training and validation pictures of scorers by their content, beside the manifest."""
 Say = Callable[[str], None]
 
 ANOTHER = "Put it back from a copy, or choose another --out DIR."
-"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
+"""The advice where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
 def renewed(folder: Path, plan: Plan, samples: PackedSamples, listed: pl.DataFrame, moved: str, say: Say) -> pl.DataFrame:

@@ -1,4 +1,4 @@
-"""A run folder opened again: its plan, made anew from ``run.json``, and the samples of its manifest where pictures are gone."""
+"""A run folder opened again: its plan, made again from ``run.json``, and the samples of its manifest where pictures are gone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sorites.suite import Suite, parse
 ATTACK = "attack"
 """The key of ``run.json`` that holds the settings of an attack."""
 ATTACKS = "apgd_"
-"""How the names of attacks begin in the table."""
+"""The prefix of the names of attacks in the table."""
 
 
 def suite_of(info: Mapping[str, Any]) -> Suite:

@@ -12,9 +12,9 @@ from sorites.core import CLEAN, Sample, Source, split_spec
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Fit
 from sorites.labels import Labels, open_labels
-from sorites.packed import PackedSamples, packed, seen
 from sorites.rng import digest, fair_order
 from sorites.sources._shards import SHARDED, Shard
+from sorites.types.packed import PackedSamples, packed, seen
 
 
 def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:

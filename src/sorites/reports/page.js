@@ -61,6 +61,22 @@
     isolate(model);
   };
 
+  // Keys do in a chart's legend what clicks do: Enter or space hides a model, with shift it is seen alone.
+  const byKeys = (chart) =>
+    chart.querySelectorAll(".legend .legendtoggle").forEach((key) => {
+      const trace = key.__data__?.[0]?.trace;
+      if (!trace?.legendgroup || key.tabIndex === 0) return;
+      const model = trace.legendgroup;
+      const say = { tabindex: 0, role: "button", "aria-label": `Show ${trace.name}`, "aria-pressed": String(!hidden.has(model)) };
+      Object.entries(say).forEach(([name, value]) => key.setAttribute(name, value));
+      key.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        (event.shiftKey ? isolate : toggle)(model);
+        [...chart.querySelectorAll(".legend .legendtoggle")].find((one) => one.__data__?.[0]?.trace?.legendgroup === model)?.focus();
+      });
+    });
+
   const draw = (chart) => {
     const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
     Object.entries(theme()).forEach(([path, value]) => set(layout, path, value));
@@ -73,6 +89,8 @@
       if (model) change(model);
       return !model;
     };
+    chart.on("plotly_afterplot", () => byKeys(chart));
+    byKeys(chart);
     chart.on("plotly_legendclick", answer(once));
     chart.on("plotly_legenddoubleclick", answer(twice));
   };
@@ -173,6 +191,21 @@
     list.append(item);
   }
 
+  // A long table shows its first rows; words that are typed leave the rows that hold them all.
+  document.querySelectorAll(".findable").forEach((part) => {
+    const table = part.querySelector("table");
+    const lines = [...table.tBodies[0].rows].map((row) => [row, row.textContent.toLowerCase()]);
+    const find = document.createElement("input");
+    Object.assign(find, { type: "search", placeholder: `search ${part.dataset.what}` });
+    find.setAttribute("aria-label", `Search ${part.dataset.what}`);
+    find.addEventListener("input", () => {
+      const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+      table.classList.toggle("all", words.length > 0);
+      lines.forEach(([row, text]) => (row.hidden = !words.every((word) => text.includes(word))));
+    });
+    part.prepend(find);
+  });
+
   // A table that scrolls can be scrolled by keys.
   document.querySelectorAll(".scroll").forEach((part) => {
     if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
@@ -180,6 +213,13 @@
 
   keys.forEach((key) => key.addEventListener("click", () => once(key.dataset.model)));
   keys.forEach((key) => key.addEventListener("dblclick", () => twice(key.dataset.model)));
+  keys.forEach((key) =>
+    key.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !event.shiftKey) return;
+      event.preventDefault();
+      isolate(key.dataset.model);
+    }),
+  );
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", () => paper(true));
   addEventListener("afterprint", () => paper(false));

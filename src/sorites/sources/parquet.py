@@ -14,18 +14,18 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from sorites.columns import Column, Made, Same, Texts, Wholes
 from sorites.core import Picture, Sample, add_source
 from sorites.errors import BadPicture, SoritesError, as_utf8
 from sorites.files import at_hand
 from sorites.labels import Labels
-from sorites.packed import TOGETHER as TOGETHER_IN_COLUMNS
-from sorites.packed import Block, PackedSamples
 from sorites.reading.places import entries, is_dir, is_file, path_of, reason
 from sorites.sources._decode import decode
 from sorites.sources._options import split_options
 from sorites.sources._shards import SHARDED, Shard
 from sorites.stores import StorePath
+from sorites.types.columns import Column, Made, Same, Texts, Wholes
+from sorites.types.packed import TOGETHER as TOGETHER_IN_COLUMNS
+from sorites.types.packed import Block, PackedSamples
 
 IMAGES = ("image", "img", "jpg", "png", "picture")
 LABELS = ("label", "labels", "cls", "class", "fine_label")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sorites.columns import Made, Same, Texts, Wholes, column
 from sorites.sources._tars import Member
+from sorites.types.columns import Made, Same, Texts, Wholes, column
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.columns import Column, Same, column
 from sorites.rng import heads
-from sorites.types import CLEAN, Sample
+from sorites.types.columns import Column, Same, column
+from sorites.types.pictures import CLEAN, Sample
 
 TOGETHER = 1 << 14
 """Samples that become a block of columns; fewer stay as they are."""

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites import packed as room
 from sorites.core import CLEAN, Attr, Sample, Setting
-from sorites.packed import ById, PackedSamples, joined, packed, seen
 from sorites.rng import digest
+from sorites.types import packed as room
+from sorites.types.packed import ById, PackedSamples, joined, packed, seen
 
 
 @pytest.fixture(autouse=True)
