@@ -11,10 +11,11 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from sorites import core, packed
+from sorites import core
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import Labels
-from sorites.packed import PackedSamples
+from sorites.types import packed
+from sorites.types.packed import PackedSamples
 
 SPACE = Labels(("cat", "dog"), ("cat", "dog"))
 
