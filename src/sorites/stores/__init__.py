@@ -225,6 +225,10 @@ def _asked(path: StorePath, ask: Any, *words: Any) -> Any:
         raise OSError(None, f"the store says: {error or type(error).__name__}", str(path)) from error
 
 
+LIBRARIES = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
+"""The libraries of stores that no extra brings."""
+
+
 @functools.cache
 def _store(scheme: str) -> Any:
     """Return the file system of a scheme, which keeps no listings: others write there too."""
@@ -238,6 +242,9 @@ def _store(scheme: str) -> Any:
     try:
         return fsspec.filesystem(scheme, **options)
     except ImportError as error:
-        raise SoritesError(f"places on {scheme}:// need a library that is not installed: {error}") from error
+        if scheme in ("s3", "s3a"):
+            raise MissingExtra(f"a place on a store ({scheme}://)", "remote") from error
+        install = f"Type: pip install {LIBRARIES[scheme]}" if scheme in LIBRARIES else str(error)
+        raise SoritesError(f"places on {scheme}:// need a library that is not installed. {install}") from error
     except ValueError as error:
         raise SoritesError(f"there is no kind of store called {scheme}: {error}") from error
