@@ -118,7 +118,14 @@ def fit_heads(
 ) -> AttributeHeads:
     """Fit the heads of all kinds that the pictures are annotated with, and measure how they agree on things not seen."""
     features, kept = features_of(model, [picture.load for picture in annotated], tick)
-    pictures = [annotated[place] for place in kept]
+    heads, measured = fit_to_features(features, [annotated[place] for place in kept], seed)
+    return AttributeHeads(spec, model.version, heads, measured)
+
+
+def fit_to_features(
+    features: Features, pictures: Sequence[Annotated], seed: int = 0
+) -> tuple[tuple[KindHead, ...], pl.DataFrame]:
+    """Return the heads of all kinds, fitted on some things by their features, and how they agree on other things."""
     parts = split([picture.thing for picture in pictures], seed)
     heads, measured = [], []
     for kind in WORDS:
@@ -131,7 +138,7 @@ def fit_heads(
             measured.append(agreement(kind, head.told(features[there]), true, things, common, len(head.words)))
     if not heads:
         raise SoritesError("the pictures have no time, weather or location that two of them differ in")
-    return AttributeHeads(spec, model.version, tuple(heads), pl.concat(measured))
+    return tuple(heads), pl.concat(measured)
 
 
 def features_of(
