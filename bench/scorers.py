@@ -4,6 +4,8 @@ Both are fitted on the same 5 000 training pictures, five a class, and score the
 process of its own on one thread, and the time is that process's own, which a busy machine does not change much. The peer is
 asked for the first pictures only, 500 where a picture is dear to it and 10 000 elsewhere, in batches of at most 1000, and its
 time for scoring is scaled up linearly: the whole would take it most of an hour. What it takes to be fitted is measured whole.
+Scorers that are cheap are timed three times on both sides, and the least counts. What a scorer cannot do without, its one
+product and its one partial sort as NumPy does them, is timed beside it.
 The two scorers that search for neighbours cost both sides one product of all pictures with all training pictures, and more of
 these lower the ratio of the whole; so it is given without them too.
 """
@@ -22,6 +24,7 @@ from typing import Any
 import numpy as np
 
 PICTURES, WIDE, CLASSES, TRAIN, BATCH = 50_000, 512, 1000, 5_000, 1000
+ROUNDS, CHEAP = 3, 8.0
 FIRST, DEAR = 10_000, dict.fromkeys(("mds", "rmds", "dice", "gradnorm"), 500)
 
 
@@ -50,15 +53,44 @@ def ours(held: dict[str, np.ndarray]) -> dict[str, float]:
     def outputs(rows: np.ndarray) -> Outputs:
         return Outputs(rows @ held["weight"].T + held["bias"], rows)
 
-    train, asked, took = outputs(held["train"]), outputs(held["asked"]), {}
-    for spec in PEERS:
+    asked, seen = outputs(held["asked"]), outputs(held["train"])
+    train = Outputs(seen.logits, seen.features, ids=[f"n{i:08d}" for i in range(TRAIN)])
+
+    def once(spec: str) -> float:
         start = time.process_time()
         scorer = core.scorer(spec)
         if hasattr(scorer, "fit"):
             scorer.fit([(train, held["labels"])], (held["weight"], held["bias"]))
         scorer(asked)
-        took[spec] = time.process_time() - start
-    return took
+        return time.process_time() - start
+
+    took = {spec: _least(lambda spec=spec: once(spec)) for spec in PEERS}
+    return took | {f"bare {spec}": _least(lambda work=work: _timed(work)) for spec, work in _bare(held).items()}
+
+
+def _least(once: Callable[[], float]) -> float:
+    """The least of three times, or the first where it is long."""
+    first = once()
+    return first if first > CHEAP else min(first, *(once() for _ in range(ROUNDS - 1)))
+
+
+def _timed(work: Callable[[], object]) -> float:
+    start = time.process_time()
+    work()
+    return time.process_time() - start
+
+
+def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
+    """What scorers cannot do without: a product in float32 by the last layer and a partial sort; in ViM a product by half of the
+    directions in float64, the covariance and its directions."""
+    asked, weight, train = held["asked"], held["weight"].T, held["train"].astype(np.float64)
+    blocks = [asked[i : i + 256] for i in range(0, PICTURES, 256)]
+    half = np.eye(WIDE)[:, : WIDE // 2].copy()
+    clipped = [lambda: [block @ weight for block in blocks]]
+    sorted_too = [*clipped, lambda: [np.partition(block, WIDE * 9 // 10, axis=1) for block in blocks]]
+    split = [lambda: [block.astype(np.float64) @ half for block in blocks], lambda: np.linalg.eigh(train.T @ train)]
+    needs = {"react": clipped, "ash_b": sorted_too, "ash_s": sorted_too, "ash_p": sorted_too, "vim": split}
+    return {spec: lambda works=works: [work() for work in works] for spec, works in needs.items()}
 
 
 def _linear(t: dict[str, Any]) -> Any:
@@ -115,7 +147,10 @@ def theirs(held: dict[str, np.ndarray]) -> dict[str, float]:
         torchvision_ready()
         import pytorch_ood.detector as peer
     t = {name: torch.from_numpy(value) for name, value in held.items()}
-    return {spec: _peer(kind, make(peer, t), t, DEAR.get(spec, FIRST)) for spec, (kind, make) in PEERS.items()}
+    return {
+        spec: _least(lambda kind=kind, make=make, spec=spec: _peer(kind, make(peer, t), t, DEAR.get(spec, FIRST)))
+        for spec, (kind, make) in PEERS.items()
+    }
 
 
 def _peer(kind: str, detector: Any, t: dict[str, Any], first: int) -> float:
@@ -146,10 +181,13 @@ def ask(side: str) -> dict[str, float]:
 
 def run() -> Iterator[tuple[str, float, str]]:
     mine, peers = ask("ours"), ask("theirs")
+    bare = {name.removeprefix("bare "): mine.pop(name) for name in list(mine) if name.startswith("bare ")}
     yield "all scorers, pytorch-ood / ours", sum(peers.values()) / sum(mine.values()), "aim >= 30"
     rest = [spec for spec in PEERS if spec not in ("knn", "nnguide")]
     without = sum(peers[spec] for spec in rest) / sum(mine[spec] for spec in rest)
     yield "all but knn and nnguide, pytorch-ood / ours", without, ""
     yield "all scorers, ours (CPU s)", sum(mine.values()), "50 000 pictures"
     for spec in sorted(PEERS, key=lambda spec: -mine[spec]):
-        yield f"{spec}, pytorch-ood / ours", peers[spec] / mine[spec], f"{mine[spec]:.2f} CPU s"
+        yield f"{spec}, pytorch-ood / ours", peers[spec] / mine[spec], f"aim >= 1; {mine[spec]:.2f} CPU s"
+    for spec, floor in bare.items():
+        yield f"{spec}, ours / the bare product and sort", mine[spec] / floor, f"aim <= 1.5; {floor:.2f} CPU s"

@@ -1,7 +1,4 @@
-"""Measures of pixel values: PSNR, SSIM and the share of values that were clipped.
-
-``optics.quality`` has PSNR and SSIM for values 0..1; its sums are on another scale and in another order: the last bits differ.
-"""
+"""Measures of pixel values: PSNR, SSIM and the share of values that were clipped."""
 
 from __future__ import annotations
 
@@ -28,15 +25,9 @@ def ssim(reference: Picture, moved: Picture) -> float:
     """
     if min(reference.shape[:2]) < 11:
         raise BadPicture(f"SSIM looks through a window of 11 px; the picture is {reference.shape[1]}x{reference.shape[0]}")
-    from sorites.optics.quality import window
+    from sorites.optics import quality
 
-    x, y = reference.astype(np.float64), moved.astype(np.float64)
-    mean_x, mean_y = window(x), window(y)
-    var_x, var_y = window(x * x) - mean_x**2, window(y * y) - mean_y**2
-    both = window(x * y) - mean_x * mean_y
-    flat, steep = (0.01 * 255) ** 2, (0.03 * 255) ** 2
-    alike = (2 * mean_x * mean_y + flat) * (2 * both + steep) / ((mean_x**2 + mean_y**2 + flat) * (var_x + var_y + steep))
-    return float(alike[5:-5, 5:-5].mean())
+    return quality.ssim(reference, moved, white=255)
 
 
 @add_measure(nearer="lower", unit="share of values")

@@ -36,9 +36,9 @@ class RunView:
     features: Features | None = None
     """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
     records: Mapping[str, Any] = field(default_factory=dict)
-    """How facts of the run were made, by their name: the content of ``facts/*.json``."""
+    """The records of how facts of the run were made, by name: the content of ``facts/*.json``."""
     unfinished: Unfinished | None = None
-    """What is missing of the run; None where nothing is."""
+    """The parts of the run that are missing; None where nothing is."""
     explanations: Explanations | None = None
     """Pictures that changed sides, with where the models looked; None where nothing was explained."""
 
@@ -57,7 +57,7 @@ class View:
     owners: Mapping[str, tuple[RunView, ...]]
     """The runs behind each ``run_id`` of ``table``."""
     notes: tuple[str, ...] = ()
-    """What the reader has to know of the rows before any number: what is missing, what the runs share, what was left out."""
+    """Notes that the reader needs before any number: what is missing, what the runs share, what was left out."""
     comparable: bool = True
     """False where the runs share no sample, so that no order of models follows."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)

@@ -92,7 +92,10 @@ class Percentile:
     def value(self, percent: float) -> float:
         """Return the percentile of all values added so far, interpolated inside a bin of the histogram."""
         if self._bins is None:
-            return float(np.percentile(np.concatenate(self._values).astype(np.float64), percent))
+            place = percent / 100 * (self._count - 1)
+            pair = [int(place), min(int(place) + 1, self._count - 1)]
+            around = np.partition(np.concatenate(self._values), pair)[pair].astype(np.float64)
+            return float(np.quantile(around, place - pair[0]))
         if self._values:
             self._fold()
         below = np.cumsum(self._bins)

@@ -1,7 +1,8 @@
 """Checks that every scorer makes: rows are finite and as wide as those it was fitted on, and parameters are in range.
 
-Sums are taken in float64 over a bounded number of rows at a time and rounded to float32 once, so that a picture's score depends
-neither on the size of its batch nor on its order.
+Rows are taken a bounded number at a time. Matrix products are taken in float64 and rounded to float32 once, because the order in
+which a product sums its terms follows the place of a row in its batch; what goes row by row in a fixed order may be float32. So
+a picture's score depends neither on the size of its batch nor on its order.
 """
 
 from __future__ import annotations
@@ -19,6 +20,8 @@ from sorites.errors import SoritesError
 T = TypeVar("T")
 Score = NDArray[np.float32]
 Wide = NDArray[np.float64]
+Narrow = NDArray[np.float32]
+Real = TypeVar("Real", np.float32, np.float64)
 
 ROWS = 256
 """This many pictures are scored at a time: 2 MB of float64 for a thousand classes, which stay in the processor's cache."""
@@ -103,13 +106,17 @@ def _finite(rows: NDArray[np.float32] | None, who: str, what: str, least: int, w
 
 def scored(rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS) -> Score:
     """Apply ``rule`` to the rows of the parts in float64, a bounded number at a time."""
-    scores = [
-        rule(*(part[i : i + rows].astype(np.float64) for part in parts)).astype(np.float32) for i in range(0, len(parts[0]), rows)
-    ]
+    return narrow_scored(lambda *some: rule(*(part.astype(np.float64) for part in some)), *parts, rows=rows)
+
+
+def narrow_scored(rule: Callable[..., NDArray[np.floating]], *parts: NDArray[np.float32], rows: int = ROWS) -> Score:
+    """Apply ``rule`` to the rows of the parts in float32, a bounded number at a time."""
+    blocks = ((np.ascontiguousarray(part[i : i + rows], np.float32) for part in parts) for i in range(0, len(parts[0]), rows))
+    scores = [rule(*block).astype(np.float32, copy=False) for block in blocks]
     return np.concatenate(scores) if scores else np.empty(0, np.float32)
 
 
-def logsumexp(logits: Wide) -> Wide:
+def logsumexp(logits: NDArray[Real]) -> NDArray[Real]:
     """Return log(sum(exp(logits))) of each row without overflow."""
     top = logits.max(axis=1)
     raised = logits - top[:, None]

@@ -10,7 +10,19 @@ import numpy as np
 from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.errors import SoritesError
 from sorites.scorers._memory import Bank, Moments
-from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, logsumexp, scored, whole
+from sorites.scorers._rows import (
+    Fitted,
+    Narrow,
+    Score,
+    Wide,
+    above,
+    features_of,
+    logits_of,
+    logsumexp,
+    narrow_scored,
+    scored,
+    whole,
+)
 
 SAMPLE = 20_000
 """ViM's scale is a mean over this many training pictures, chosen by a hash of their ids; with fewer pictures it is exact."""
@@ -39,7 +51,7 @@ class vim(Fitted):
             sample.add(seen.features, seen.ids)
             tops += float(seen.logits.max(axis=1).astype(np.float64).sum())
         main = self._main(len(moments.total), moments.count)
-        self._origin = -np.linalg.pinv(weight) @ bias
+        self._origin: Wide = -np.linalg.lstsq(weight, bias, rcond=1e-15)[0].astype(np.float64, copy=False)
         vectors = np.linalg.eigh(moments.scatter(self._origin))[1]
         rest = vectors[:, : len(vectors) - main]
         lengths = np.linalg.norm((sample.rows() - self._origin) @ rest, axis=1)
@@ -59,11 +71,13 @@ class vim(Fitted):
 
     def __call__(self, outputs: Outputs) -> Score:
         rest = self.ready(self._rest)
+        beyond = self._origin @ rest
 
-        def rule(rows: Wide, logits: Wide) -> Wide:
-            return np.asarray(self._alpha * np.linalg.norm((rows - self._origin) @ rest, axis=1) - logsumexp(logits))
+        def rule(rows: Narrow, logits: Narrow) -> Wide:
+            apart = rows.astype(np.float64) @ rest - beyond
+            return np.asarray(self._alpha * np.sqrt(np.einsum("nd,nd->n", apart, apart)) - logsumexp(logits))
 
-        return scored(rule, features_of(outputs, self.name, len(rest)), logits_of(outputs, self.name))
+        return narrow_scored(rule, features_of(outputs, self.name, len(rest)), logits_of(outputs, self.name))
 
 
 class _Centred(Fitted, ABC):

@@ -12,7 +12,24 @@ from numpy.typing import NDArray
 
 from sorites.core import Batches, Head, Outputs, add_scorer
 from sorites.scorers._memory import Moments, Percentile
-from sorites.scorers._rows import Fitted, Score, Wide, features_of, logits_of, logsumexp, percent, scored
+from sorites.scorers._rows import (
+    Fitted,
+    Narrow,
+    Real,
+    Score,
+    Wide,
+    features_of,
+    logits_of,
+    logsumexp,
+    narrow_scored,
+    percent,
+    scored,
+)
+
+FEW = 0.2
+"""Up to this share of features that are not 0, a product takes only these: beyond it a full product is faster."""
+MOST = np.float32(60)
+"""No exponent beyond this: float32 overflows at 88."""
 
 
 class _Headed(Fitted):
@@ -25,25 +42,35 @@ class _Headed(Fitted):
         self._bias: Wide | None = None
 
     def fit(self, batches: Batches = (), head: Head | None = None) -> Self:
-        self._weight, self._bias = self.head(head)
+        self._take(head)
         self.fitted = {}
         return self
 
-    def shape(self, rows: Wide) -> Wide:
-        """Return the features that the last layer gets in place of ``rows``."""
-        return rows
+    def _take(self, head: Head | None) -> None:
+        self._weight, self._bias = self.head(head)
+        self._columns = np.ascontiguousarray(self._weight.T, np.float32)
 
-    def __call__(self, outputs: Outputs) -> Score:
-        weight, bias = self.ready(self._weight), self.ready(self._bias)
-        rows = features_of(outputs, self.name, weight.shape[1])
-        return scored(lambda rows: -logsumexp(self.shape(rows) @ weight.T + bias), rows)
+    def product(self, rows: Narrow, share: float) -> Narrow:
+        """Return rows times weights, where about this share of the rows is not 0.
+
+        The few that are not 0 are summed in the order of the features, so that float32 does not let a batch show.
+        """
+        if share > FEW:
+            return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
+        from scipy import sparse
+
+        places = np.flatnonzero(rows != 0)
+        ends = np.searchsorted(places, np.arange(len(rows) + 1) * rows.shape[1])
+        few = sparse.csr_array((rows.ravel()[places], places % rows.shape[1], ends), shape=rows.shape)
+        return np.asarray(few @ self._columns)
 
 
 @add_scorer
 class react(_Headed):
     """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021).
 
-    The percentile is exact for up to four million activations, and within 0.05 % beyond.
+    The percentile is exact for up to four million activations, and within 0.05 % beyond. Clipping takes from the logits what the
+    last layer makes of the clipped-off part, which most features have none of.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
@@ -57,12 +84,18 @@ class react(_Headed):
         activations = Percentile()
         for seen in self.training(batches):
             activations.add(seen.features)
-        self._clip = activations.value(self.percentile)
-        self._weight, self._bias = self.head(head)
+        self._clip = np.float32(activations.value(self.percentile))
+        self._take(head)
         return self
 
-    def shape(self, rows: Wide) -> Wide:
-        return np.minimum(rows, self._clip)
+    def __call__(self, outputs: Outputs) -> Score:
+        weight = self.ready(self._weight)
+        rows, logits = features_of(outputs, self.name, weight.shape[1]), logits_of(outputs, self.name, len(weight))
+        return narrow_scored(self._rule, rows, logits)
+
+    def _rule(self, rows: Narrow, logits: Narrow) -> Narrow:
+        over = self.product(np.maximum(rows - self._clip, 0), 1 - self.percentile / 100)
+        return -logsumexp(np.subtract(logits, over, out=over))
 
 
 class _Pruned(_Headed):
@@ -75,30 +108,39 @@ class _Pruned(_Headed):
         super().__init__()
         self.percentile = percent(percentile, type(self).__name__)
 
-    def kept(self, rows: Wide) -> NDArray[np.bool_]:
+    def kept(self, rows: Narrow) -> NDArray[np.bool_]:
         """Return which features of each row are kept."""
         wide = rows.shape[1]
         keep = max(1, wide - round(wide * self.percentile / 100))
-        plain = rows.astype(np.float32)  # as the features came: the order is the same, and float32 is faster to partition
-        least = np.partition(plain, wide - keep, axis=1)[:, wide - keep, None]
-        kept = plain >= least
-        for i in np.flatnonzero(kept.sum(axis=1) > keep):
-            tied = np.flatnonzero(plain[i] == least[i])
-            kept[i, tied[keep - int((plain[i] > least[i]).sum()) :]] = False
-        return np.asarray(kept)
+        least = np.partition(rows, wide - keep, axis=1)[:, wide - keep, None]
+        kept = np.asarray(rows >= least)
+        if np.count_nonzero(kept) > keep * len(rows):
+            above, tied = rows > least, rows == least
+            kept = above | (tied & (np.cumsum(tied, axis=1) <= keep - above.sum(axis=1, keepdims=True)))
+        return kept
 
     @staticmethod
-    def ratio(rows: Wide, kept: NDArray[np.bool_]) -> Wide:
+    def ratio(rows: NDArray[Real], part: NDArray[Real]) -> NDArray[Real]:
         """Return the sum of all features divided by the sum of those kept; 1 where the latter is 0."""
-        total, part = rows.sum(axis=1, keepdims=True), np.einsum("nd,nd->n", rows, kept)[:, None]
-        return np.asarray(np.divide(total, part, out=np.ones_like(total), where=part != 0))
+        whole, some = rows.sum(axis=1, keepdims=True), part.sum(axis=1, keepdims=True)
+        return np.asarray(np.divide(whole, some, out=np.ones_like(whole), where=some != 0))
+
+    def shape(self, rows: Narrow) -> Narrow:
+        """Return the features that the last layer gets in place of ``rows``."""
+        return rows
+
+    def __call__(self, outputs: Outputs) -> Score:
+        rows = features_of(outputs, self.name, self.ready(self._weight).shape[1])
+        bias = self.ready(self._bias).astype(np.float32)
+        share = 1 - self.percentile / 100
+        return narrow_scored(lambda rows: -logsumexp(self.product(self.shape(rows), share) + bias), rows)
 
 
 @add_scorer
 class ash_p(_Pruned):
     """Energy with all but the largest features set to 0 (Djurisic et al. 2023)."""
 
-    def shape(self, rows: Wide) -> Wide:
+    def shape(self, rows: Narrow) -> Narrow:
         return np.asarray(rows * self.kept(rows))
 
 
@@ -108,18 +150,18 @@ class ash_b(_Pruned):
 
     ranges: ClassVar = {"percentile": (65, 70, 75, 80, 85, 90, 95)}
 
-    def shape(self, rows: Wide) -> Wide:
+    def shape(self, rows: Narrow) -> Narrow:
         kept = self.kept(rows)
-        return np.asarray(kept * (rows.sum(axis=1) / kept.sum(axis=1))[:, None])
+        return np.asarray(kept * (rows.sum(axis=1) / np.count_nonzero(kept, axis=1).astype(np.float32))[:, None])
 
 
 @add_scorer
 class ash_s(_Pruned):
     """Energy with only the largest features, scaled by exp(sum of all / sum of those kept) (Djurisic et al. 2023)."""
 
-    def shape(self, rows: Wide) -> Wide:
-        kept = self.kept(rows)
-        return np.asarray(rows * kept * np.exp(self.ratio(rows, kept)))
+    def shape(self, rows: Narrow) -> Narrow:
+        part = rows * self.kept(rows)
+        return np.asarray(part * np.exp(np.minimum(self.ratio(rows, part), MOST)))
 
 
 @add_scorer
@@ -139,7 +181,8 @@ class scale(_Pruned):
         rows, logits = features_of(outputs, self.name, weight.shape[1]), logits_of(outputs, self.name, len(bias))
 
         def rule(rows: Wide, logits: Wide) -> Wide:
-            return -logsumexp(np.exp(self.ratio(rows, self.kept(rows))) * (logits - bias) + bias)
+            part = rows * self.kept(rows.astype(np.float32))
+            return -logsumexp(np.exp(self.ratio(rows, part)) * (logits - bias) + bias)
 
         return scored(rule, rows, logits)
 
@@ -162,3 +205,8 @@ class dice(_Headed):
         given = weight * moments.mean
         self._weight = np.where(given > np.percentile(given, self.percentile), weight, 0)
         return self
+
+    def __call__(self, outputs: Outputs) -> Score:
+        weight, bias = self.ready(self._weight), self.ready(self._bias)
+        rows = features_of(outputs, self.name, weight.shape[1])
+        return scored(lambda rows: -logsumexp(rows @ weight.T + bias), rows)

@@ -52,16 +52,22 @@ class Request:
 
     @functools.cached_property
     def above(self) -> int:
-        """How many letters of a path belong to the root."""
+        """Return the number of letters of a path that belong to the root."""
         return len(str(self.root / "x")) - 1
 
-    def below(self, path: Path) -> str:
+    def below(self, path: str) -> str:
         """Return a path seen from the root, which is the name of a sample."""
-        return str(path)[self.above :].replace(os.sep, "/")
+        return path[self.above :] if os.sep == "/" else path[self.above :].replace(os.sep, "/")
 
 
-Listed = tuple[Path, Sample]
-"""A listed picture: where it should lie, and what it is."""
+Listed = tuple[str, Sample]
+"""A listed picture: where it should lie, and what it is. Paths are texts, because making millions of ``Path`` takes minutes."""
+
+
+def _joined(folder: str, line: str) -> str:
+    """Return ``str(Path(folder) / line)``, quickly where the line is written plainly."""
+    plain = os.sep == "/" and "//" not in line and "/." not in line and line[0] != "." and line[-1] != "/"
+    return f"{folder}/{line}" if plain else str(Path(folder) / line)
 
 
 @add_source
@@ -125,18 +131,19 @@ def _graded(name: str, request: Request, pictures: Path, cell: Path, places: Map
     covariate, semantic = (int(level) + 1 for level in CELL.fullmatch(cell.name).groups())  # type: ignore[union-attr]
     levels = Attr("sem_level", str(semantic)), Attr("cov_level", str(covariate))
     setting = Setting(None, {"cov_level": covariate, "sem_level": semantic})
+    folder, part, made = str(pictures), cell.parent.name, name == "syn_is"
     for line in _lines(cell, request.each):
-        wnid, path = WNID.search(line), pictures / line
+        wnid, path = WNID.search(line), _joined(folder, line)
         label = places.get(wnid[0]) if wnid else None
-        split = "unknown" if label is None else cell.parent.name
+        split = "unknown" if label is None else part
+        attrs = (*levels, *_generated(line)) if made else levels
         load = functools.partial(decode, path)
-        attrs = (*levels, *_generated(name, line))
         yield path, Sample(request.below(path), load, label, attrs=attrs, split=split, shift=name, setting=setting)
 
 
-def _generated(name: str, line: str) -> tuple[Attr, ...]:
+def _generated(line: str) -> tuple[Attr, ...]:
     """Return the word and the style of a picture of Syn-IS, which its file name holds as numbers after a running number."""
-    parts = Path(line).stem.split("_") if name == "syn_is" else []
+    parts = Path(line).stem.split("_")
     return (Attr("word", parts[1]), Attr("style", parts[2])) if len(parts) == 3 else ()
 
 
@@ -146,7 +153,7 @@ def _familiar(request: Request, listed: Path, places: Mapping[str, int]) -> Iter
     for line in _lines(listed / FAMILIAR, request.each):
         name = Path(line).stem
         where = folders.get(Path(line).name)
-        path = pictures / line if where is None else pictures / "val" / where / Path(line).name
+        path = _joined(str(pictures), line) if where is None else str(pictures / "val" / where / Path(line).name)
         label = places.get(where or solution.get(name, ""))
         yield path, Sample(id=request.below(path), load=functools.partial(decode, path), label=label, split="test")
 
@@ -174,13 +181,13 @@ def _present(found: Iterable[Listed], request: Request) -> list[Sample]:
     """Return the samples whose file is there; the others are named in an error or a warning. Each folder is read once."""
     listed = functools.cache(lambda folder: frozenset(os.listdir(folder)) if os.path.isdir(folder) else frozenset())
     there: list[Sample] = []
-    missing: list[Path] = []
+    missing: list[str] = []
     for path, sample in found:
-        folder, name = os.path.split(path)
+        folder, _, name = path.rpartition(os.sep)
         if name in listed(folder):
             there.append(sample)
         else:
-            missing.append(path)
+            missing.append(sample.id)
     if missing:
         message = _missing(missing, request.root, len(there) + len(missing))
         if not request.present:
@@ -189,13 +196,13 @@ def _present(found: Iterable[Listed], request: Request) -> list[Sample]:
     return there
 
 
-def _missing(paths: list[Path], root: Path, wanted: int) -> str:
+def _missing(names: list[str], root: Path, wanted: int) -> str:
     """Return a message that counts the missing pictures per set and names the first of them."""
-    by_set: dict[str, list[Path]] = {}
-    for path in paths:
-        by_set.setdefault(path.relative_to(root).parts[0], []).append(path)
-    said = [f"is_ood: {len(paths)} of {wanted} listed pictures are missing:"]
+    by_set: dict[str, list[str]] = {}
+    for name in names:
+        by_set.setdefault(name.partition("/")[0], []).append(name)
+    said = [f"is_ood: {len(names)} of {wanted} listed pictures are missing:"]
     for name, some in sorted(by_set.items()):
         absent = "" if is_dir(root / name) else f"; there is no folder {root / name}"
-        said.append(f"  {name}: {len(some)}{absent}, first {', '.join(p.relative_to(root).as_posix() for p in some[:3])}")
+        said.append(f"  {name}: {len(some)}{absent}, first {', '.join(some[:3])}")
     return "\n".join(said)

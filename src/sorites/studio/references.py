@@ -18,6 +18,7 @@ from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.rng import digest
 from sorites.sources._decode import decode
+from sorites.stores import place
 
 _KEPT = (".jpg", ".jpeg", ".png")
 _UNSAFE = re.compile(r"[^0-9A-Za-z._+\-() \u00a1-\uffff]")
@@ -42,8 +43,8 @@ class Reference:
     def file(self) -> tuple[bytes, str]:
         """The bytes of the reference's file and its ending: the file itself where the sample is one, otherwise a PNG."""
         plain = self.side is None and isinstance(self.load, functools.partial) and self.load.func is decode
-        path = self.load.args[0] if plain else None
-        if isinstance(path, Path) and path.suffix.lower() in _KEPT:
+        path = place(self.load.args[0]) if plain and isinstance(self.load.args[0], str | Path) else None
+        if path is not None and path.suffix.lower() in _KEPT:
             return path.read_bytes(), ".JPEG" if path.suffix.lower() != ".png" else ".png"
         return self.png(), ".png"
 

@@ -120,7 +120,7 @@ class OwnDial:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What all dials of one name have in common, as ``run.json`` keeps it."""
+        """Return what all dials of one name have in common, as ``run.json`` keeps it."""
         return {"levels": list(self.levels), "unit": self.unit, "family": self.family, "version": self.version}
 
 
@@ -152,7 +152,9 @@ class Sample:
     def __post_init__(self) -> None:
         """Spell names that are not UTF-8 with escapes, here for all sources: no table and no hash could hold them otherwise."""
         _spell(self, "id", "split")
-        if self.dials and self.shift != CLEAN:
+        if not self.dials:
+            return
+        if self.shift != CLEAN:
             raise SoritesError(f"sample {self.id}: a dial starts from a clean picture, and this one was taken under {self.shift}")
         if len({dial.name for dial in self.dials}) < len(self.dials):
             raise SoritesError(f"sample {self.id}: two of its dials have one name")
