@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -121,8 +122,8 @@ def pictures_only(home: Path) -> None:
 def two_trained(home: Path) -> None:
     """RUN and runs/demo hold two classifiers under two names each; plain and optics are trained for a step."""
     twice = {"lite0": "lite0", "lite1": "lite1", "before": "lite0", "after": "lite1"}
-    for out in (home / "RUN", home / "runs" / "demo"):
-        sorites.run("demo", models=twice, shifts=["coma"], levels=[5], limit=3, out=out)
+    sorites.run("demo", models=twice, shifts=["coma"], levels=[5], limit=3, out=home / "RUN")
+    shutil.copytree(home / "RUN", home / "runs" / "demo")
     for name in ("plain", "optics"):
         sorites.train("cifar_optics", out=home / name, steps=1, limit=64, augment="none" if name == "plain" else name)
 

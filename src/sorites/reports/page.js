@@ -114,13 +114,18 @@
   // Paper is light and as wide as a sheet, and a printer does not resize charts, so they are drawn again for it. Paper cannot
   // be clicked either, so everything is unfolded and drawn.
   const folds = [...document.querySelectorAll("details.fold")];
+  const ON_PAPER = 0.66;
   let closed = [];
   const paper = (on) => {
     root.classList.toggle("paper", on);
     if (on) closed = folds.filter((fold) => !fold.open);
     closed.forEach((fold) => (fold.open = on));
     missing().forEach(draw);
-    drawn.forEach((chart) => Plotly.relayout(chart, { ...theme(), width: on ? chart.clientWidth : null, autosize: !on }));
+    drawn.forEach((chart) => {
+      const height = (chart.dataset.height ??= chart.layout.height);
+      const size = on ? { width: chart.clientWidth, height: Math.round(ON_PAPER * height) } : { width: null, height: Number(height) };
+      Plotly.relayout(chart, { ...theme(), ...size, autosize: !on });
+    });
   };
 
   document.querySelectorAll(".picker").forEach((picker) => {

@@ -18,6 +18,7 @@ FEW = 10
 """Classes with fewer pictures than this are marked: their numbers say little."""
 KEPT = 20_000
 """So many rows at most stand in the CSV file."""
+TITLE = "Which classes suffer most?"
 ENDS = ("value", "low", "high")
 HEAD = (
     "model",
@@ -47,12 +48,16 @@ def classes(view: View) -> Section | None:
     parts = {model: _card(model, found.filter(pl.col("model") == model), names, HELD // len(models)) for model in models}
     rows = found.head(KEPT).to_dicts()
     told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
+    few = f"with fewer than {FEW} pictures (in grey) a number says little."
     lead = (
         "Accuracy of each class on its clean pictures and under shift, the greatest loss first. The loss is taken on the same "
-        f"pictures, with its 95 % interval; with fewer than {FEW} pictures (in grey) a number says little."
+        f"pictures, with its 95 % interval; {few}"
     )
-    body = join([picked("classes", "Model", parts), csv_link("classes", HEAD, told)])
-    return Section("Which classes suffer most?", body, "Classes", lead)
+    if found["drop"].is_null().all():
+        lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
+    paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
+    body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, told)])
+    return Section("Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead)
 
 
 def class_rows(view: View) -> pl.DataFrame:
