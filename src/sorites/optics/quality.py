@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +25,7 @@ def psnr(first: Array, second: Array) -> float:
     return math.inf if error == 0 else -10 * math.log10(error)
 
 
-def ssim(first: Array, second: Array, white: float = 1.0) -> float:
+def ssim(first: NDArray[Any], second: NDArray[Any], white: float = 1.0) -> float:
     """Return the structural similarity (Wang et al. 2004), averaged over all windows that lie inside the picture."""
     _same(first, second)
     a, b = (np.moveaxis(np.atleast_3d(np.asarray(x)), -1, 0) for x in (first, second))
@@ -36,10 +37,10 @@ def ssim(first: Array, second: Array, white: float = 1.0) -> float:
         strip = maps[:, :, : rows + 2 * REACH]
         _fill(strip, a[:, i : i + strip.shape[2]], b[:, i : i + strip.shape[2]])
         total += _alike(_windows(strip, down[:, :, :rows], means[:, :, :rows]), white)
-    return total / (channels * (high - 2 * REACH) * (wide - 2 * REACH))
+    return float(total / (channels * (high - 2 * REACH) * (wide - 2 * REACH)))
 
 
-def _fill(maps: Array, first: Array, second: Array) -> None:
+def _fill(maps: Array, first: NDArray[Any], second: NDArray[Any]) -> None:
     """Set the maps to both pictures, the sum of their squares and their product."""
     a, b, squares, product = maps
     a[...], b[...] = first, second
@@ -99,7 +100,7 @@ def _band(side: int) -> Array:
     return band
 
 
-def _same(first: Array, second: Array) -> None:
+def _same(first: NDArray[Any], second: NDArray[Any]) -> None:
     """Raise an error unless both pictures have one shape, larger than the window."""
     if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
         raise SoritesError(
