@@ -1,7 +1,8 @@
 """Two workers against one, Ray against threads, and the neighbours' growth: what scale costs, as ratios on this machine.
 
-Runs are of a model that computes on one thread. A run on Ray counts from the moment the cluster is up and its workers have
-loaded: its seconds are the difference of a long and a short run, and so are those of threads.
+Runs are of a model that computes on one thread, in matrices that stay in a core's own cache. A run on Ray counts from the moment
+the cluster is up and its workers have loaded: its seconds are the difference of a long and a short run, and so are those of
+threads. The three are run in turns, and the least time of each counts: what else the machine does only adds to it.
 """
 
 from __future__ import annotations
@@ -20,23 +21,29 @@ from PIL import Image as Pillow
 MODEL = """
 import numpy as np
 rng = np.random.default_rng(0)
-wide = rng.standard_normal((1500, 1500)).astype(np.float32)
+wide = rng.standard_normal((384, 384)).astype(np.float32)
 
 def logits(pictures):
-    rows = np.stack([np.resize(p.mean((0, 1)), 1500) for p in pictures]).astype(np.float32)
-    for _ in range(30):
-        rows = np.tanh(np.stack([wide @ row for row in rows]) / 50)
-    return rows[:, :1000]
+    return np.stack([looked_at(picture) for picture in pictures])
+
+def looked_at(picture):
+    held = np.resize(picture.mean((0, 1)), (384, 384)).astype(np.float32)
+    for _ in range(6):
+        held = np.tanh(wide @ held / 20)
+    return held.ravel()[:1000]
 """
 SUITE = 'source = "folder:pictures"\nmodels = ["python:slow:logits"]\nshifts = ["contrast"]\n[frame]\nresize = 32\n'
-SHORT, LONG = 32, 320
+SHORT, LONG = 32, 192
+TURNS = 3
 
 
 def run() -> Iterator[tuple[str, float, str]]:
     with tempfile.TemporaryDirectory() as folder:
         home = Path(folder)
         _prepare(home)
-        one, two, ray = (_seconds(home, *words) for words in (("local", 1), ("local", 2), ("ray", 2)))
+        kinds = (("local", 1), ("local", 2), ("ray", 2))
+        turns = [[_seconds(home, turn, *words) for words in kinds] for turn in range(TURNS)]
+    one, two, ray = (min(times) for times in zip(*turns, strict=True))
     yield "two workers / one, work in the same time", one / two, "aim >= 1.7 on two idle cores"
     yield "run on ray / on threads, two workers, warm, time", ray / two, "aim <= 1.15"
     yield from _neighbours()
@@ -51,15 +58,15 @@ def _prepare(home: Path) -> None:
         Pillow.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(home / "pictures" / "n02123045" / f"{i:04d}.png")
 
 
-def _seconds(home: Path, engine: str, workers: int) -> float:
+def _seconds(home: Path, turn: int, engine: str, workers: int) -> float:
     """Return the seconds of the samples that a long run has more than a short one."""
-    short, long = (_timed(home, engine, workers, limit) for limit in (SHORT, LONG))
+    short, long = (_timed(home, turn, engine, workers, limit) for limit in (SHORT, LONG))
     return long - short
 
 
-def _timed(home: Path, engine: str, workers: int, limit: int) -> float:
+def _timed(home: Path, turn: int, engine: str, workers: int, limit: int) -> float:
     words = ["run", "s.toml", "--engine", engine, "--workers", str(workers), "--limit", str(limit)]
-    out = ["--out", f"{engine}{workers}-{limit}"]
+    out = ["--out", f"{engine}{workers}-{limit}-{turn}"]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
     start = time.perf_counter()
     command = [sys.executable, "-c", "from sorites.cli import main; main()", *words, *out]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 import tempfile
@@ -12,12 +13,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+import typer.main
+import typer.testing
 from filelock import FileLock
 from PIL import Image as Pillow
 
 from sorites.core import SOURCES, Image, Model, Outputs, Picture, to_image, to_picture
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
+# Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once per process for a user.
+typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 CHROMIUM = Path("/usr/bin/chromium")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
 

@@ -145,7 +145,7 @@ def test_a_damaged_file_of_the_cache_is_made_anew_with_a_note(tmp_path: Path) ->
 
     assert cached(path, make, read) == 7
     path.write_bytes(b"half")
-    with pytest.warns(UserWarning, match="a.txt was damaged .* and is made anew"):
+    with pytest.warns(UserWarning, match="a.txt was damaged .* and is made again"):
         assert cached(path, make, read) == 7
     assert len(made) == 2
 

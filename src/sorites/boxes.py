@@ -16,7 +16,7 @@ Rows = NDArray[np.float64]
 Places = NDArray[np.int64]
 
 HEAD = 16
-"""How many boxes are settled in the first round of a suppression; each further round takes twice as many."""
+"""The number of boxes that the first round of a suppression settles; each further round takes twice as many."""
 STRIPS = 64
 """The most strips of the picture into which boxes are sorted, so that only near ones are compared."""
 PAIRS = 1 << 20

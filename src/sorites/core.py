@@ -44,6 +44,7 @@ from sorites.types import (
     to_image,
     to_picture,
 )
+from sorites.types.packed import packed
 from sorites.types.values import called_with, grouped_once, refuse_values
 
 __all__ = [
@@ -146,7 +147,7 @@ def source(spec: str, labels: Labels | None = None) -> Source:
     name, argument = split_spec(spec)
     read = SOURCES.get(name)
     try:
-        return Source(name, list(read(argument, labels or imagenet())))
+        return Source(name, packed(read(argument, labels or imagenet())))
     except OSError as error:  # a folder that may not be read, a name too long, a link that leads in a circle
         where = f"{error.filename}: " if error.filename else ""
         raise SoritesError(f"source {name}: cannot read {where}{reason(error)}") from error

@@ -58,7 +58,7 @@ _WANTED_GRID = '{"manual": [{"iso": 250, "shutter": 0.25, "aperture": 5.0}, ...]
 
 @dataclass(frozen=True)
 class Grid:
-    """What is captured of every picture under each light: manual settings in their order, then so many automatic shots."""
+    """The captures of every picture under each light: manual settings in their order, then a number of automatic shots."""
 
     manual: tuple[Params, ...]
     """ISO, shutter in s and aperture of each manual setting."""

@@ -30,7 +30,7 @@ _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
 
 
 COPIES = 8
-"""How many files of a store are copied at a time."""
+"""The number of files of a store that are copied at a time."""
 PATIENCE = 60.0
 """Seconds after a fetch that failed in which it is not tried again."""
 _failed_fetches: dict[Path, tuple[float, str]] = {}
@@ -210,7 +210,7 @@ def make_once(path: Path, make: Callable[[], bytes]) -> None:
 
 
 def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) -> Kept:
-    """Return what ``read`` gives for a file of the cache, made first if it is missing, and made anew if it cannot be read."""
+    """Return what ``read`` gives for a file of the cache, made first if it is missing, and made again if it cannot be read."""
     make_once(path, make)
     try:
         return read(path)
@@ -222,6 +222,6 @@ def cached(path: Path, make: Callable[[], bytes], read: Callable[[Path], Kept]) 
 
 
 def note_damage(path: Path, error: Exception) -> None:
-    """Say that a file of the cache is damaged and will be made anew."""
+    """Say that a file of the cache is damaged and will be made again."""
     why = (str(error).splitlines() or [type(error).__name__])[0]
-    warnings.warn(f"the cached {path} was damaged ({why}) and is made anew", stacklevel=3)
+    warnings.warn(f"the cached {path} was damaged ({why}) and is made again", stacklevel=3)

@@ -219,7 +219,7 @@ class Fit(Strict):
 
 
 class Distance(Strict):
-    """How the distance of each image is measured: by which referee, from which familiar pictures, and in which levels."""
+    """The recipe for the distance of each image: by which referee, from which familiar pictures, and in which levels."""
 
     referee: str
     against: str
@@ -230,7 +230,7 @@ class Distance(Strict):
     """A file made by "sorites decompose train"; without one the referee's own texts are used."""
     k: StrictInt = Field(default=10, gt=0)
     neighbours: Literal["exact", "ivf", "hnsw"] = "exact"
-    """Whether all pairs are compared, or an index of faiss finds most of the nearest."""
+    """``exact`` compares all pairs; the others are indexes of faiss, which find most of the nearest."""
     levels: StrictInt = Field(default=8, gt=1)
     sem_edges: tuple[float, ...] = ()
     cov_edges: tuple[float, ...] = ()

@@ -60,11 +60,11 @@ class Suite(Strict):
     """``shards`` takes the shards of a source in the order of a hash and their samples as they lie, and reads no more of them
     than the limit needs; without it any prefix is a fair sample of all samples."""
     device: str | None = Field(default=None, pattern=r"^(cpu|mps|cuda(:\d+)?)$")
-    """Where torch and ONNX models compute; without it on a GPU where there is one."""
+    """The device on which torch and ONNX models compute; the default is a GPU where there is one."""
     precision: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     """The numbers that torch models compute with; without it float32."""
     distance: Distance | None = Field(default=None, validation_alias=AliasChoices("distance", "measure"))
-    """How to measure the distance of every picture from familiar ones, with levels, when the run is done."""
+    """The recipe for the distance of every picture from familiar ones, with levels, measured when the run is done."""
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 
     @model_validator(mode="before")

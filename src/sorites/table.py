@@ -65,7 +65,7 @@ FACTS = ("valid", "level", "sem_level", "cov_level", "degrees", "attrs")
 """Columns that may be learnt after the run, kept in ``facts/`` and joined by ``image_id`` on reading."""
 
 COUNTED = "counted/"
-"""How the ids of samples begin that were made up from counts: nothing is known of them from one setting to another."""
+"""The prefix of the ids of samples made up from counts: they cannot be followed from one setting to another."""
 
 Table = pl.LazyFrame | pl.DataFrame
 

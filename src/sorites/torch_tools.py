@@ -127,7 +127,7 @@ def beside_torchvision(library: str, wanted_by: str, extra: str) -> Any:
 
 @dataclass(frozen=True)
 class Computing:
-    """Where models are to compute, and with which numbers; None leaves both to the model: a GPU where there is one, float32."""
+    """The device and the number format that models use; None leaves both to the model: a GPU where there is one, float32."""
 
     device: str | None = None
     precision: str | None = None

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.cli.metric_answer import answer_metric, parse_options
+from sorites.cli.metric_answer import answer_metric, as_typed, parse_options
 from sorites.core import Model
 from sorites.errors import SoritesError
 from sorites.suite import parse
@@ -41,3 +41,25 @@ def test_a_question_without_any_reference_says_what_to_add(photos: Path, tiny: C
     sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
     with pytest.raises(SoritesError, match="relative to a reference model: add --reference MODEL"):
         answer_metric(tmp_path / "run", "corruption_error")
+
+
+@pytest.mark.parametrize(
+    ("said", "options", "typed"),
+    [
+        ("add shift to by, or set relative=True", ["by", "relative"], "add shift to --by, or set --option relative=true"),
+        ("it runs over all of them. Leave it out of by.", ["by"], "it runs over all of them. Leave it out of --by."),
+        ("bins is a number of bins from 1 up, got 0", ["by", "bins"], "--option bins is a number of bins from 1 up, got 0"),
+        ("give facts=FILE, a CSV", ["by", "facts"], "give --option facts=FILE, a CSV"),
+        ("measured against a reference: by needs model", ["by", "reference"], "measured against a reference: --by needs model"),
+        ("name it: reference=NAME. There are two", ["by", "reference"], "name it: --reference NAME. There are two"),
+    ],
+)
+def test_options_are_said_the_way_they_are_typed(said: str, options: list[str], typed: str) -> None:
+    assert as_typed(said, options) == typed
+
+
+def test_python_says_them_as_python_types_them(run: Path) -> None:
+    with pytest.raises(SoritesError, match="or set relative=True"):
+        sorites.metrics.failure_point(sorites.read(run), by=("model",))
+    with pytest.raises(SoritesError, match="or set --option relative=true"):
+        answer_metric(run, "failure_point", by=["model"])

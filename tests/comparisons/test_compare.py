@@ -95,7 +95,7 @@ def test_other_pictures_and_other_versions_are_refused(runs: Path, tmp_path: Pat
     other = copied(runs / "weak", tmp_path / "other")
     path = other / "manifest.parquet"
     pl.read_parquet(path).with_columns(content=pl.lit("f" * 32)).write_parquet(path)
-    with pytest.raises(SoritesError, match="20 of the 20 pictures .* are others, the first .*Run both models on the same files"):
+    with pytest.raises(SoritesError, match="20 of the 20 pictures .* differ, the first .*Run both models on the same files"):
         compare(runs / "base", other)
     info = json.loads((runs / "weak" / "run.json").read_text())
     older = changed(copied(runs / "weak", tmp_path / "older"), shifts={**info["shifts"], "jpeg": 0})

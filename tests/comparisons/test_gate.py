@@ -1,4 +1,4 @@
-"""Rules of a gate: how they are read, when they break, and how often like models break them."""
+"""Rules of a gate: how they are read, when they break, and how often equal models break them."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,10 +34,28 @@ TORCH_MODULES = ROOT / "training" / "augment"
 """The only folder whose modules import torch at their top, to define torch modules; ``sorites.training`` names them lazily."""
 
 
-def each(*rooms: str) -> pytest.MarkDecorator:
-    """Every file of some rooms, or of all."""
-    some = [p for p in FILES if not rooms or p.relative_to(ROOT).parts[0] in rooms]
-    return pytest.mark.parametrize("path", [pytest.param(p, id=p.relative_to(ROOT).as_posix()) for p in some])
+def each(*rooms: str) -> Callable[[Callable[[Path], None]], Callable[[], None]]:
+    """Hold a rule for every file of some rooms, or of all, in one test that lists the files that break it."""
+    some = [path for path in FILES if not rooms or path.relative_to(ROOT).parts[0] in rooms]
+
+    def over(rule: Callable[[Path], None]) -> Callable[[], None]:
+        def test() -> None:
+            broken = {path.relative_to(ROOT).as_posix(): said for path in some if (said := complaint(rule, path))}
+            assert broken == {}
+
+        test.__name__, test.__doc__ = rule.__name__, rule.__doc__
+        return test
+
+    return over
+
+
+def complaint(rule: Callable[[Path], None], path: Path) -> str:
+    """Return what a rule says of a file, or nothing."""
+    try:
+        rule(path)
+    except AssertionError as error:
+        return str(error) or "broken"
+    return ""
 
 
 every_file = each()
@@ -64,6 +82,7 @@ def at_import(tree: ast.Module) -> ast.Module:
 
 
 def parsed(path: Path) -> ast.Module:
+    """Return the tree of a file: a new one each time, since ``at_import`` cuts it."""
     return ast.parse(path.read_text(encoding="utf-8"))
 
 

@@ -1,6 +1,6 @@
 """Examples of the docs: commands name verbs and options that there are, and Python imports what there is and calls it rightly.
 
-Commands are parsed as the command line parses them and not run: most need pictures, weights or minutes.
+Commands are parsed as the command line parses them, also those that cannot be run here; tests/docs runs the others.
 """
 
 from __future__ import annotations

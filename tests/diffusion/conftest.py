@@ -11,6 +11,7 @@ from sorites.diffusion.layers import shapes, targets
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.sliders import Slider, made
 from sorites.diffusion.toy import parts
+from sorites.torch_tools import beside_torchvision
 
 
 @pytest.fixture(scope="session")
@@ -29,11 +30,13 @@ def tiny(tiny_folder: Path) -> Pipe:
 def large(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
     """A pipeline with two text encoders and the added conditions of Stable Diffusion XL."""
     folder = tmp_path_factory.mktemp("pipelines") / "large"
-    _xl().save_pretrained(folder)
+    xl().save_pretrained(folder)
     return load(folder)
 
 
-def _xl() -> Any:
+def xl() -> Any:
+    """Return an untrained pipeline whose encoders name 2 as their end, as the public ones do: they take the highest number."""
+    beside_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
     from transformers import CLIPTextConfig, CLIPTextModel, CLIPTextModelWithProjection
@@ -41,7 +44,7 @@ def _xl() -> Any:
     torch.manual_seed(0)
     config = CLIPTextConfig(
         vocab_size=len(parts.WORDS) + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=parts.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        max_position_embeddings=parts.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1,
     )  # fmt: skip
     unet = UNet2DConditionModel(
         sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
@@ -52,7 +55,23 @@ def _xl() -> Any:
     scheduler = EulerDiscreteScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1)
     return StableDiffusionXLPipeline(
         vae=parts.autoencoder(), text_encoder=CLIPTextModel(config), text_encoder_2=CLIPTextModelWithProjection(config),
-        tokenizer=parts.tokenizer(), tokenizer_2=parts.tokenizer(), unet=unet, scheduler=scheduler, add_watermarker=False,
+        tokenizer=_ends_highest(), tokenizer_2=_ends_highest(), unet=unet, scheduler=scheduler, add_watermarker=False,
+    )  # fmt: skip
+
+
+def _ends_highest() -> Any:
+    """Return a tokenizer for the words of the toy world whose end token has the highest number, as CLIP's."""
+    from tokenizers import Tokenizer, models, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    known = {word: number for number, word in enumerate(("<start>", "<unknown>", "<none>", *parts.WORDS, "<end>"))}
+    made = Tokenizer(models.WordLevel(known, unk_token="<unknown>"))
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    ends = [("<start>", known["<start>"]), ("<end>", known["<end>"])]
+    made.post_processor = processors.TemplateProcessing(single="<start> $A <end>", special_tokens=ends)
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token="<start>", eos_token="<end>", pad_token="<end>", unk_token="<unknown>",
+        model_max_length=parts.LENGTH,
     )  # fmt: skip
 
 

@@ -43,11 +43,13 @@ def test_a_missing_part_is_named(copied: Path) -> None:
         load(copied)
 
 
-def test_pickled_weights_are_refused_unread(copied: Path) -> None:
+def test_pickled_weights_are_refused_unread(copied: Path, tmp_path: Path) -> None:
+    never = tmp_path / "never"
     (copied / "unet" / "diffusion_pytorch_model.safetensors").unlink()
-    (copied / "unet" / "diffusion_pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'touch /tmp/never'\ntR.")
+    (copied / "unet" / "diffusion_pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch {never}'\ntR.".encode())
     with pytest.raises(SoritesError, match=r"unet: wanted weights as .safetensors, got only .*\.bin, a pickle"):
         load(copied)
+    assert not never.exists()
 
 
 def test_damaged_weights_are_an_error_in_words(copied: Path) -> None:

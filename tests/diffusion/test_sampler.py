@@ -13,7 +13,7 @@ from sorites.diffusion.requests import Drawing, Request, along
 from sorites.diffusion.sampler import sample
 from sorites.errors import SoritesError
 
-FEW = Drawing(steps=8, guidance=3.0, negative="")
+FEW = Drawing(steps=4, guidance=3.0, negative="")
 SEVERITIES = (0.0, 0.5, 1.0, 2.5)
 
 
@@ -63,7 +63,7 @@ def test_shared_early_steps_equal_separate_runs(tiny: Pipe) -> None:
 
 def test_sliders_leave_the_early_steps_alone(tiny: Pipe) -> None:
     slider = random_slider(tiny)
-    never = Drawing(steps=8, guidance=3.0, negative="", start=0)
+    never = Drawing(steps=4, guidance=3.0, negative="", start=0)
     plain, turned = sample(tiny, [along("a disc", 1, slider, (0.0, 2.5))], never)[0]
     assert np.array_equal(plain, turned)
 
@@ -105,7 +105,7 @@ def test_pictures_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
     from PIL import Image
 
     plain = sample(tiny, [Request("a disc", 1)], FEW)[0][0]
-    scaled = sample(tiny, [Request("a disc", 1)], Drawing(steps=8, guidance=3.0, negative="", size=32))[0][0]
+    scaled = sample(tiny, [Request("a disc", 1)], Drawing(steps=4, guidance=3.0, negative="", size=32))[0][0]
     bits = Image.fromarray(np.round(plain * 255).astype(np.uint8)).resize((32, 32), Image.Resampling.BICUBIC)
     np.testing.assert_allclose(scaled, np.asarray(bits) / 255, atol=1e-6)
 

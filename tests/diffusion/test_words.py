@@ -47,6 +47,20 @@ def test_a_word_with_the_vector_of_its_name_reads_like_the_name(tiny: Pipe) -> N
     torch.testing.assert_close(_hidden(made, "a picture of a <disc>"), _hidden(tiny, "a picture of a disc"))
 
 
+def test_both_encoders_of_stable_diffusion_xl_read_a_word_to_the_end_of_its_sentence(large: Pipe) -> None:
+    """A word with the vectors of its name must read like the name, also in what is pooled at the end of the sentence."""
+    own = []
+    for encoder, tokenizer in (("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")):
+        ids = getattr(large.parts, tokenizer)("disc", add_special_tokens=False).input_ids
+        own.append(getattr(large.parts, encoder).get_input_embeddings().weight[ids].detach())
+    made = taught(large, [Word("disc", tuple(own))])
+    found, wanted = (encoded(pipe, f"a picture of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc")))
+    torch.testing.assert_close(found.prompt, wanted.prompt)
+    torch.testing.assert_close(found.pooled, wanted.pooled)
+    other = taught(large, [Word("disc", (own[0], -own[1]))])
+    assert not torch.allclose(encoded(other, "a picture of a <disc>", "", 16).pooled, wanted.pooled)
+
+
 def test_plain_diffusers_reads_ours(tiny: Pipe, tmp_path: Path) -> None:
     import diffusers
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from tests.diffusion.conftest import xl
 
 from sorites.diffusion.pipeline import Pipe, load
 from sorites.diffusion.requests import Drawing
@@ -24,6 +27,31 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
     folder = tmp_path_factory.mktemp("pipelines") / "tiny"
     parts.pipeline(width=16).save_pretrained(folder)
     return load(folder)
+
+
+@pytest.fixture(scope="session")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
+    folder = tmp_path_factory.mktemp("pipelines") / "large"
+    xl().save_pretrained(folder)
+    return load(folder)
+
+
+def stopped(train: Callable[[Path, Callable[[int], None]], Any], folder: Path) -> tuple[Any, Any]:
+    """Train once as a whole, and once with an interrupt after five steps of which four were kept; return what both gave."""
+    ticks: list[int] = []
+
+    def stop(n: int) -> None:
+        ticks.append(n)
+        if sum(ticks) == 5:
+            raise KeyboardInterrupt
+
+    whole = train(folder / "whole", lambda _: None)
+    with pytest.raises(KeyboardInterrupt):
+        train(folder / "part", stop)
+    ticks.clear()
+    again = train(folder / "part", ticks.append)
+    assert ticks[0] == 4, "four steps were kept"
+    return whole, again
 
 
 @pytest.fixture(scope="session")

@@ -31,17 +31,25 @@ def _all(pipe: Pipe, sliders: Shelf, out: Path) -> pl.DataFrame:
     return make_pictures(pipe, sliders, SEVERITIES, [1, 2], out, FEW, "png")
 
 
-def test_pictures_are_in_the_layout_that_the_reader_of_the_benchmark_reads(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
-    rows = _all(tiny, sliders, tmp_path)
+@pytest.fixture(scope="module")
+def drawn(tiny: Pipe, sliders: Shelf, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, pl.DataFrame]:
+    out = tmp_path_factory.mktemp("drawn")
+    return out, _all(tiny, sliders, out)
+
+
+def test_pictures_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
+    tiny: Pipe, sliders: Shelf, drawn: tuple[Path, pl.DataFrame]
+) -> None:
+    out, rows = drawn
     assert len(rows) == 2 * 2 * 2 * 3
-    source = core.source(f"cns_bench:{tmp_path}", labels(str(tmp_path / "labels.txt")))
+    source = core.source(f"cns_bench:{out}", labels(str(out / "labels.txt")))
     found = {(s.id, s.shift, s.setting.severity): s for s in source}
     assert len(found) == len(rows)
     one = found["snow/003/seed_0002", "snow", 2.5]
     assert one.label == 1
     slider = sliders.slider(tiny, "snow", Concept(3, "cross"))
-    drawn = sample(tiny, [along("a picture of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
-    assert np.abs(one.load() / 255 - drawn).max() < 1 / 255
+    again = sample(tiny, [along("a picture of a cross", 2, slider, SEVERITIES)], FEW)[0][2]
+    assert np.abs(one.load() / 255 - again).max() < 1 / 255
 
 
 def test_a_published_class_file_is_not_needed_for_imagenet(tmp_path: Path) -> None:
@@ -54,9 +62,9 @@ def test_a_published_class_file_is_not_needed_for_imagenet(tmp_path: Path) -> No
         core.source(f"cns_bench:{tmp_path}", labels("imagenet"))
 
 
-def test_the_manifest_says_what_every_picture_follows_from(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:
-    rows = _all(tiny, sliders, tmp_path)
-    assert rows.equals(pl.read_parquet(tmp_path / pictures.MANIFEST))
+def test_the_manifest_says_what_every_picture_follows_from(drawn: tuple[Path, pl.DataFrame]) -> None:
+    out, rows = drawn
+    assert rows.equals(pl.read_parquet(out / pictures.MANIFEST))
     one = rows.row(-1, named=True)
     for word in ("guidance", "steps", "start", "negative", "pipeline_version", "seeding"):
         assert word in one["params"]
@@ -65,8 +73,9 @@ def test_the_manifest_says_what_every_picture_follows_from(tiny: Pipe, sliders: 
     assert rows["slider_version"].n_unique() == 4
 
 
-def test_an_interrupted_folder_goes_on(tiny: Pipe, sliders: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = _all(tiny, sliders, tmp_path / "whole")
+def test_an_interrupted_folder_goes_on(
+    tiny: Pipe, sliders: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, drawn: tuple[Path, pl.DataFrame]
+) -> None:
     write, count = files.write_bytes, [0]
 
     def stopping(data: bytes, path: Path) -> None:
@@ -77,25 +86,32 @@ def test_an_interrupted_folder_goes_on(tiny: Pipe, sliders: Shelf, tmp_path: Pat
 
     monkeypatch.setattr(pictures, "write_bytes", stopping)
     with pytest.raises(KeyboardInterrupt):
-        _all(tiny, sliders, tmp_path / "part")
-    assert not (tmp_path / "part" / pictures.MANIFEST).exists()
+        _all(tiny, sliders, tmp_path)
+    assert not (tmp_path / pictures.MANIFEST).exists()
     monkeypatch.setattr(pictures, "write_bytes", write)
-    again = _all(tiny, sliders, tmp_path / "part")
-    assert again["hash"].to_list() == whole["hash"].to_list()
+    again = _all(tiny, sliders, tmp_path)
+    assert again["hash"].to_list() == drawn[1]["hash"].to_list()
 
 
 def test_no_room_on_disk_is_said_and_leaves_nothing_half_written(
-    tiny: Pipe, sliders: Shelf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Pipe, sliders: Shelf, tmp_path: Path, drawn: tuple[Path, pl.DataFrame]
 ) -> None:
-    def full(data: bytes, path: Path) -> None:
-        if path.suffix == ".png":
-            raise SoritesError(f"cannot write {path}: No space left on device. make room and type the same command again")
-        files.write_bytes(data, path)
+    """The system refuses to write a file beyond some bytes, which stops in the middle of it as a full disk does."""
+    import resource
 
-    monkeypatch.setattr(pictures, "write_bytes", full)
-    with pytest.raises(SoritesError, match="No space left"):
-        _all(tiny, sliders, tmp_path)
-    assert not list(tmp_path.rglob("*.png"))
+    some = sliders.kept(["snow"], ["disc"])
+    largest = max(file.stat().st_size for file in drawn[0].glob("snow/000_disc/*.png"))
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    make_pictures(tiny, some, SEVERITIES[:1], [1], tmp_path, FEW, "png")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (largest - 1, before[1]))
+    try:
+        with pytest.raises(SoritesError, match=r"cannot write .*: File too large\. What is finished is kept"):
+            _all(tiny, some, tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not [file for file in tmp_path.rglob("*") if files.is_temporary(file)]
+    _all(tiny, some, tmp_path)
+    assert len(list(core.source(f"cns_bench:{tmp_path}", labels(str(tmp_path / "labels.txt"))))) == 2 * 3
 
 
 def test_a_folder_of_other_pictures_is_refused(tiny: Pipe, sliders: Shelf, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.generation.conftest import CONCEPTS, FEW, QUICK
+from tests.generation.conftest import CONCEPTS, FEW, QUICK, stopped
 
 from sorites.diffusion import sliders as on_disk
 from sorites.diffusion.layers import attached, targets
@@ -93,19 +93,7 @@ def test_an_interrupted_slider_goes_on_as_if_it_had_not_been(tiny: Pipe, tmp_pat
 
     monkeypatch.setattr(training, "KEPT", 2)
     many = replace(QUICK, steps=6)
-    whole = trained(tiny, "disc", "snow", many, tmp_path / "whole")
-    ticks: list[int] = []
-
-    def stop(n: int) -> None:
-        ticks.append(n)
-        if sum(ticks) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        trained(tiny, "disc", "snow", many, tmp_path / "part", stop)
-    ticks.clear()
-    again = trained(tiny, "disc", "snow", many, tmp_path / "part", ticks.append)
-    assert ticks[0] == 4, "four steps were kept"
+    whole, again = stopped(lambda state, tick: trained(tiny, "disc", "snow", many, state, tick), tmp_path)
     for one, other in zip(_weights(whole), _weights(again), strict=True):
         torch.testing.assert_close(one, other, rtol=0, atol=0)
 

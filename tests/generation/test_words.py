@@ -23,6 +23,8 @@ from sorites.generation.word_recipe import TOY, WordRecipe, word_recipe
 from sorites.generation.word_training import first_vectors, learnt
 from sorites.types import to_picture
 
+from .conftest import stopped
+
 QUICK = replace(TOY, name="quick", steps=6, batch=2)
 RNG = np.random.default_rng(0)
 PICTURES = [to_picture(draw("square", "plain", RNG)) for _ in range(4)]
@@ -54,20 +56,15 @@ def _loss(pipe: Pipe, vectors: torch.Tensor) -> float:
 
 def test_stopped_and_typed_again_the_word_is_the_same(tiny: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(word_training, "KEPT", 2)
-    whole = learnt(tiny, "cross", PICTURES, QUICK, tmp_path / "whole")
-    ticks: list[int] = []
-
-    def stop(n: int) -> None:
-        ticks.append(n)
-        if sum(ticks) == 5:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        learnt(tiny, "cross", PICTURES, QUICK, tmp_path / "part", stop)
-    ticks.clear()
-    again = learnt(tiny, "cross", PICTURES, QUICK, tmp_path / "part", ticks.append)
-    assert ticks[0] == 4
+    whole, again = stopped(lambda state, tick: learnt(tiny, "cross", PICTURES, QUICK, state, tick), tmp_path)
     torch.testing.assert_close(again.vectors[0], whole.vectors[0], rtol=0, atol=0)
+
+
+def test_both_encoders_of_stable_diffusion_xl_learn(large: Pipe, tmp_path: Path) -> None:
+    word = learnt(large, "cross", PICTURES, replace(QUICK, steps=2), tmp_path / "state")
+    for found, start in zip(word.vectors, first_vectors(large, "cross", 1), strict=True):
+        assert found.shape == start.shape
+        assert not torch.allclose(found, start)
 
 
 def test_a_damaged_state_is_named(tiny: Pipe, tmp_path: Path) -> None:

@@ -1,6 +1,8 @@
 """What every metric promises, swept over the registry."""
 
+import functools
 import inspect
+from collections.abc import Callable
 from typing import Any
 
 import polars as pl
@@ -25,25 +27,43 @@ def default_by(ask: Metric) -> tuple[str, ...]:
     return by
 
 
+@pytest.fixture(scope="module")
+def answer_of(world: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
+    """Each metric's answer on the world, asked once; the world must be as it was."""
+
+    @functools.cache
+    def answer(name: str) -> pl.DataFrame:
+        before, ask = world.clone(), METRICS.get(name)
+        found = ask(world, **options(ask))
+        assert_frame_equal(world, before)
+        return found
+
+    return answer
+
+
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_with_by_value_and_n_whatever_the_order_of_rows(name: str, world: pl.DataFrame, shuffled: pl.DataFrame) -> None:
-    ask = METRICS.get(name)
-    answer = ask(world, **options(ask))
-    by = default_by(ask)
+def test_answers_with_by_value_and_n_and_leaves_the_table_as_it_was(name: str, answer_of: Callable[[str], pl.DataFrame]) -> None:
+    answer, by = answer_of(name), default_by(METRICS.get(name))
     assert answer.columns[: len(by)] == list(by)
     assert {"value", "n"} <= set(answer.columns)
     assert answer.height > 0
     assert answer["n"].min() > 0
-    assert_frame_equal(answer, ask(shuffled.lazy(), **options(ask)), rel_tol=1e-12, abs_tol=1e-12)
     assert answer.select(by).equals(answer.select(by).sort(by))
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_empty_table_gives_an_empty_frame_of_the_same_columns(name: str, world: pl.DataFrame) -> None:
+def test_the_order_of_rows_does_not_matter(name: str, answer_of: Callable[[str], pl.DataFrame], shuffled: pl.DataFrame) -> None:
     ask = METRICS.get(name)
-    empty = ask(world.clear())
+    assert_frame_equal(answer_of(name), ask(shuffled.lazy(), **options(ask)), rel_tol=1e-12, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_empty_table_gives_an_empty_frame_of_the_same_columns(
+    name: str, answer_of: Callable[[str], pl.DataFrame], world: pl.DataFrame
+) -> None:
+    empty = METRICS.get(name)(world.clear())
     assert empty.height == 0
-    assert empty.schema == ask(world, **options(ask)).schema
+    assert empty.schema == answer_of(name).schema
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -54,16 +74,8 @@ def test_unknown_column_is_named_with_a_near_one(name: str, world: pl.DataFrame)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_table_is_left_as_it_was(name: str, world: pl.DataFrame) -> None:
-    before = world.clone()
-    METRICS.get(name)(world, **options(METRICS.get(name)))
-    assert_frame_equal(world, before)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_bounds_hold_the_value(name: str, world: pl.DataFrame) -> None:
-    ask = METRICS.get(name)
-    answer = ask(world, **options(ask))
+def test_bounds_hold_the_value(name: str, answer_of: Callable[[str], pl.DataFrame]) -> None:
+    answer = answer_of(name)
     if "low" in answer.columns:
         bounded = answer.drop_nulls(["low", "high", "value"])
         assert ((bounded["low"] <= bounded["value"] + 1e-12) & (bounded["value"] <= bounded["high"] + 1e-12)).all()

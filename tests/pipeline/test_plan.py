@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+import sorites
 from sorites import core
 from sorites.core import CLEAN, Model, Outputs, Sample, Setting, Source
 from sorites.errors import SoritesError
 from sorites.pipeline import plan, shards
+from sorites.pipeline.folder import read_info
 from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.plan import SLICE, Plan, Unit
 from sorites.suite import parse
+from sorites.table import KEY
 
 
 def sample(id_: str, shift: str = CLEAN, setting: Setting | None = None, **more: Any) -> Sample:
@@ -169,3 +172,19 @@ def test_refining_where_no_dial_is_turned_is_refused() -> None:
     with pytest.raises(SoritesError, match="refine: none of the suite's shifts is a dial"):
         make([*CLEANS, *MISTS], shifts=["mist"], refine=0.1)
     assert make([*CLEANS, *MISTS], shifts=["mist", "jpeg"], refine=0.1).probes()
+
+
+def test_units_grow_with_the_plan_and_a_folder_keeps_their_size(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert [plan.slice_for(sizes) for sizes in ([], [7], [800_000], [800_001], [10_000_000] * 20)] == [16, 16, 16, 32, 4096]
+    small = parse({"name": "s", "frame": {"resize": 40}, "shifts": ["contrast"], "source": f"folder:{photos}"}, "test")
+    usual = sorites.run(small, models=[tiny()], out=tmp_path / "usual").collect()
+    assert "slice" not in read_info(tmp_path / "usual")
+    monkeypatch.setattr(plan, "MOST_UNITS", 2)
+    grown = sorites.run(small, models=[tiny()], out=tmp_path / "grown").collect()
+    assert read_info(tmp_path / "grown")["slice"] == 32
+    assert len(list((tmp_path / "grown" / "predictions").iterdir())) == 2
+    assert grown.sort(KEY).equals(usual.sort(KEY))
+    monkeypatch.undo()
+    assert sorites.run(small, models=[tiny()], out=tmp_path / "grown").collect().equals(grown)

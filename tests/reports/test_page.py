@@ -83,7 +83,7 @@ def test_the_footer_says_what_made_it(text: str) -> None:
 def test_every_chart_has_words_for_those_who_cannot_see_it(text: str) -> None:
     charts = re.findall(r'<div class="chart"[^>]*>', text)
     assert len(charts) == 3 * 4 + 2
-    assert all('role="img"' in chart and 'aria-label="' in chart for chart in charts)
+    assert all('role="figure"' in chart and 'aria-label="' in chart for chart in charts)
 
 
 def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from sorites.reports.parts.markup import Html
 from sorites.reports.section import SECTIONS, Section, View, add_section, sections
 from sorites.reports.view import RunView, merge
 
-ALL = ["headline", "curves", "failure", "ranks", "strips", "calibration", "corruption", "numbers", "mistakes"]
+ALL = ["headline", "curves", "failure", "ranks", "classes", "strips", "calibration", "corruption", "numbers", "mistakes"]
 
 
 def names(run: RunView) -> list[str]:
@@ -34,12 +34,17 @@ def test_sections_without_rows_do_not_appear(run: RunView) -> None:
 
 
 def test_clean_pictures_alone_have_no_curves(run: RunView) -> None:
-    assert names(dataclasses.replace(run, table=run.table.filter(shift="clean"))) == ["headline", "calibration", "numbers"]
+    assert names(dataclasses.replace(run, table=run.table.filter(shift="clean"))) == [
+        "headline",
+        "classes",
+        "calibration",
+        "numbers",
+    ]
 
 
 def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
     grid = run.table.filter(shift="clean").with_columns(shift=pl.lit("iso"), severity=pl.lit(None, pl.Float64))
-    assert names(dataclasses.replace(run, table=grid)) == ["headline", "calibration", "numbers"]
+    assert names(dataclasses.replace(run, table=grid)) == ["headline", "classes", "calibration", "numbers"]
 
 
 def test_an_empty_table_has_no_sections(run: RunView) -> None:

@@ -16,6 +16,8 @@ from sorites.errors import SoritesError
 from sorites.labels import labels
 from sorites.studio import log as logs
 from sorites.studio.capture import missing_shots
+from sorites.studio.ccapi.calls import Calls
+from sorites.studio.ccapi.camera import CcapiCamera
 from sorites.studio.devices import Devices
 from sorites.studio.folder import CaptureFolder
 from sorites.studio.references import Reference
@@ -213,3 +215,21 @@ def test_another_grid_is_refused(folder: CaptureFolder, held: list[Reference]) -
     other = CaptureFolder(folder.root, "test", es_grid.Grid(GRID.manual[:1]))
     with pytest.raises(SoritesError, match="was begun with another grid"):
         other.prepare(held)
+
+
+def test_the_camera_s_password_is_in_no_file_and_no_message(
+    devices: Devices, folder: CaptureFolder, held: list[Reference], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    assert devices.virtual is not None
+    body = devices.virtual.camera
+    body._login = ("someone", "s3cret-word")
+    devices.camera.close()
+    devices.camera = CcapiCamera(Calls(body.url.replace("http://", "http://someone:s3cret-word@")))
+    body.faults.add("busy", 2)
+    said: list[str] = []
+    capture_of(folder, devices, said).run(held[:1])
+    files = [path for path in folder.root.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert not any(b"s3cret-word" in path.read_bytes() for path in files)
+    assert "s3cret-word" not in "\n".join(said) + caplog.text

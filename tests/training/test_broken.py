@@ -135,7 +135,7 @@ def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> N
     (tmp_path / "r/model.json").unlink()
     changed = tmp_path / "photos/n01440764/p00.png"
     changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
-    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is another picture now"):
+    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is a different picture now"):
         train(made, tmp_path / "r")
     changed.unlink()
     with pytest.raises(SoritesError, match="20 pictures then, 19 now"):

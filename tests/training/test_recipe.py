@@ -42,9 +42,9 @@ def test_each_mistake_stands_on_a_line_of_its_own() -> None:
     [
         ({}, "wanted epochs, steps or"),
         ({"epochs": 1, "steps": 2}, "wanted epochs, steps or"),
-        ({"epochs": 1, "early_stopping": {"patience": 2}}, "the recipe has none: data.validation = 0.1"),
+        ({"epochs": 1, "early_stopping": {"patience": 2}}, "the recipe has none: add data.validation = 0.1"),
         ({"epochs": 1, "augment": {"names": "augmix", "jsd": True}, "label_smoothing": 0.1}, "does not go with augment.jsd"),
-        ({"stages": [{"epochs": 1}], "head_only": True}, "head_only stands in the stages"),
+        ({"stages": [{"epochs": 1}], "head_only": True}, "head_only belongs in the stages"),
         ({"epochs": 1, "data": {**DATA, "validation": {"limit": 3}}}, "wanted share or source"),
         ({"epochs": 1, "data": {**DATA, "crop": [0.9, 0.1]}}, "0 < least <= largest <= 1"),
     ],

@@ -1,4 +1,4 @@
-"""How far people agree, per question, and how right they are on known pictures.
+"""Measure how far people agree, per question, and how often they are right on known pictures.
 
 Words are compared as nominal values and scales as interval ones. A question with several words is compared word by word, each as
 yes or no. Boxes have the mean F1 of pairs of people alone.

@@ -1,4 +1,4 @@
-"""How attributes told by a head agree with annotations: with an interval over things, what chance gives, and calibration."""
+"""Compare attributes predicted by a head with annotations: interval over things, agreement by chance, calibration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import polars as pl
 from sorites.metrics._intervals import clustered_wilson_interval
 
 PAPER = {"time": 0.74, "weather": 0.71, "location": 0.75}
-"""How often FOCUS's heads agreed with people on ImageNet's pictures (section 5)."""
+"""The share of ImageNet's pictures on which FOCUS's heads agreed with people (section 5)."""
 
 BINS = 10
 
@@ -22,7 +22,7 @@ def agreement(
 ) -> pl.DataFrame:
     """Return one row: the share of pictures whose words are exactly those annotated, and what answering ``common`` would give.
 
-    The interval counts things and not pictures. ``error`` is the expected calibration error of the confidence in every word told.
+    The interval counts things and not pictures. ``error`` is the expected calibration error over all predicted words.
     """
     right = [{word for word, _ in some} == set(given) for some, given in zip(told, true, strict=True)]
     frame = pl.DataFrame({"thing": list(things), "right": right}).with_columns(pl.col("right").cast(pl.Float64))

@@ -1,4 +1,4 @@
-"""What people answered, and what was chosen of it: rows by picture and question.
+"""Read what people answered and which answers were chosen: rows by picture and question.
 
 from sorites.annotation.answers import chosen_answers
 rows = chosen_answers(Path("labels.sqlite"))     # picture, image_id, sample_id, shift, severity, question, value, agree, n

@@ -1,7 +1,7 @@
-"""Who gets which pictures: first the qualification, then batches with known pictures hidden among the others.
+"""Hand out pictures to people: first the qualification, then batches with known pictures hidden among the others.
 
-A picture goes to as many people as the task says, never twice to one; what a person left lying goes to another after a while, and
-an answer that comes late is kept all the same.
+A picture goes to as many people as the task says, never twice to one. What a person leaves unanswered goes to another after a
+while, and an answer that comes late is kept all the same.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sorites.rng import rng_for
 AHEAD = 6
 """With so few pictures left, the next batch is handed out, so that the page has it before it needs it."""
 BEFORE = 8
-"""How many answered pictures the page gets with the others, to go back to."""
+"""The number of answered pictures that the page gets with the new ones, so that a person can go back to them."""
 LEASE = 3600.0
 """Seconds without a click after which the pictures of a batch may go to others."""
 
@@ -37,7 +37,7 @@ class Person:
 
 
 def person(database: sqlite3.Connection, id_: int) -> Person:
-    """Return an annotator as they stand now."""
+    """Return an annotator in their present state."""
     row = database.execute("SELECT id, name, state FROM annotators WHERE id = ?", (id_,)).fetchone()
     return Person(row["id"], row["name"], row["state"])
 
@@ -123,7 +123,7 @@ def _hand_out(database: sqlite3.Connection, one: Person, kind: str, items: list[
 
 
 def _release(database: sqlite3.Connection, who: int, lease: float) -> int:
-    """Take back pictures that others left lying, and return how many."""
+    """Take back pictures that others left unanswered, and return how many."""
     query = """SELECT a.id, a.picture FROM assignments a JOIN batches b ON b.id = a.batch
       WHERE a.role = 'work' AND a.answered = 0 AND a.released = 0 AND a.annotator != ? AND b.last < ?"""
     rows = database.execute(query, (who, time.time() - lease)).fetchall()
@@ -150,7 +150,7 @@ def items(database: sqlite3.Connection, who: int) -> list[sqlite3.Row]:
 
 
 def set_aside(database: sqlite3.Connection, picture: int, why: str) -> None:
-    """Give a picture that cannot be shown to nobody, and note why."""
+    """Stop handing out a picture that cannot be shown, and note why."""
     with writing(database):
         database.execute("UPDATE pictures SET error = ?, wanted = 0 WHERE id = ?", (why, picture))
         database.execute("UPDATE assignments SET released = 1 WHERE picture = ? AND answered = 0", (picture,))

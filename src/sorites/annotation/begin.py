@@ -130,7 +130,7 @@ def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
 
 
 def admit(path: Path, name: str, state: str = "working") -> None:
-    """Let somebody work whatever the qualification said, or refuse them."""
+    """Admit or refuse an annotator, whatever the qualification said."""
     with opened(path, write=True) as database, writing(database):
         changed = database.execute("UPDATE annotators SET state = ? WHERE name = ? AND state != 'imported'", (state, name))
         if not changed.rowcount:

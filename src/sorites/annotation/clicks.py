@@ -118,14 +118,14 @@ def _ask_a_third(database: sqlite3.Connection, task: Task, picture: int) -> None
 
 
 def ask_thirds(database: sqlite3.Connection, task: Task) -> None:
-    """Look at every picture that was answered, where a labelling is told later to ask a third."""
+    """Ask a third person for every answered picture that needs one; called where this is switched on after the start."""
     query = "SELECT DISTINCT picture FROM assignments WHERE role = 'work' AND answered = 1"
     for row in database.execute(query).fetchall():
         _ask_a_third(database, task, row["picture"])
 
 
 def replayed(database: sqlite3.Connection) -> dict[int, dict[str, Value]]:
-    """Return what stands after all clicks, by assignment, from the record alone."""
+    """Return the answers after all clicks, by assignment, computed from the record alone."""
     found: dict[int, dict[str, Value]] = {}
     for row in database.execute("SELECT assignment, action, value FROM clicks ORDER BY id"):
         found.pop(row["assignment"], None)

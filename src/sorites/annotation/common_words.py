@@ -1,4 +1,4 @@
-"""Whether a word is common for a class: as the run itself says, as FOCUS's tables do, or by how often it is seen."""
+"""Decide whether a word is common for a class: by the run's own record, by FOCUS's tables, or by how often it is seen."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Told = Mapping[str, Sequence[tuple[str, float]]]
 
 @dataclass(frozen=True)
 class Commonness:
-    """What is known to be common for which class; a pair that nobody judged is None."""
+    """The words known to be common or uncommon for each class; a pair that nobody judged is None."""
 
     name: str
     judged: Mapping[CategorySetting, bool]

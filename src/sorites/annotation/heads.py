@@ -1,8 +1,8 @@
-"""Heads that tell time, weather and locations from a frozen model's features, learnt from annotated pictures.
+"""Heads that predict time, weather and locations from a frozen model's features, trained on annotated pictures.
 
 FOCUS puts linear heads on a network that stays as it is (Kattakinda & Feizi, ICML 2022, section 5). Time and weather have one
 word each; a picture may have several locations, so that each of these is a yes or no of its own. Things are split three ways:
-most train the heads, some calibrate their confidence, and the agreement is measured on the rest, of which nothing was seen.
+most train the heads, some calibrate their confidence, and the agreement is measured on the rest, which neither saw.
 """
 
 from __future__ import annotations
@@ -118,7 +118,14 @@ def fit_heads(
 ) -> AttributeHeads:
     """Fit the heads of all kinds that the pictures are annotated with, and measure how they agree on things not seen."""
     features, kept = features_of(model, [picture.load for picture in annotated], tick)
-    pictures = [annotated[place] for place in kept]
+    heads, measured = fit_to_features(features, [annotated[place] for place in kept], seed)
+    return AttributeHeads(spec, model.version, heads, measured)
+
+
+def fit_to_features(
+    features: Features, pictures: Sequence[Annotated], seed: int = 0
+) -> tuple[tuple[KindHead, ...], pl.DataFrame]:
+    """Return the heads of all kinds, fitted on some things by their features, and how they agree on other things."""
     parts = split([picture.thing for picture in pictures], seed)
     heads, measured = [], []
     for kind in WORDS:
@@ -131,7 +138,7 @@ def fit_heads(
             measured.append(agreement(kind, head.told(features[there]), true, things, common, len(head.words)))
     if not heads:
         raise SoritesError("the pictures have no time, weather or location that two of them differ in")
-    return AttributeHeads(spec, model.version, tuple(heads), pl.concat(measured))
+    return tuple(heads), pl.concat(measured)
 
 
 def features_of(
@@ -139,7 +146,7 @@ def features_of(
 ) -> tuple[Features, list[int]]:
     """Return a model's features, the mean over each picture's quarters, and the places of the pictures that can be read.
 
-    In a quarter the surroundings are larger than the thing in the middle; of the whole picture a model says what the thing is.
+    In a quarter the surroundings are larger than the thing in the middle; of the whole picture, a model mostly sees the thing.
     """
     rows: list[Features] = []
     kept: list[int] = []
@@ -153,7 +160,7 @@ def features_of(
         if pictures:
             found = model([part for picture in pictures.values() for part in quarters(picture)], False).features
             if found is None:
-                raise SoritesError(f"{model.name} gives no features, and a head is read from them. Take lite0, say.")
+                raise SoritesError(f"{model.name} gives no features, and a head reads them. Take another model, such as lite0.")
             rows.append(found.reshape(len(pictures), 4, -1).mean(axis=1))
             kept += pictures
         tick(min(BATCH, len(loads) - start))

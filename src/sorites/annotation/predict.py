@@ -1,8 +1,8 @@
-"""Attributes of pictures that nobody annotated: told by heads, or by a referee's softmax over given texts.
+"""Predict attributes of pictures that nobody annotated: by heads, or by a referee's softmax over given texts.
 
 For a source they are a table; for a run they become facts, so that partitions and gaps are asked of them as of any other
 attributes. A picture that a shift of ours makes has the attributes of its clean picture. The confidence of each kind stands in
-the column ``degrees`` (``time_confidence`` ...), and a record beside the facts says what told them.
+the column ``degrees`` (``time_confidence`` ...), and a record beside the facts says what predicted them.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Asked:
 
 
 Teller = Callable[[Sequence[Asked], Callable[[int], None]], dict[str, Told]]
-"""From pictures to what is told of each by name; those that cannot be read are absent."""
+"""From pictures to the predicted words of each by name; pictures that cannot be read are absent."""
 
 
 def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
-    """Return a teller by heads, and the record of what it is; a model of other weights than they were fitted on is refused."""
+    """Return a predictor by heads, and a record of it; a model of other weights than they were fitted on is refused."""
     model = core.model(heads.model)
     if model.version != heads.version:
         raise SoritesError(f"the heads were fitted on features of {heads.model} of other weights; fit them again")
@@ -64,7 +64,7 @@ def by_heads(heads: AttributeHeads) -> tuple[Teller, dict[str, Any]]:
 
 
 def by_texts(texts: ReferenceTexts) -> tuple[Teller, dict[str, Any]]:
-    """Return a teller by a referee's softmax over texts, and the record of what it is."""
+    """Return a predictor by a referee's softmax over texts, and a record of it."""
 
     def tell(asked: Sequence[Asked], tick: Callable[[int], None]) -> dict[str, Told]:
         return {asked[at].name: told for at, told in texts.told([(one.load, one.class_) for one in asked], tick)}
@@ -73,7 +73,7 @@ def by_texts(texts: ReferenceTexts) -> tuple[Teller, dict[str, Any]]:
 
 
 def tell_source(tell: Teller, samples: Sequence[Sample], bar: Bar | None = None) -> pl.DataFrame:
-    """Return what is told of the pictures of a source: picture, kind, value, confidence."""
+    """Return the predicted words of a source's pictures: picture, kind, value, confidence."""
     asked = [Asked(sample.image_id or sample.id, sample.load, _class_of(sample)) for sample in samples]
     told = tell(asked, bar("attributes", len(asked)) if bar else lambda n: None)
     rows = [(one.name, kind, word, sure) for one in asked for kind, some in told.get(one.name, {}).items() for word, sure in some]
@@ -90,7 +90,7 @@ def _class_of(sample: Sample, names: Sequence[str] = ()) -> str | None:
 def tell_run(
     run: str | Path, tell: Teller, record: Mapping[str, Any], uncommon: str | None = None, bar: Bar | None = None
 ) -> tuple[Path, pl.DataFrame]:
-    """Write what is told of a run's pictures as facts beside its table; return the file and how many pictures have each word.
+    """Write the predicted words of a run's pictures as facts beside its table; return the file and how many pictures have each.
 
     ``uncommon`` says how a word is known to be uncommon for a class (``Commonness``).
     """

@@ -1,4 +1,4 @@
-"""How good people were on the pictures whose answers are known: in the checks of a batch, and over all."""
+"""Count how often people were right on pictures whose answers are known: in the checks of a batch, and over all."""
 
 from __future__ import annotations
 

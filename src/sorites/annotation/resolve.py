@@ -1,7 +1,7 @@
-"""From the answers of several people to one: the rules that a task names.
+"""Choose one answer from those of several people, by the rule that a task names.
 
-``better_check``: the answer of who was better on the check pictures of that batch; if equal, of who was better on all check and
-qualification pictures; if equal, of who answered first (Kattakinda & Feizi, "FOCUS", appendix B, and better).
+``better_check``: the answer of the person who was better on the check pictures of that batch; if equal, on all check and
+qualification pictures; if equal, of the one who answered first (extends Kattakinda & Feizi, "FOCUS", appendix B).
 ``at_least_one``: the strongest value that anybody gave (Dünkel et al., "CNS-Bench", section I: out of class if one says so, in
 class if one of the others sees it clearly).
 ``majority``: what most gave; if equal, as ``better_check``. From three answers on, as where a third was asked because two differ,
@@ -18,7 +18,7 @@ from sorites.annotation.task import Question, Task
 from sorites.annotation.values import Value, nearness, same
 
 ENOUGH = 3
-"""From so many answers on, what most gave counts for more than who was better."""
+"""The number of answers from which the majority counts for more than who was better."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Which images of a run are worth a person's look: those that are not easy, as CNS-Bench chose its own (appendix I).
+"""Select the images of a run that are worth a person's look: those that are not easy, as CNS-Bench did (appendix I).
 
 (i) All images. (ii) Trajectories whose clean picture is already wrong or far from its class's text are left out. (iii) Images
 that are easy are left out and counted as in class: right by the judge and by one of the other models, and near to the class's
@@ -30,7 +30,7 @@ _STAGES = ("all", "whole", "easy")
 
 @dataclass(frozen=True)
 class Selection:
-    """Every image of a run with the stage it reached, and what was judged by."""
+    """Every image of a run with the stage it reached, and the models that judged it."""
 
     images: pl.DataFrame
     judge: str
@@ -70,11 +70,11 @@ def select(
     limit: int | None = None,
     seed: int = 0,
 ) -> Selection:
-    """Part the images of a run into easy ones and those for people.
+    """Split the images of a run into easy ones and those for people.
 
     ``judge`` is the model that must be right, ``others`` those of which one must be; by default the first and the rest of the
     run's models. ``above`` is the least likeness to the class's text; None asks for none. ``limit`` images for people are drawn
-    in equal parts of every shift and severity; the others stay away.
+    in equal parts of every shift and severity; the others are left out.
     """
     table = read(run).filter((pl.col("output") == "label") & ~pl.col("probe").fill_null(False))
     models = table.select(pl.col("model").unique(maintain_order=True)).collect(engine="streaming")["model"].sort().to_list()
@@ -120,19 +120,19 @@ def _judged(table: pl.LazyFrame, judge: str, others: Sequence[str], above: float
     if images.filter(pl.col("shift") != CLEAN)["likeness"].is_null().all():
         raise SoritesError(
             f"{run} holds no likeness to the texts of classes. Measure it with: sorites filter {run} --referee NAME "
-            "--second NAME; or leave it out of account with --above none"
+            "--second NAME; or do without it: --above none"
         )
     return images.with_columns(near=(pl.col("likeness") > above) | (pl.col("likeness").is_null() & (pl.col("shift") == CLEAN)))
 
 
 def _whole(images: pl.DataFrame) -> pl.DataFrame:
-    """Return for each sample whether its clean picture is right and near: only then its shifted ones tell of the shift."""
+    """Return for each sample whether its clean picture is right and near: only then do its shifted ones tell about the shift."""
     clean = images.filter(pl.col("shift") == CLEAN)
     return clean.group_by("sample_id").agg(whole=(pl.col("by_judge") & pl.col("near")).all())
 
 
 def _stratified(images: pl.DataFrame, limit: int, seed: int) -> pl.DataFrame:
-    """Leave at most ``limit`` images for people, in equal parts of every shift and severity as far as these have so many."""
+    """Leave at most ``limit`` images for people, in equal parts of every shift and severity as far as there are enough."""
     if limit < 1:
         raise SoritesError(f"--limit wants a whole number above 0, got {limit}")
     hard = images.filter(pl.col("whole") & ~pl.col("easy"))

@@ -110,7 +110,7 @@ Answer = Callable[["Serving", int, "Request"], Awaitable["Response"]]
 
 
 def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
-    """Let only people with a token through, from this page alone; an error of the input becomes words."""
+    """Let only people with a token through, from this page alone; an input error becomes a message."""
 
     async def guard(request: Request) -> Response:
         serving: Serving = request.app.state.serving
@@ -131,7 +131,7 @@ def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
 
 
 def _foreign(request: Request, only_loopback: bool) -> str:
-    """Say why a request does not come from our page; empty where it may."""
+    """Say why a request is refused because it does not come from our page; empty where it is allowed."""
     host = request.headers.get("host", "")
     if only_loopback and (urlsplit(f"//{host}").hostname or "") not in LOOPBACK:
         return "this server answers only on this machine"
@@ -170,7 +170,7 @@ async def _work(serving: Serving, who: int, request: Request) -> Response:
 
 
 def _item(row: sqlite3.Row) -> dict[str, Any]:
-    """What the page learns of a picture: not whether it is a known one, nor its name."""
+    """Return what the page is told of a picture: neither whether it is a known one, nor its name."""
     return {
         "assignment": row["id"], "answered": bool(row["answered"]), "class": row["shown_class"], "shift": row["shift"],
         "place": row["place"], "of": row["of"],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -49,4 +50,5 @@ def serve(
     )  # fmt: skip
     if ready is not None:
         ready()
-    uvicorn.Server(config).run(sockets=[made])
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn closes in order, and then passes Ctrl-C on
+        uvicorn.Server(config).run(sockets=[made])

@@ -1,4 +1,4 @@
-"""How far a labelling is: its pictures, its people, their time and pay."""
+"""Report the progress of a labelling: its pictures, its people, their time and pay."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _median(database: sqlite3.Connection, who: int) -> float | None:
 
 
 def owed(pay: Pay | None, batches: int) -> float | None:
-    """Return what whole batches come to, with a bonus for every so many of them."""
+    """Return the pay for whole batches, with the bonus for every so many of them."""
     if pay is None:
         return None
     bonus = pay.bonus * (batches // pay.bonus_batches) if pay.bonus_batches else 0.0
@@ -90,7 +90,7 @@ def owed(pay: Pay | None, batches: int) -> float | None:
 
 
 def pay_lines(path: Path) -> list[str]:
-    """Say what a batch is paid, and what each person's come to."""
+    """Say the pay for a batch, and for the batches of each person."""
     with opened(path) as database:
         task = task_of(database)
     if task.pay is None:

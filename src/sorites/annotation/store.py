@@ -23,7 +23,7 @@ from sorites.reading.places import is_file, reason
 
 VERSION = "1"
 THIRD = "third"
-"""The key of what was typed after the task: whether pictures on which people differ go to one more."""
+"""The key of a choice that may be typed later than the task: whether pictures on which people differ go to one more person."""
 SCHEMA = """
 CREATE TABLE about (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE pictures (

@@ -40,7 +40,7 @@ def draw(run: str | Path, count: int = COUNT, seed: int = 0) -> pl.DataFrame:
 def shares(answers: str | Path) -> pl.DataFrame:
     """Return what people found: by question, shift and severity (null for all) the share, n, its 95 % interval and one sigma.
 
-    Of class it is the share out of class, of visible the share in which the shift is clearly seen.
+    For the question ``class`` it is the share out of class, for ``visible`` the share in which the shift is clearly seen.
     """
     rows = chosen_answers(Path(answers)).filter(pl.col("question").is_in(list(QUESTIONS)))
     if not rows.height:

@@ -39,7 +39,7 @@ class Choice(Strict):
 
 
 class Question(Strict):
-    """What is asked of each picture. ``{class}`` and ``{shift}`` in it stand for those of the picture."""
+    """One question asked of each picture. ``{class}`` and ``{shift}`` in its text stand for those of the picture."""
 
     id: str = Field(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")
     ask: str = Field(min_length=1)
@@ -50,14 +50,14 @@ class Question(Strict):
     """The ends of a scale."""
     optional: bool = False
     rule: Rule | None = None
-    """How answers that differ are settled, where that is another rule than the task's."""
+    """The rule that settles answers that differ, where it is not the task's."""
     first: tuple[str, ...] = ()
     """For the rule at_least_one: the values from the strongest; the first that anybody gave is chosen."""
 
     valid: tuple[str, ...] = ()
     """The values by which an image of a run stays; where a question names some, its answers become the run's ``valid``."""
     attribute: str = Field(default="", max_length=40)
-    """What the answer is called among the attributes of a run; the default is the question's id."""
+    """The name of the answer among the attributes of a run; the default is the question's id."""
 
     @model_validator(mode="after")
     def _whole(self) -> Question:
@@ -80,7 +80,7 @@ class Question(Strict):
 
 
 class Batches(Strict):
-    """How pictures are handed out: so many at a time, some of them known ones that look like the others."""
+    """The batches in which pictures are handed out: their size, and the known pictures mixed in, which look like the others."""
 
     size: StrictInt = Field(default=25, ge=1, le=500)
     known: StrictInt = Field(default=2, ge=0, le=100)
@@ -93,14 +93,14 @@ class Batches(Strict):
 
 
 class Qualification(Strict):
-    """What an annotator answers before the real pictures, and the share that must be right."""
+    """The test that an annotator takes before the real pictures, and the share that must be right."""
 
     pictures: StrictInt = Field(default=10, ge=0, le=200)
     bar: float = Field(default=0.7, ge=0, le=1)
 
 
 class Pay(Strict):
-    """What a batch is paid, and what the bonus for so many batches is; both only printed."""
+    """The pay for a batch, and the bonus for a number of batches; both are only printed."""
 
     batch: float = Field(ge=0)
     currency: str = Field(default="USD", max_length=8)
@@ -116,9 +116,9 @@ class Task(Strict):
     instructions: str = Field(min_length=1)
     questions: tuple[Question, ...] = Field(min_length=1)
     annotators: StrictInt = Field(default=2, ge=1, le=20)
-    """How many people answer for each picture."""
+    """The number of people who answer for each picture."""
     third: bool = False
-    """Whether a picture on which they differ goes to one more."""
+    """True where a picture on which they differ goes to one more person."""
     rule: Rule = "better_check"
     batch: Batches = Batches()
     qualification: Qualification = Qualification()

@@ -1,6 +1,6 @@
 """Attributes by a referee: the softmax of a picture's likeness to given texts, one text per word.
 
-CNS-Bench parts OOD-CV's weather into rain, snow, fog and unknown in this way (Dünkel et al., ICCV 2025, on OOD-CV). A file of
+CNS-Bench splits OOD-CV's weather into rain, snow, fog and unknown in this way (Dünkel et al., ICCV 2025, on OOD-CV). A file of
 texts is TOML: a table per kind with a text per word, in which {class} stands for the picture's class.
 """
 
@@ -30,7 +30,7 @@ PUBLISHED: Mapping[str, Mapping[str, str]] = {
 """The texts of CNS-Bench for OOD-CV, with our words for its rain, snow, fog and unknown."""
 
 SCALE = 100.0
-"""What cosines are multiplied by before the softmax: CLIP's own scale."""
+"""The factor for cosines before the softmax: CLIP's own scale."""
 
 UNNAMED = "thing"
 """The word for a class that is not known."""

@@ -21,7 +21,7 @@ QUESTIONS = {"time": "time", "weather": "weather", "locations": "location"}
 
 def samples_of(spec: str) -> list[Sample]:
     """Return the pictures of a source in a fair order, whatever their classes."""
-    return in_order(core.source(spec, open_labels()))
+    return list(in_order(core.source(spec, open_labels())))
 
 
 def annotated(spec: str, answers: Path | None = None) -> list[Annotated]:

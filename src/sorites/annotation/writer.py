@@ -1,4 +1,4 @@
-"""Writes of many requests in few transactions: what comes while one reaches the disk goes with the next.
+"""Write many requests in few transactions: those that come while one reaches the disk go with the next.
 
 A request is answered after the transaction that holds it is on the disk, so that what was acknowledged is kept whatever happens.
 """
@@ -21,7 +21,7 @@ MOST = 256
 
 
 class Writer:
-    """The only one who writes to a labelling in this process, in a thread, one transaction after the other."""
+    """The only writer of a labelling in this process: a thread, one transaction after the other."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self.database = database

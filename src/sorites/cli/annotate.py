@@ -55,7 +55,7 @@ def serve(
     labels: Annotated[
         str | None, typer.Option("--labels", metavar="FILE", help="A file of class names, one per line, in place of any class.")
     ] = None,
-    pay: Annotated[bool, typer.Option("--pay", help="Print what the batches of each person come to.")] = False,
+    pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
     bind: Annotated[
         str, typer.Option("--bind", metavar="ADDRESS", help="Listen at this address; the default is this machine alone.")
     ] = "127.0.0.1",

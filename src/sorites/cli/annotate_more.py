@@ -1,4 +1,4 @@
-"""The verbs that spare people work: images worth a look, a study's sample, heads that learn attributes and tell them."""
+"""The verbs that spare people work: images worth a look, a study's sample, heads that learn attributes and predict them."""
 
 from __future__ import annotations
 
@@ -24,10 +24,13 @@ def select(
     run: RunFolder,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the images for people to this CSV.")] = None,
     judge: Annotated[
-        str | None, typer.Option("--judge", metavar="MODEL", help="The model that must be right; the first.")
+        str | None, typer.Option("--judge", metavar="MODEL", help="The model that must be right; the default is the first.")
     ] = None,
     other: Annotated[
-        list[str] | None, typer.Option("--other", metavar="MODEL", help="One of these must be right too; the rest. Repeat it.")
+        list[str] | None,
+        typer.Option(
+            "--other", metavar="MODEL", help="One of these must be right too; the default is all others. May be repeated."
+        ),
     ] = None,
     above: Annotated[
         str, typer.Option("--above", metavar="X|none", help="The least likeness to the class's text of an easy image.")
@@ -73,7 +76,7 @@ def _write_csv(text: str, out: Path) -> None:
 
 def study(
     run: Annotated[Path | None, typer.Argument(metavar="[RUN]", help="A run folder to draw from.")] = None,
-    count: Annotated[int, typer.Option("--count", metavar="N", help="How many images to draw; 300 as published.")] = 300,
+    count: Annotated[int, typer.Option("--count", metavar="N", help="The number of images to draw; 300 as published.")] = 300,
     out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the drawn images to this CSV.")] = None,
     answers: Answers = None,
     seed: Seed = 0,
@@ -106,14 +109,14 @@ def heads(
     source: Annotated[
         list[str], typer.Option("--source", metavar="SPEC", help="Annotated pictures: focus:DIR, context:DIR. May be repeated.")
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where the heads go: a .safetensors file.")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write the heads to: .safetensors.")],
     answers: Answers = None,
     model: Annotated[str, typer.Option("--model", metavar="NAME", help="The frozen model whose features they read.")] = "lite0",
     seed: Seed = 0,
     format: Format = "table",
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Learn to tell time, weather and locations from annotated pictures.
+    """Learn to predict time, weather and locations from annotated pictures.
 
     Reads pictures with attributes (or --answers of people); writes linear
     heads on a frozen model's features, and prints how often they agree with
@@ -144,20 +147,29 @@ def predict(
         str | None, typer.Option("--referee", metavar="NAME", help="Instead: an image-text encoder, open_clip:NAME@WEIGHTS.")
     ] = None,
     texts: Annotated[
-        str | None, typer.Option("--texts", metavar="FILE", help="The referee's texts in TOML; rain, snow, fog as published.")
+        str | None,
+        typer.Option(
+            "--texts", metavar="FILE", help="The referee's texts in TOML; the default is rain, snow and fog as published."
+        ),
     ] = None,
-    source: Annotated[str | None, typer.Option("--source", metavar="SPEC", help="Pictures to tell: folder:PATH.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Where their attributes go; attributes.csv.")] = None,
-    run: Annotated[Path | None, typer.Option("--run", metavar="RUN", help="Tell a run's pictures, as facts of the run.")] = None,
+    source: Annotated[str | None, typer.Option("--source", metavar="SPEC", help="Pictures to predict for: folder:PATH.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE", help="The file of their attributes; the default is attributes.csv.")
+    ] = None,
+    run: Annotated[
+        Path | None, typer.Option("--run", metavar="RUN", help="Predict for the pictures of a run, as facts of the run.")
+    ] = None,
     uncommon: Annotated[
         str | None,
         typer.Option(
-            "--uncommon", metavar="run|evaluation|notebook|counts|FILE", help="What is uncommon for a class; as the run says."
+            "--uncommon",
+            metavar="run|evaluation|notebook|counts|FILE",
+            help="The table of what is uncommon for a class; the default is the run's own.",
         ),
     ] = None,
     max_pixels: MaxPixels = None,
 ) -> None:
-    """Tell the attributes of pictures that nobody annotated.
+    """Predict the attributes of pictures that nobody annotated.
 
     Reads heads, or a referee and texts; writes time, weather and locations
     with their confidence: of a source as a table, of a run as facts that

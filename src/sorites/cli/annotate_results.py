@@ -23,7 +23,7 @@ def status(
     refuse: Annotated[
         list[str] | None, typer.Option("--refuse", metavar="NAME", help="Give this person no more pictures. May be repeated.")
     ] = None,
-    pay: Annotated[bool, typer.Option("--pay", help="Print what the batches of each person come to.")] = False,
+    pay: Annotated[bool, typer.Option("--pay", help="Print the pay for the batches of each person.")] = False,
     format: Format = "table",
 ) -> None:
     """Say how far a labelling is, and what each person did.
@@ -82,7 +82,7 @@ def export(
 
 
 def import_(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="What another tool wrote, or an earlier export.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of another tool, or an earlier export.")],
     format: FormatName,
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The labelling, made if new.")],
     task: Annotated[
@@ -90,7 +90,7 @@ def import_(
         typer.Option("--task", metavar="TASK", help="The task of a new labelling: a name, or the path of a .toml file."),
     ] = None,
     annotator: Annotated[
-        str, typer.Option("--annotator", metavar="NAME", help="Whose answers these are, where the file does not say.")
+        str, typer.Option("--annotator", metavar="NAME", help="The person who gave these answers, where the file does not say.")
     ] = "imported",
     known: Annotated[
         bool, typer.Option("--known", help="Take the answers as known ones, for qualification and as checks.")

@@ -17,7 +17,7 @@ def attack(
         typer.Argument(metavar="MODEL...", help="The models to attack: lite0, timm:NAME@WEIGHTS, trained:DIR. Torch ones only."),
     ],
     eps: Annotated[
-        str, typer.Option("--eps", metavar="X,...", help="How far a picture may move, with pixels in 0..1: 4/255,.1,.25.")
+        str, typer.Option("--eps", metavar="X,...", help="The largest moves of a picture, with pixels in 0..1: 4/255,.1,.25.")
     ],
     norm: Annotated[str, typer.Option("--norm", metavar="l2|linf", help="The norm by which it moves.")] = "l2",
     losses: Annotated[
@@ -25,7 +25,7 @@ def attack(
     ] = "ce,dlr",
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Steps per start.")] = 100,
     restarts: Annotated[
-        int, typer.Option("--restarts", metavar="N", help="How often a picture that stays right is tried from another start.")
+        int, typer.Option("--restarts", metavar="N", help="The number of starts tried for a picture that stays right.")
     ] = 1,
     source: Annotated[
         str, typer.Option("--source", metavar="NAME[:PATH]", help="Attack the clean pictures of this source, which have labels.")

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 
 def collect(
-    queries: Annotated[list[str] | None, typer.Argument(metavar="WORDS...", help='What to search for: "ship on grass".')] = None,
+    queries: Annotated[
+        list[str] | None, typer.Argument(metavar="WORDS...", help='The words to search for: "ship on grass".')
+    ] = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")] = None,
     plan: Annotated[
         str | None, typer.Option("--plan", metavar="focus|FILE", help="Queries of a TOML file: objects with attributes.")
@@ -31,13 +33,13 @@ def collect(
     limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most pictures kept for each query.")] = 200,
     contact: Annotated[
         str | None,
-        typer.Option("--contact", metavar="EMAIL", help="Whom the services may write to; or the variable SORITES_CONTACT."),
+        typer.Option("--contact", metavar="EMAIL", help="An address the services may write to; or the variable SORITES_CONTACT."),
     ] = None,
     smallest: Annotated[
         int, typer.Option("--smallest", metavar="PX", min=1, help="Leave out pictures whose shorter side is less.")
     ] = 224,
     width: Annotated[
-        int, typer.Option("--width", metavar="PX", min=64, max=8000, help="The wished width, where a service scales copies.")
+        int, typer.Option("--width", metavar="PX", min=64, max=8000, help="The width to ask for, where a service scales copies.")
     ] = 1024,
     near: Annotated[
         int, typer.Option("--near", metavar="BITS", min=0, max=20, help="Pictures whose hashes differ by less are the same.")

@@ -45,7 +45,7 @@ def compare(
     """Compare two models on the same pictures, dial by dial.
 
     Reads two run folders or passports; prints a table and writes a page. With
-    --fail-if or --gate it ends with 1 where a rule is broken.
+    --fail-if or --gate it exits with 1 where a rule is broken.
     """
     from sorites.cli.printing import format_frame
     from sorites.comparisons.compare import compare as compared
@@ -73,7 +73,7 @@ def compare(
 
 
 def _conclude(verdicts: list[Verdict], written: list[Path], format: str) -> None:
-    """Say what was written and which checks are broken; end with 1 where any is."""
+    """Say what was written and which checks are broken; exit with 1 where any is."""
     say(f"wrote {', '.join(map(str, written))}", err=format != "table")
     broken = [verdict for verdict in verdicts if verdict.broken]
     for verdict in broken:

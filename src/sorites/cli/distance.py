@@ -53,10 +53,10 @@ def train(
         ),
     ] = None,
     triplets: Annotated[
-        int, typer.Option("--triplets", metavar="N", min=1, help="How many triplets of texts to learn from.")
+        int, typer.Option("--triplets", metavar="N", min=1, help="The number of triplets of texts to learn from.")
     ] = 4000,
     margin: Annotated[float, typer.Option("--margin", metavar="A", help="The margin of the loss, in cosine distance.")] = 1.0,
-    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="How many times to pass over the triplets.")] = 20,
+    epochs: Annotated[int, typer.Option("--epochs", metavar="N", min=1, help="The number of passes over the triplets.")] = 20,
     seed: Seed = 0,
     check: Annotated[
         str | None,
@@ -134,7 +134,7 @@ def distance(
         typer.Option("--limit", metavar="N", min=1, help="Take N familiar pictures, the first of a fixed shuffled order."),
     ] = None,
     k: Annotated[int, typer.Option("--k", metavar="N", min=1, help="Measure the distance to the N-th nearest neighbour.")] = 10,
-    levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="How many levels each axis has.")] = 8,
+    levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, help="The number of levels of each axis.")] = 8,
     sem_edges: Annotated[str, typer.Option("--sem-edges", metavar="X,X", help="The inner edges of the semantic levels.")] = "",
     cov_edges: Annotated[str, typer.Option("--cov-edges", metavar="X,X", help="The inner edges of the covariate levels.")] = "",
     neighbours: Annotated[

@@ -14,7 +14,7 @@ from sorites.cli.output import say
 def features(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="A run folder, made with --keep-features.")],
     distance: Annotated[
-        str, typer.Option("--distance", metavar="cosine|euclidean", help="How feature vectors are compared.")
+        str, typer.Option("--distance", metavar="cosine|euclidean", help="The distance between feature vectors.")
     ] = "cosine",
     every: Annotated[
         bool, typer.Option("--all", help="Answer for every camera setting, not only for the best, the worst and the automatic.")

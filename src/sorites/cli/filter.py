@@ -42,7 +42,7 @@ def filter_(
         typer.Option(
             "--rule",
             metavar="paper|code|text",
-            help="How many of four votes must be for a picture: three, two, or only that of the class text.",
+            help="The votes of four that a picture needs: three, two, or only that of the class text.",
         ),
     ] = "paper",
     annotations: Annotated[

@@ -34,7 +34,7 @@ Start = Annotated[
     float | None,
     typer.Option("--active", metavar="PERCENT", help="The last part of the noise steps, in which sliders act: 75 as published."),
 ]
-Negative = Annotated[str | None, typer.Option("--negative", metavar="WORDS", help="What pictures are steered away from.")]
+Negative = Annotated[str | None, typer.Option("--negative", metavar="WORDS", help="The negative prompt: what not to draw.")]
 Size = Annotated[
     int | None, typer.Option("--size", metavar="PX", help="Scale pictures to this width; 256 as published, as drawn for the toy.")
 ]
@@ -62,18 +62,20 @@ def sliders(
     shift: Annotated[
         list[str] | None,
         typer.Option(
-            "--shift", metavar="WORDS", help='What is turned up, such as "heavy snow"; all of the set by default. Repeat it.'
+            "--shift",
+            metavar="WORDS",
+            help='The words of a shift to train, such as "heavy snow"; all of the set by default. May be repeated.',
         ),
     ] = None,
     recipe: Annotated[
         str | None, typer.Option("--recipe", metavar="released|toy", help="Numbers of the released trainer, or small ones.")
     ] = None,
-    eta: Annotated[float | None, typer.Option("--eta", metavar="X", help="How far the target lies towards the shift.")] = None,
+    eta: Annotated[float | None, typer.Option("--eta", metavar="X", help="The distance of the target towards the shift.")] = None,
     rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="The rank of the adapter's matrices.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", metavar="X", help="Its scale in training, over the rank.")] = None,
     layers: Annotated[str | None, typer.Option("--layers", metavar="noxattn|xattn|full", help="The layers it is on.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps of training.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The rate of learning.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The learning rate.")] = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Pictures per step of training.")] = None,
     train_noise_steps: Annotated[
         int | None, typer.Option("--train-noise-steps", metavar="N", help="Noise steps of training; released 50, paper 100.")
@@ -129,7 +131,7 @@ def pictures(
     ] = "toy",
     pipeline: PipelineFolder = None,
     severity: Annotated[
-        str, typer.Option("--severity", metavar="X,X,...", help="Where the sliders stand; the benchmark calls it scale.")
+        str, typer.Option("--severity", metavar="X,X,...", help="The severities to draw; the benchmark calls them scales.")
     ] = "0,0.5,1,1.5,2,2.5",
     seeds: Annotated[str, typer.Option("--seeds", metavar="N|M..N", help="Seeds 1 to N, or M to N, of every class.")] = "50",
     shift: Annotated[list[str] | None, typer.Option("--shift", metavar="NAME", help="Only this slider. May be repeated.")] = None,
@@ -137,7 +139,7 @@ def pictures(
     words: LearntWords = None,
     slider: Annotated[
         list[str] | None,
-        typer.Option("--slider", metavar="NAME=X", help="Two sliders together, up to these severities, as a sheet of two ways."),
+        typer.Option("--slider", metavar="NAME=X", help="Two sliders together, up to these severities, as one sheet."),
     ] = None,
     by_text: Annotated[
         bool, typer.Option("--by-text", help="Also draw each shift by words alone, without a slider, for comparison.")

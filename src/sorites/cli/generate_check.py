@@ -22,7 +22,9 @@ def check(
     thresholds: Annotated[
         str, typer.Option("--thresholds", metavar="published|FILE", help="Thresholds of the out-of-class filter.")
     ] = "published",
-    rule: Annotated[str, typer.Option("--rule", metavar="paper|code|text", help="How many votes keep a picture.")] = "paper",
+    rule: Annotated[
+        str, typer.Option("--rule", metavar="paper|code|text", help="The rule that says how many votes keep a picture.")
+    ] = "paper",
     real: Annotated[
         Path | None, typer.Option("--real", metavar="DIR", help="Real pictures: name the three nearest to each generated one.")
     ] = None,
@@ -31,14 +33,14 @@ def check(
         typer.Option("--features", metavar="NAME", help="With --real: Fréchet and kernel distance on this model's features."),
     ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", metavar="NAME", help="How often this model is right at severity 0.")
+        str | None, typer.Option("--model", metavar="NAME", help="Print the accuracy of this model at severity 0.")
     ] = None,
     plain: Annotated[
-        Path | None, typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to hold these against (--words).")
+        Path | None, typer.Option("--plain", metavar="DIR", help="Pictures of plain prompts to compare with (--words).")
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", metavar="FILE", help="Where the nearest real pictures go; default DIR/nearest.parquet."),
+        typer.Option("--out", metavar="FILE", help="The file of the nearest real pictures; default DIR/nearest.parquet."),
     ] = None,
     format: Format = "table",
 ) -> None:

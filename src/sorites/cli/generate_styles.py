@@ -11,7 +11,7 @@ from sorites.cli.output import say
 
 
 def styles(
-    labels: Annotated[Path, typer.Option("--labels", metavar="FILE", help="What is drawn: one label per line.")],
+    labels: Annotated[Path, typer.Option("--labels", metavar="FILE", help="A file of things to draw: one label per line.")],
     against: Annotated[str, typer.Option("--against", metavar="NAME:PATH", help="The familiar pictures.")],
     out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")],
     pipeline: Annotated[
@@ -31,7 +31,7 @@ def styles(
     levels: Annotated[int, typer.Option("--levels", metavar="N", min=2, max=8, help="Levels per axis: 8 x 8 as published.")] = 8,
     per_cell: Annotated[int, typer.Option("--per-cell", metavar="N", help="Pictures per cell; 5000 as published.")] = 5000,
     prompts: Annotated[
-        int | None, typer.Option("--prompts", metavar="N", min=1, help="Measure only so many prompts, drawn evenly.")
+        int | None, typer.Option("--prompts", metavar="N", min=1, help="Measure only this many prompts, drawn evenly.")
     ] = None,
     block: Annotated[
         Path | None, typer.Option("--block", metavar="FILE", help="Further words that no prompt may hold, one per line.")
@@ -51,7 +51,7 @@ def styles(
     ] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", metavar="NAME", help="float32, bfloat16 or float16.")] = None,
 ) -> None:
-    """Draw labels in styles, as many for every cell of distance.
+    """Draw labels in styles, equally many for every cell of distance.
 
     Reads a pipeline, labels and familiar pictures; writes pictures by semantic
     and covariate level in the layout of IS-OOD, which the source is_ood reads.

@@ -26,7 +26,7 @@ def words(
     limit: Annotated[int | None, typer.Option("--limit", metavar="N", min=1, help="Pictures per class, in a fair order.")] = None,
     recipe: Annotated[str | None, typer.Option("--recipe", metavar="released|toy", help="The parameters of learning.")] = None,
     steps: Annotated[int | None, typer.Option("--steps", metavar="N", help="Steps of learning.")] = None,
-    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The rate of learning.")] = None,
+    rate: Annotated[float | None, typer.Option("--rate", metavar="X", help="The learning rate.")] = None,
     batch: Annotated[int | None, typer.Option("--batch", metavar="N", help="Pictures per step.")] = None,
     vectors: Annotated[int | None, typer.Option("--vectors", metavar="N", help="Vectors that stand for a class.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", metavar="N", help="The seed of every random draw.")] = None,

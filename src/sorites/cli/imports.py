@@ -24,14 +24,16 @@ def import_(
     out: Annotated[Path, typer.Option("--out", metavar="RUN", help="The run folder to make.")],
     columns: Annotated[
         Path | None,
-        typer.Option("--columns", metavar="FILE.toml", help="Which column of the files is which column of the table."),
+        typer.Option(
+            "--columns", metavar="FILE.toml", help="A TOML file that maps columns of the files to columns of the table."
+        ),
     ] = None,
     labels: options.LabelFile = None,
     model: Annotated[
         str | None, typer.Option("--model", metavar="NAME", help="The model of all rows, where the files do not say.")
     ] = None,
     source: Annotated[
-        str | None, typer.Option("--source", metavar="NAME", help="What to call the pictures' source; no pictures are read.")
+        str | None, typer.Option("--source", metavar="NAME", help="The name of the pictures' source; no pictures are read.")
     ] = None,
     reference: Annotated[
         str | None,

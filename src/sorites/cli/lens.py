@@ -25,7 +25,7 @@ def import_(
     focus: Annotated[
         str, typer.Option("--focus", metavar="best|file", help="Put the sensor at the best focus, or where the file has it.")
     ] = "best",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="How many lenses are traced at a time.")] = 1,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="The number of lenses traced at a time.")] = 1,
     glass: Glasses = None,
     format: Format = "table",
 ) -> None:
@@ -61,7 +61,7 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
 
 @app.command()
 def select(
-    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="How many lenses to choose.")] = 100,
+    n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="The number of lenses to choose.")] = 100,
     folder: LensFolder = None,
     out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")] = None,
 ) -> None:

@@ -22,7 +22,8 @@ def photo(
     ],
     folder: LensFolder = None,
     corner: Annotated[
-        float, typer.Option("--corner", metavar="X", help="Where the pictures' corners lie; 1 is the edge of the lens's field.")
+        float,
+        typer.Option("--corner", metavar="X", help="The place of the pictures' corners; 1 is the edge of the lens's field."),
     ] = 1.0,
     max_pixels: MaxPixels = None,
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -48,11 +49,28 @@ def answer_metric(
     elif reference is not None:
         raise SoritesError(f"{metric} takes no reference model")
     held = read(several[0]) if table is None else table
-    answer = question(held, **given)
+    try:
+        answer = question(held, **given)
+    except UnknownName:
+        raise
+    except SoritesError as error:
+        raise SoritesError(as_typed(str(error), list(inspect.signature(question).parameters)[1:])) from error
     if answer.is_empty() and _outputs(held) == {"boxes"}:
         others = "map, map_numbers, map_drop, tide or box_failure_point"
         raise SoritesError(f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}")
     return answer
+
+
+def as_typed(message: str, options: Sequence[str]) -> str:
+    """Return what a metric says of its options, which it names as Python does, as they are typed on the command line."""
+    own = {"by": "--by", "reference": "--reference", "framework": "--framework"}
+    for name in options:
+        typed = own.get(name, f"--option {name}")
+        between = " " if name in own else "="
+        message = re.sub(rf"\b{name}=([\w.]+)", rf"{typed}{between}\1", message)
+        message = re.sub(rf"(?<![\w-]){name}(?= (?:is|wants|needs) |\.?$)", typed, message)
+        message = re.sub(rf"(?<=\bto ){name}\b|(?<=\bout of ){name}\b", typed, message)
+    return message.replace("=True", "=true").replace("=False", "=false")
 
 
 def _reference(run: Path) -> str | None:

@@ -37,7 +37,7 @@ def metrics(
         typer.Option(
             "--framework",
             metavar="NAME",
-            help="Which pictures count as strange: semantic, model-specific, combined, graded or drift.",
+            help="The pictures that count as strange: semantic, model-specific, combined, graded or drift.",
         ),
     ] = None,
     option: Annotated[

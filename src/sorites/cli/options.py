@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def _allow_pixels(context: typer.Context, most: int | None) -> int | None:
-    """Allow pictures of so many pixels until the verb is done, in the processes that it starts as well."""
+    """Allow pictures of ``most`` pixels until the verb is done, in the processes that it starts as well."""
     if most is not None:
         from sorites.sources._pixels import pixels_allowed
 
@@ -75,7 +75,8 @@ Kernels = Annotated[
     typer.Option("--kernels", metavar="PATH", help="Blur with this published kernel stack instead of our own aberrations."),
 ]
 Padding = Annotated[
-    str | None, typer.Option("--padding", metavar="zeros|reflect", help="What the lens aberrations see beyond the border.")
+    str | None,
+    typer.Option("--padding", metavar="zeros|reflect", help="The values that the lens aberrations see beyond the border."),
 ]
 Lenses = Annotated[
     Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of your own traced lenses for the shift lens.")
@@ -86,7 +87,9 @@ SuiteOptions = Annotated[
 ]
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", metavar="N", min=1, help="How many units of work run at a time; the default is one per core."),
+    typer.Option(
+        "--workers", metavar="N", min=1, help="The number of units of work that run at a time; the default is one per core."
+    ),
 ]
 Order = Annotated[
     str | None,
@@ -98,7 +101,11 @@ Order = Annotated[
 ]
 Device = Annotated[
     str | None,
-    typer.Option("--device", metavar="auto|cpu|cuda[:N]|mps", help="Where models compute; the default is a GPU if there is one."),
+    typer.Option(
+        "--device",
+        metavar="auto|cpu|cuda[:N]|mps",
+        help="The device on which models compute; the default is a GPU if there is one.",
+    ),
 ]
 Precision = Annotated[
     str | None,
@@ -107,7 +114,9 @@ Precision = Annotated[
 EngineName = Annotated[
     str,
     typer.Option(
-        "--engine", metavar="NAME", help="What runs the units of work: local (threads), processes, or ray, also on a cluster."
+        "--engine",
+        metavar="NAME",
+        help="The engine that runs the units of work: local (threads), processes, or ray, also on a cluster.",
     ),
 ]
 Address = Annotated[
@@ -133,7 +142,7 @@ MaxPixels = Annotated[
         callback=_allow_pixels,
     ),
 ]
-Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="How to print the table.")]
+Format = Annotated[str, typer.Option("--format", metavar="table|csv|json", help="The format of the printed table.")]
 LensFolder = Annotated[
     Path | None, typer.Option("--lenses", metavar="DIR", help="A folder of traced lenses; the default is the built-in ones.")
 ]

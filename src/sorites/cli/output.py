@@ -19,7 +19,7 @@ from typing import Any, TextIO, cast
 from sorites.errors import SoritesError
 
 PLAIN = "sorites-plain"
-"""How streams of ours spell what their encoding does not have: the name of an error handler of ``codecs``."""
+"""The name of the ``codecs`` error handler that spells characters which the encoding of our streams does not have."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ASCII = {
@@ -30,7 +30,7 @@ _ASCII = {
 
 
 class Unwritten(SoritesError):
-    """Output that could not be written: the disk is full, say."""
+    """Output that could not be written, for example because the disk is full."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"cannot write the output: {why}. Files that were finished are kept; type the command again")
@@ -82,7 +82,7 @@ def _give_up(stream: Any) -> None:
 
 
 class _Steady:
-    """A stream of notes that takes any text and passes over what cannot be written: notes must not end work."""
+    """A stream of notes that takes any text and drops what cannot be written: notes must not end work."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream

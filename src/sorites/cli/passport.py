@@ -27,7 +27,7 @@ def passport(
         Path | None, typer.Option("--out", metavar="DIR", help="The folder to write; the default is passports/MODEL-BATTERY.")
     ] = None,
     limit: options.Limit = None,
-    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="How many pictures a model sees at once.")] = 8,
+    batch: Annotated[int, typer.Option("--batch", metavar="N", min=1, help="The number of pictures a model sees at once.")] = 8,
     workers: options.Workers = None,
     max_pixels: options.MaxPixels = None,
 ) -> None:

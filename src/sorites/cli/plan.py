@@ -42,7 +42,7 @@ def plan(
     price: Annotated[
         float | None, typer.Option("--price", metavar="P", min=0, help="The price of an hour of the machine, in any currency.")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="Where calibrate keeps its times.")] = FILE,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file in which calibrate keeps its times.")] = FILE,
     format_: options.Format = "table",
 ) -> None:
     """Say what a run will take: pictures, passes, bytes, time and price.

@@ -46,7 +46,7 @@ def run(
     seed: options.SuiteSeed = None,
     order: options.Order = None,
     batch: Annotated[
-        str, typer.Option("--batch", metavar="N|auto", help="How many pictures a model sees at once; auto tries what fits.")
+        str, typer.Option("--batch", metavar="N|auto", help="The number of pictures a model sees at once; auto tries what fits.")
     ] = "8",
     device: options.Device = None,
     precision: options.Precision = None,

@@ -28,7 +28,7 @@ def demo(
     source: Annotated[
         str, typer.Option("--source", metavar="NAME[:PATH]", help="The pictures: stamps, folder:PATH ...")
     ] = "stamps",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="How many pictures.")] = 10,
+    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The number of pictures.")] = 10,
     grid: Annotated[str, typer.Option("--grid", metavar="small|test|val|FILE", help="The settings.")] = "small",
     auto: Annotated[int, typer.Option("--auto", metavar="N", min=0, help="Automatic shots per light.")] = 1,
     megapixels: Megapixels = 0.5,
@@ -64,7 +64,8 @@ def capture(
     ] = None,
     place: Place = "centre",
     originals: Annotated[
-        str, typer.Option("--originals", metavar="keep|jpeg|drop", help="What becomes of the camera's files.")
+        str,
+        typer.Option("--originals", metavar="keep|jpeg|drop", help="Keep the camera's files, make them smaller, or drop them."),
     ] = "keep",
     card: Annotated[
         str, typer.Option("--card", metavar="keep|clear", help="Delete each shot from the card once it is safe here.")
@@ -76,13 +77,13 @@ def capture(
     brightness: Annotated[float, typer.Option("--brightness", min=1, max=100, help="Of the lamps when on, in percent.")] = 100.0,
     kelvin: Annotated[float, typer.Option("--kelvin", min=2000, max=6500, help="The colour temperature of the lamps.")] = 4000.0,
     settle: Annotated[float, typer.Option("--settle", metavar="S", min=0, max=600, help="Seconds until lamps are steady.")] = 2.0,
-    patience: Annotated[float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a hand.")] = 600.0,
+    patience: Annotated[float, typer.Option("--patience", metavar="S", min=0, help="Seconds to wait for a person.")] = 600.0,
     bind: Bind = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")] = 0,
     fingerprint: Fingerprint = None,
     megapixels: Megapixels = 0.5,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself also with the virtual camera.")
+        bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
     ] = False,
 ) -> None:
     """Photograph every picture under every light at every setting.

@@ -23,7 +23,7 @@ def control(
         typer.Option("--policy", metavar="NAME", help="auto, fixed, aggregate, confidence, scorer, bisect, oracle; all if none."),
     ] = None,
     scorer: Annotated[
-        str, typer.Option("--scorer", metavar="NAME", help="What the policy scorer goes by; one without a fit.")
+        str, typer.Option("--scorer", metavar="NAME", help="The scorer that the policy scorer uses; one that needs no fit.")
     ] = "energy",
     setting: Annotated[
         str | None, typer.Option("--setting", metavar="ISO,SHUTTER,F", help="The setting of the policy fixed.")

@@ -1,4 +1,4 @@
-"""The verbs that look at devices: what is there, what it can, and how the camera stands in front of the screen."""
+"""The verbs that look at devices: what is there, what it can do, and how the camera stands in front of the screen."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def check(
     ] = None,
     grid: Annotated[str, typer.Option("--grid", metavar="test|val|FILE.csv", help="The settings to compare with.")] = "test",
     pair: Annotated[bool, typer.Option("--pair", help="Pair with the bridge: press its link button within 30 s.")] = False,
-    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="How long to look for devices.")] = 3.0,
+    seconds: Annotated[float, typer.Option("--seconds", min=0.1, max=60, help="The time to search for devices.")] = 3.0,
     fingerprint: Fingerprint = None,
 ) -> None:
-    """Find devices, say what they are, and what of the grid they can take.
+    """Find devices, say what they are, and how much of the grid they can take.
 
     Without --camera and --lamps the network and USB are searched. With them
     the devices are asked; lamps are switched on and off.
@@ -61,7 +61,7 @@ def calibrate(
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the screen's page.")] = 0,
     fingerprint: Fingerprint = None,
     browser: Annotated[
-        bool, typer.Option("--browser", help="Open the screen's page yourself also with the virtual camera.")
+        bool, typer.Option("--browser", help="Open the screen's page yourself, even with the virtual camera.")
     ] = False,
 ) -> None:
     """Show markers, photograph them, and say how the camera stands.

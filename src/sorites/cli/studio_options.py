@@ -27,7 +27,7 @@ Megapixels = Annotated[
     float,
     typer.Option("--megapixels", metavar="X", min=0.05, max=26, help="The size of the virtual camera's frames, in millions."),
 ]
-Place = Annotated[str, typer.Option("--place", metavar="centre|left-top", help="Where on the screen pictures are shown.")]
+Place = Annotated[str, typer.Option("--place", metavar="centre|left-top", help="The place on the screen for pictures.")]
 AutoShots = Annotated[
     int | None, typer.Option("--auto", metavar="N", min=0, max=99, help="Automatic shots per light; the default is five.")
 ]

@@ -29,11 +29,11 @@ def sheets(folder: CaptureFolderArgument) -> None:
 def review(
     folder: CaptureFolderArgument,
     reviewers: Annotated[
-        str, typer.Option("--reviewers", metavar="NAME,NAME", help="Who reviews; each gets a link of an own.")
+        str, typer.Option("--reviewers", metavar="NAME,NAME", help="The reviewers; each gets their own link.")
     ] = "first,second,third",
     bind: Bind = "127.0.0.1",
     port: Annotated[int, typer.Option("--port", metavar="N", min=0, max=65535, help="The port of the pages.")] = 0,
-    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="End by itself after so long.", hidden=True)] = None,
+    seconds: Annotated[float | None, typer.Option("--seconds", min=0, help="Stop after this many seconds.", hidden=True)] = None,
 ) -> None:
     """Serve the sheets to reviewers, who flag what is wrong.
 

@@ -52,12 +52,12 @@ def run(
         typer.Option("--validation", metavar="SHARE|SOURCE", help="Judge by a share of the pictures (0.1), or by this source."),
     ] = None,
     augment: Annotated[
-        str | None, typer.Option("--augment", metavar="NAMES", help="Augment so: optics, augmix, optics,augmix, cascade, none.")
+        str | None, typer.Option("--augment", metavar="NAMES", help="Augment with optics, augmix, optics,augmix, cascade, none.")
     ] = None,
     head_only: Annotated[bool | None, typer.Option("--head-only/--all-layers", help="Train only the last layer.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Train for so many epochs.")] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Train for so many steps.")] = None,
-    batch: Annotated[int | None, typer.Option("--batch", metavar="N", min=1, help="How many pictures a batch holds.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Train for this many epochs.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Train for this many steps.")] = None,
+    batch: Annotated[int | None, typer.Option("--batch", metavar="N", min=1, help="The number of pictures in a batch.")] = None,
     limit: options.Limit = None,
     seed: options.SuiteSeed = None,
     set_: Annotated[
@@ -68,7 +68,7 @@ def run(
         str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; the default is a GPU where there is one.")
     ] = None,
     workers: Annotated[
-        int | None, typer.Option("--workers", metavar="N", min=1, help="How many threads decode pictures ahead.")
+        int | None, typer.Option("--workers", metavar="N", min=1, help="The number of threads that decode pictures ahead.")
     ] = None,
     checkpoint_seconds: Annotated[
         float, typer.Option("--checkpoint-seconds", metavar="S", min=0, help="Write a checkpoint at least this often.")

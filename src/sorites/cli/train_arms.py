@@ -34,16 +34,16 @@ def arms(
             "a and b.",
         ),
     ] = ARMS,
-    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Train every arm with so many seeds.")] = 1,
+    seeds: Annotated[int, typer.Option("--seeds", metavar="N", min=1, help="Train every arm with this many seeds.")] = 1,
     suite: Annotated[
         list[str] | None,
         typer.Option("--suite", metavar="SUITE", help="Judge by this suite, not by those of the recipe. May be repeated."),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", metavar="N", min=1, help="Judge by so many pictures of a suite's source.")
+        int | None, typer.Option("--limit", metavar="N", min=1, help="Judge by this many pictures of a suite's source.")
     ] = None,
-    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Train for so many steps.")] = None,
-    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Train for so many epochs.")] = None,
+    steps: Annotated[int | None, typer.Option("--steps", metavar="N", min=1, help="Train for this many steps.")] = None,
+    epochs: Annotated[int | None, typer.Option("--epochs", metavar="N", min=1, help="Train for this many epochs.")] = None,
     seed: options.SuiteSeed = None,
     set_: Annotated[
         list[str] | None,
@@ -52,7 +52,7 @@ def arms(
     device: Annotated[
         str | None, typer.Option("--device", metavar="NAME", help="cpu, cuda, cuda:1; the default is a GPU where there is one.")
     ] = None,
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Train so many arms at a time.")] = 2,
+    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Train this many arms at a time.")] = 2,
 ) -> None:
     """Train arms that differ in their augmentation alone, and compare them.
 
@@ -73,7 +73,7 @@ def arms(
 
 
 def _write(made: Compared, tables: dict[str, pl.LazyFrame]) -> None:
-    """Write the page and the gains, and say them."""
+    """Write the page and the gains, and print them."""
     import polars as pl
 
     from sorites.files import write_bytes

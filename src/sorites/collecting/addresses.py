@@ -1,4 +1,4 @@
-"""Which addresses of the web may be asked: public ones, and those of the service's own machine where a user named one."""
+"""Decide which web addresses may be asked: public ones, and those of the service's own machine where a user named one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""A polite client: it says who asks, keeps one connection per host and a gap between requests, heeds rates, and never reads on
-without end."""
+"""A polite client: it says who asks, keeps one connection per host and a gap between requests, heeds rates, and limits how
+much it reads."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SECONDS = 120.0
 
 
 pause = time.sleep
-"""How the client waits; tests wait less."""
+"""The function by which the client waits; tests wait less."""
 
 
 class Failed(SoritesError):
@@ -97,9 +97,9 @@ class Client:
                     return Answer(self._read(response, most), at, response.headers)
                 onward, rest = _onward(at, response.headers.get("location", "")), {}
             if own and (host_of(onward) != host_of(at) or (at.startswith("https:") and not onward.startswith("https:"))):
-                raise Failed(f"{_called(url)} sends searches on to another host, which is not followed")
+                raise Failed(f"{_called(url)} redirects searches to another host, which is not followed")
             at = onward
-        raise Failed(f"{_called(url)} sends on more than {REDIRECTS} times")
+        raise Failed(f"{_called(url)} redirects more than {REDIRECTS} times")
 
     def _check(self, url: str) -> None:
         try:
@@ -178,7 +178,7 @@ class TooLarge(Failed):
 
 
 class _Busy(Exception):
-    """A request that is worth another try, after so many seconds if the service says."""
+    """A request that is worth another try, after as many seconds as the service says."""
 
     def __init__(self, why: str, seconds: float | None = None) -> None:
         super().__init__(why)
@@ -202,7 +202,7 @@ def _onward(at: str, location: str) -> str:
     try:
         return urljoin(at, location)
     except ValueError as error:
-        raise Failed(f"{_called(at)} sends on to an address that is none") from error
+        raise Failed(f"{_called(at)} redirects to something that is no address") from error
 
 
 def _called(url: str) -> str:

@@ -37,7 +37,7 @@ Say = Callable[[str, str, str], None]
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is wanted of every picture, and how politely it is asked for."""
+    """The demands on every picture, and the pace at which they are requested."""
 
     licences: tuple[str, ...] = DEFAULT
     limit: int = LIMIT

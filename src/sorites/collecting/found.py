@@ -1,4 +1,4 @@
-"""What an image search says of one picture, brought to plain text, and its licence to a code."""
+"""Turn what an image search says of one picture into plain text, and its licence into a code."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def licence_codes(text: str) -> tuple[str, ...]:
 
 
 def plain(value: Any) -> str:
-    """Return text of others on one line: without markup, entities, control characters and marks that turn the writing."""
+    """Return text of others on one line: without markup, entities, control characters and marks of writing direction."""
     raw = str(value)[:_LONGEST_RAW] if isinstance(value, str | int) else ""
     bare = html.unescape(_TAG.sub(" ", html.unescape(_TAG.sub(" ", raw))))
     bare = _TAG.sub(" ", bare)

@@ -1,4 +1,4 @@
-"""What a collection did so far, line by line: pages of results and what became of each picture.
+"""Keep a journal of a collection, line by line: pages of results and the outcome for each picture.
 
 A line is on the disk before the next request is made, so that a stopped collection asks for nothing twice. Nothing in it is
 secret.
@@ -24,7 +24,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a picture: a file with its facts, or the reason why there is none."""
+    """The outcome for a picture: a file with its facts, or the reason why there is none."""
 
     key: str
     file: str | None = None
@@ -94,7 +94,7 @@ class Journal:
             try:
                 self._take(json.loads(line))
             except (ValueError, KeyError, TypeError, AttributeError) as error:
-                remedy = "Move the file away to begin anew; pictures that are there are not fetched again"
+                remedy = "Move the file away to begin again; pictures that are there are not fetched again"
                 raise Damaged(f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy) from error
 
     def _take(self, entry: dict[str, Any]) -> None:

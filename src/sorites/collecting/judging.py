@@ -1,4 +1,4 @@
-"""Whether a file is worth keeping: whole, large enough, a photograph, and not nearly the same as another."""
+"""Decide whether a file is worth keeping: whole, large enough, a photograph, and not nearly the same as another."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is searched for: objects × prepositions × attributes, with synonyms, from a TOML file or built in by name.
+"""Plan the searches: objects × prepositions × attributes, with synonyms, from a TOML file or built in by name.
 
     [objects]
     ship = ["ship", "boat"]
@@ -66,7 +66,7 @@ def built_in() -> list[str]:
 
 
 def queries(plan: Mapping[str, Any], where: str) -> list[Query]:
-    """Return the queries of a plan, in its order, each words once."""
+    """Return the queries of a plan, in its order, each text once."""
     wrong = [key for key in plan if key not in _KEYS]
     if wrong:
         raise UnknownName("key of a plan", str(wrong[0]), _KEYS, f"{where} has it; a plan has {', '.join(_KEYS)}.")

@@ -1,4 +1,4 @@
-"""How long a service asks to wait, by the headers of its answer."""
+"""Read from the headers of an answer how long a service asks to wait."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ from sorites.passports.document import read_passport
 from sorites.passports.parts import held
 
 RATE = 0.05
-"""How often two like models raise an alarm on any dial."""
+"""The rate at which two equal models raise a false alarm on any dial."""
 _AS_SHIFT = "(clean)"
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """What changed from a base model to a new one on the pictures that both were judged on."""
+    """The changes from a base model to a new one on the pictures that both were judged on."""
 
     base: Side
     new: Side
@@ -108,7 +108,7 @@ def compare(
     """Compare the models of two run folders (or passports) on the same pictures.
 
     Folders of other pictures, other versions or an unfinished run are refused. ``shared`` compares the pictures that both have,
-    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often like models raise alarm.
+    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often equal models raise alarm.
     """
     sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
     notes = refuse_unlike(*sides, other_versions, shared)

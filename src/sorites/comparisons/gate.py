@@ -1,7 +1,7 @@
 """The gate: which rules a new model breaks, by how much, and what it could have noticed.
 
 A rule about accuracies is judged by flipping the sides of samples (``statistics.flips``): the bounds of all dials hold together,
-so that like models break a rule on any dial at no more than its rate. A rule about failure points is judged by the
+so that equal models break a rule on any dial at no more than its rate. A rule about failure points is judged by the
 bootstrap over samples, with Bonferroni's share of the rate for each dial. Several rules share the rate out evenly.
 """
 
@@ -31,11 +31,11 @@ class Verdict:
     broken: bool
     n: int
     detectable: float | None
-    """By how much the limit must be passed to be noticed in four of five cases; None where that is not known."""
+    """The distance beyond the limit that is noticed in four of five cases; None where that is not known."""
 
     @property
     def by(self) -> float:
-        """How far the value lies beyond the limit; negative where it is within."""
+        """Return how far the value lies beyond the limit; negative where it is within."""
         return self.value - self.limit if self.rule.above else self.limit - self.value
 
     def __str__(self) -> str:

@@ -224,7 +224,7 @@ def _bottom(found: Comparison) -> Html:
     ]
     rules = [
         "A dial's p comes from flipping the sides of whole samples; with one picture per sample it is McNemar's exact test.",
-        f"Two like models break a rule of the gate on any of its dials in at most {100 * found.rate:g} % of comparisons.",
+        f"Two equally good models break a rule of the gate on any of its dials in at most {100 * found.rate:g} % of comparisons.",
         "Intervals of drops are those of paired differences (Agresti & Min); failure points are drawn by bootstrap over samples.",
     ]
     columns = [

@@ -1,4 +1,4 @@
-"""How far each dial may be turned before a model fails, for both models: the bootstrap draws the same samples for both."""
+"""Find how far each dial may be turned before each of two models fails: the bootstrap draws the same samples for both."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ METRICS = {
     "failure_point": "median severity at which pictures are first judged wrong, in the unit of the dial",
     "half_accuracy": "severity at which half of the clean accuracy is lost, in the unit of the dial",
 }
-"""What a rule may be about."""
+"""The numbers that a rule can limit, with their meaning."""
 IN_PERCENT = ("drop", "accuracy")
 NUMBER = r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf(?:inity)?)"
 _RULE = re.compile(r"\s*([A-Za-z_]\w*)(?:\.([\w.:/-]+))?\s*(<=|>=|<|>|==|=)\s*(.+?)\s*", re.IGNORECASE)
@@ -77,13 +77,13 @@ def _limit(right: str, text: str) -> tuple[float, float]:
 
 
 class Gate(Strict):
-    """A file of rules: ``fail_if = ["drop > 2"]``, with how often like models may fail and what is judged."""
+    """A file of rules: ``fail_if = ["drop > 2"]``, with how often equal models may fail and what is judged."""
 
     fail_if: tuple[str, ...] = Field(min_length=1)
     error_rate: float = Field(default=0.05, gt=0, lt=0.5, allow_inf_nan=False)
-    """How often two like models fail on any rule."""
+    """The rate at which two equal models fail on any rule."""
     judge: Literal["bound", "estimate"] = "bound"
-    """Whether the bound of the paired interval must break the limit, or the estimate alone."""
+    """``bound``: the bound of the paired interval must break the limit; ``estimate``: the estimate alone decides."""
 
 
 def read_gate(path: Path) -> Gate:

@@ -34,7 +34,7 @@ class Side:
 
     @property
     def version(self) -> str:
-        """What the model is known by in its runs."""
+        """Return the version by which the runs know the model."""
         return next((str(part.info.get("models", {}).get(self.model) or "") for part in self.parts.values()), "")
 
     def rows(self, part: str) -> pl.LazyFrame:
@@ -71,7 +71,7 @@ def _refuse_boxes(part: Folder) -> None:
 
 
 def refuse_unlike(base: Side, new: Side, other_versions: bool, shared: bool) -> list[str]:
-    """Refuse sides that did not see the same pictures, with what to type; return what has to be said of the rest."""
+    """Refuse sides that did not see the same pictures, with what to type; return notes about the rest."""
     apart = [*(base.parts.keys() - new.parts.keys()), *(new.parts.keys() - base.parts.keys())]
     if apart:
         raise SoritesError(f"only one of {base.path} and {new.path} has {', '.join(sorted(apart))}: make both in the same way")
@@ -125,8 +125,8 @@ def _refuse_other_content(one: Folder, two: Folder) -> None:
     other = both.filter(pl.col("content") != pl.col("content_new"))
     if len(other):
         first = other["sample_id"][0]
-        what = f"{len(other)} of the {len(both)} pictures that {one.name} and {two.name} share are others, the first {first}"
-        raise SoritesError(f"{what}: its file has another content. Run both models on the same files.")
+        what = f"{len(other)} of the {len(both)} pictures that {one.name} and {two.name} share differ, the first {first}"
+        raise SoritesError(f"{what}: its file has other content. Run both models on the same files.")
 
 
 def _refuse_other_making(one: Folder, two: Folder) -> None:

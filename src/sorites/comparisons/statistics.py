@@ -56,7 +56,7 @@ def holm(values: Sequence[float]) -> list[float]:
 
 @dataclass(frozen=True)
 class Flips:
-    """What flips of sides say about the means of several columns: of each alone, and of all together."""
+    """A test of the means of several columns of flips: of each alone, and of all together."""
 
     mean: Array
     error: Array
@@ -66,11 +66,11 @@ class Flips:
     p: Array
     """Two-sided p of each column alone."""
     critical: float
-    """How many standard errors the greatest of the means exceeds 0 by, at the stated rate, if no mean is above 0."""
+    """The standard errors above 0 that the greatest mean exceeds only at the stated rate, if no mean is truly above 0."""
 
     @property
     def above(self) -> NDArray[np.bool_]:
-        """Whether each mean is above 0 at the stated rate of false alarms among all columns together."""
+        """Return which means are above 0 at the stated rate of false alarms among all columns together."""
         return np.asarray(self.mean > self.critical * self.error) & (self.mean > 0)
 
     @property
@@ -83,7 +83,7 @@ def flips(columns: Array, rate: float = 0.05, draws: int = FLIPS) -> Flips:
     """Test by flipping signs whether the means of columns (samples x dials) are 0, and find the bound of the greatest of them.
 
     If two models are alike, a sample's difference is as likely to have the other sign; all its dials flip together. So the test
-    is exact however the dials hang together. With one picture per sample it is McNemar's exact test, and p is counted out and not
+    is exact however the dials are related. With one picture per sample it is McNemar's exact test, and p is counted out and not
     drawn. The critical value is the ``1 - rate`` point of the greatest studentised mean (Westfall & Young 1993). Where there
     are fewer outcomes than ``draws`` all are counted. A sample that lacks a dial (NaN) counts as no difference there, and not
     in its n.

@@ -6,7 +6,7 @@ wins. Classes that are surely behind drop out in stages, and draws stop when onl
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,13 +23,15 @@ from sorites.types import Picture
 LOSSES = ("l1", "l2")
 BATCH = 48
 """Noisy pictures that go through the network at once."""
+Asked = Callable[[int, int, NDArray[np.int64]], NDArray[np.float64]]
+"""Gives the errors of the draws from one number to another under some of the conditions, draws x conditions."""
 LEAST = 1e-5
-"""How far one that dropped out stands behind those that stayed, at least."""
+"""The least gap between the logit of a class that dropped out and those that stayed."""
 
 
 @dataclass(frozen=True)
 class Judging:
-    """How a picture is judged: ``draws`` of noise at most, and after which of them classes drop out."""
+    """The rules for judging a picture: at most ``draws`` of noise, and the draws after which classes drop out."""
 
     draws: int = 32
     loss: str = "l1"
@@ -54,7 +56,7 @@ class Judging:
 
     @property
     def stages(self) -> tuple[int, ...]:
-        """Return after how many draws it is looked which classes drop out; the last is the end."""
+        """Return the numbers of draws after which classes may drop out; the last is the end."""
         ends, at = [], self.first
         while self.sure and at < self.draws:
             ends.append(at)
@@ -68,7 +70,7 @@ class Judging:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What was found of one picture: minus the error per class, the draws that each rests on, and passes of the network."""
+    """The result for one picture: minus the error per class, the draws that each rests on, and passes of the network."""
 
     logits: NDArray[np.float32]
     draws: NDArray[np.int64]
@@ -82,21 +84,34 @@ def judged(pipe: Pipe, picture: Picture, conditions: Sequence[Any], owners: Sequ
     """
     import torch
 
-    owner, errors = np.asarray(owners), np.full((how.draws, len(conditions)), np.nan)
-    alive, done, passes = np.arange(len(conditions)), 0, 0
     with pipe.busy, one_thread(), torch.no_grad():
-        latent = latents_of(pipe, [picture])
-        noise, times = _draws(latent, picture, how)
-        for end in how.stages:
-            errors[done:end, alive] = _errors(
-                pipe, latent, noise[done:end], times[done:end], [conditions[int(i)] for i in alive], how
-            )
-            passes += (end - done) * len(alive)
-            done = end
-            if how.sure and done < how.draws:
-                alive = _kept(errors[:done], alive, how.sure)
-            if len(set(owner[alive])) == 1:
-                break
+        return staged(_asked(pipe, picture, conditions, how), owners, how)
+
+
+def _asked(pipe: Pipe, picture: Picture, conditions: Sequence[Any], how: Judging) -> Asked:
+    """Return what finds errors of the network for a picture when it is asked for them."""
+    latent = latents_of(pipe, [picture])
+    noise, times = _draws(latent, picture, how)
+
+    def found(start: int, end: int, alive: NDArray[np.int64]) -> NDArray[np.float64]:
+        some = [conditions[int(place)] for place in alive]
+        return _errors(pipe, latent, noise[start:end], times[start:end], some, how)
+
+    return found
+
+
+def staged(found: Asked, owners: Sequence[int], how: Judging) -> Verdict:
+    """Judge by errors that are asked for in stages."""
+    owner, errors = np.asarray(owners), np.full((how.draws, len(owners)), np.nan)
+    alive, done, passes = np.arange(len(owners)), 0, 0
+    for end in how.stages:
+        errors[done:end, alive] = found(done, end, alive)
+        passes += (end - done) * len(alive)
+        done = end
+        if how.sure and done < how.draws:
+            alive = _kept(errors[:done], alive, how.sure)
+        if len(set(owner[alive])) == 1:
+            break
     return _verdict(errors[:done], alive, owner, passes)
 
 

@@ -69,7 +69,7 @@ def answer(layer: Any, inputs: Any, down: Any, up: Any, scale: Any) -> Any:
 
 
 class Dial:
-    """Where the sliders stand for each picture of the batch; None switches them off."""
+    """The positions of the sliders for each picture of the batch; None switches them off."""
 
     def __init__(self) -> None:
         self.scales: Any = None
@@ -78,7 +78,7 @@ class Dial:
 
 @contextlib.contextmanager
 def attached(network: Any, sliders: Sequence[Mapping[str, Low]]) -> Iterator[Dial]:
-    """Hang sliders on a network; what they add is summed, each times its own severity. They are gone afterwards."""
+    """Attach sliders to a network; what they add is summed, each times its own severity. They are removed afterwards."""
     import torch
 
     dial, handles, modules = Dial(), [], dict(network.named_modules())

@@ -51,7 +51,7 @@ def lows_of(tensors: Mapping[str, Any], header: Mapping[str, str], file: Path, n
 
 
 def _plain(spelled: str, flat: Mapping[str, str]) -> str:
-    """Return the name of a layer in the network; a name that is not there is kept, and refused by whoever compares."""
+    """Return the name of a layer in the network; a name that is not there is kept, and refused by a later check."""
     name = spelled
     for prefix in _PREFIXES:
         name = name.removeprefix(prefix)

@@ -1,4 +1,4 @@
-"""Pictures with noise on them, and what the network should predict of them: training of words and the classifier ask for both."""
+"""Add noise to pictures, and say what the network should predict for them: word training and the classifier need both."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NOISE_STEPS = 1000
 
 
 def latents_of(pipe: Pipe, pictures: Sequence[Picture]) -> Any:
-    """Return the latents of 8-bit pictures of the pipeline's width: the middle of what the autoencoder says, without a draw."""
+    """Return the latents of 8-bit pictures of the pipeline's width: the mean of what the autoencoder gives, without a draw."""
     import torch
 
     vae = pipe.parts.vae

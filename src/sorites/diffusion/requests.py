@@ -1,4 +1,4 @@
-"""What is asked of the sampler: pictures of a prompt and a seed, at places of some sliders; and how they are drawn."""
+"""Define requests to the sampler: pictures of a prompt and a seed, at places of some sliders; and how they are drawn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sorites.errors import SoritesError
 from sorites.rng import digest
 
 NEGATIVE = "blurry,text,caption,lowquality,lowresolution,low res,grainy,ugly"
-"""What the pictures of CNS-Bench are steered away from."""
+"""The negative prompt of CNS-Bench."""
 SCHEDULERS, SEEDINGS = ("ddim", "own"), ("prompt", "plain")
 ALL_STEPS = 1000
 """A start at which sliders are active from the first step."""
@@ -19,7 +19,7 @@ ALL_STEPS = 1000
 
 @dataclass(frozen=True)
 class Drawing:
-    """How pictures are drawn. The defaults are those of CNS-Bench."""
+    """The settings of the sampler. The defaults are those of CNS-Bench."""
 
     steps: int = 50
     guidance: float = 7.5
@@ -64,7 +64,7 @@ def drawing_from(facts: Mapping[str, Any], **changes: Any) -> Drawing:
 
 
 TOY_DRAWING = Drawing(steps=20, guidance=2.0, negative="")
-"""How the toy world is drawn."""
+"""The settings of the sampler for the toy world."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,7 +76,7 @@ class Request:
     sliders: tuple[Slider, ...] = ()
     places: tuple[tuple[float, ...], ...] = ((),)
     noise: str = ""
-    """What the noise follows from beside the seed; the prompt where it is not set. Two prompts may so share their noise."""
+    """The text that fixes the noise beside the seed; the prompt unless it is set. Two prompts can share their noise this way."""
 
     def __post_init__(self) -> None:
         """Refuse places that do not fit the sliders."""

@@ -25,6 +25,8 @@ from sorites.rng import digest
 WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
 PICKLES = (".bin", ".pt", ".pth")
 ENCODERS = {"sd": ("text_encoder",), "sdxl": ("text_encoder", "text_encoder_2")}
+OLD_END = 2
+"""The number of the end token in settings of old, which is wrong: an encoder that has it takes the highest number for the end."""
 WANTED = f'a folder of "sorites generate words" (NUMBER_CLASS/{WEIGHTS}), or files CLASS.safetensors, .bin, .pt with embeddings'
 
 
@@ -152,3 +154,11 @@ def _add(pipe: Pipe, word: Word) -> None:
             pipe.parts.load_textual_inversion(
                 vectors.to(encoder.dtype), token=word.token, text_encoder=encoder, tokenizer=tokenizer
             )
+        _end_by_number(encoder, tokenizer)
+
+
+def _end_by_number(encoder: Any, tokenizer: Any) -> None:
+    """Let an encoder find the end of a text by the end's own number: the highest is that of a learnt word now."""
+    for part in encoder.modules():
+        if getattr(part, "eos_token_id", None) == OLD_END:
+            part.eos_token_id = tokenizer.eos_token_id

@@ -26,7 +26,7 @@ class Engine:
     one_process: bool
     name: str = ""
     cores: Callable[[], int] = lambda: os.cpu_count() or 1
-    """How many units run at a time unless a number is given."""
+    """Returns the number of units that run at a time unless one is given."""
 
     def __call__(self, units: Sequence[Any], work: Callable[[Any], Any], workers: int) -> Iterator[tuple[Any, Any]]:
         hear_once()

@@ -25,16 +25,16 @@ _announcing = threading.Event()
 
 
 class Left(BaseException):
-    """Work was left unfinished because that was asked; no handler of errors keeps it."""
+    """Work was left unfinished on request. It is no ``Exception``, so that no error handler swallows it."""
 
 
 def heed(asked: threading.Event) -> None:
-    """From now on this thread leaves its work when ``asked`` is set: what an engine's thread begins with."""
+    """Make this thread leave its work once ``asked`` is set; every thread of an engine begins with this call."""
     _here.asked = asked
 
 
 def leave_if_asked() -> None:
-    """Between two pictures: end this thread's piece of work if its engine asked for that."""
+    """End this thread's piece of work if its engine asked for that; called between two pictures."""
     asked = getattr(_here, "asked", None)
     if asked is not None and asked.is_set():
         raise Left
@@ -42,7 +42,7 @@ def leave_if_asked() -> None:
 
 @contextlib.contextmanager
 def announced() -> Iterator[None]:
-    """The first Ctrl-C says at once that it was heard, and interrupts; the second ends the process where it stands.
+    """Let the first Ctrl-C say at once that it was heard, and interrupt; let the second end the process where it stands.
 
     Files appear whole or not at all, so that nothing is half done then.
     """
@@ -100,7 +100,7 @@ def _end_now(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _say(what: str) -> None:
-    """Print a line on stderr and flush both streams; one that is closed or busy is passed over."""
+    """Print a line on stderr and flush both streams; one that is closed or busy is skipped."""
     with contextlib.suppress(Exception):
         print(what, file=sys.stderr, flush=True)
     with contextlib.suppress(Exception):

@@ -1,4 +1,4 @@
-"""Units on threads of this process: the pixel work and the model pass both leave the interpreter's lock."""
+"""Units on threads of this process: the pixel work and the model pass both release the interpreter's lock."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
 DEATHS = 5
-"""How often a unit may end its worker before it is an error: a node that goes takes several along, a unit too large ends all."""
+"""The times a unit may end its worker before that is an error: a lost node ends several, a unit too large ends them all."""
 PATIENCE = 180.0
 """Seconds in which the first worker must have started."""
 KNOCK = 10.0
@@ -33,7 +33,7 @@ KNOCK = 10.0
 STORE = 128 << 20
 """Bytes of Ray's own memory for objects, where Ray is started here: results of units are small, since files hold the rest."""
 TOLD = ("SORITES_", "PYTHONHASHSEED")
-"""How the names of environment variables begin that workers get from this process."""
+"""The prefixes of the environment variables that workers get from this process."""
 
 
 def on(address: str | None = None, gpus: float = 0.0) -> Engine:
@@ -99,7 +99,7 @@ class _Crew:
         self._busy[worker.here.remote()] = (worker, None)
 
     def _lost(self, worker: Any, place: int, error: Exception, deaths: Counter[int]) -> None:
-        """Take another worker in the place of one that is gone, unless this went on too often."""
+        """Replace a worker that is gone, unless that happened too often."""
         deaths[place] += 1
         if deaths[place] > DEATHS:
             what = "a worker of Ray ended" if place < 0 else "a unit of work ended its worker"
@@ -125,7 +125,7 @@ class _Crew:
 
 
 class Worker:
-    """A worker on some node: it stands in the working directory of the process that started the run, where there is one."""
+    """A worker on some node, in the working directory of the process that started the run, where the node has it."""
 
     def __init__(self, folder: str, told: dict[str, str]) -> None:
         os.environ.update(told)
@@ -136,7 +136,7 @@ class Worker:
         """Answer once the worker has started."""
 
     def do(self, work: Callable[[Any], Any], unit: Any) -> tuple[bool, Any]:
-        """Do a unit. Return whether that went well, and the result or the error, as one that can be told elsewhere."""
+        """Do a unit. Return whether that went well, and the result or the error, as one that can be sent to another process."""
         try:
             return True, work(unit)
         except SystemExit as error:
@@ -179,6 +179,7 @@ def _knock(where: str) -> None:
 def _reached(address: str | None, workers: int) -> Any:
     """Return the library, connected to a cluster; one that this process is connected to already is kept."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as other engines have: at Ray's own 15 workers starve on a busy machine
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray

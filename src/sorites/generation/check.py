@@ -1,4 +1,4 @@
-"""Is what was generated what was asked for? Text alignment step by step, the filter's cut, and the nearest real pictures."""
+"""Check generated pictures against their words: text alignment step by step, the filter's cut, and the nearest real pictures."""
 
 from __future__ import annotations
 

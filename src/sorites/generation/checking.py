@@ -24,7 +24,7 @@ from sorites.types import Picture
 
 @dataclass(frozen=True)
 class Checked:
-    """How often the likeness rises, what the filter cuts, and the file of the nearest real pictures where some were given."""
+    """Results: how often the likeness rises, what the filter cuts, and the page of nearest real pictures, if some were given."""
 
     rises: pl.DataFrame
     cut: pl.DataFrame

@@ -1,4 +1,4 @@
-"""Two sliders at once, as a sheet of two ways: one down, the other across (Figure 29 of CNS-Bench)."""
+"""Draw two sliders at once, as a sheet: one down, the other across (Figure 29 of CNS-Bench)."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def make_combined(
     pipe: Pipe, shelf: Shelf, tops: Sequence[tuple[str, float]], seeds: Sequence[int], out: Path, drawing: Drawing,
     draw: Sheet, kind: str = "jpg",
 ) -> list[Path]:  # fmt: skip
-    """Write a sheet of two ways for every class and seed, with its pictures beside it; return the sheets."""
+    """Write such a sheet for every class and seed, with its pictures beside it; return the sheets."""
     sheets = []
     (first, high), (second, wide) = (tops[0], tops[-1]) if tops else (("", 0.0), ("", 0.0))
     for concept in shelf.concepts:

@@ -36,12 +36,12 @@ from sorites.types import to_picture
 
 RECORD, CELLS = "styles.json", "cells"
 TRIES = 3
-"""How often a picture is drawn with other noise where the checker refuses it."""
+"""The times a picture is drawn with other noise when the checker refuses it."""
 
 
 @dataclass(frozen=True)
 class Order:
-    """How pictures are drawn: how many per cell and of which kind of file."""
+    """The settings of the pictures: the number per cell and the kind of file."""
 
     per_cell: int = 5000
     kind: str = "jpg"
@@ -142,7 +142,7 @@ def _cell(
 
 
 def _drawn(pipe: Pipe, some: Sequence[Job], folder: Path, drawing: Drawing, order: Order, safe: Checker | None) -> dict[str, int]:
-    """Draw some pictures of one style; one that the checker refuses is drawn again with other noise, some times."""
+    """Draw some pictures of one style; one that the checker refuses is drawn again with other noise, a few times."""
     left, flagged = list(some), 0
     for attempt in range(TRIES):
         asked = [Request(job.text, job.seed + attempt * 10**6) for job in left]

@@ -1,4 +1,4 @@
-"""What a slider learns: with it, the class drawn as it is; so that its prediction lies eta times further towards the shift.
+"""The loss that trains a slider: with it on, the prediction for the class lies eta times further towards the shift.
 
     loss = | predict(x_t, class, slider on) - [neutral + eta (positive - unconditional)] |^2
 

@@ -34,7 +34,7 @@ RECORD, MANIFEST, CLASSES, LABELS = "generation.json", "manifest.parquet", "clas
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 FORMATS = ("jpg", "png")
 BY_TEXT = "_by_text"
-"""What the folder of a shift is called in addition where the words alone make it, without a slider."""
+"""The suffix of a shift's folder where the words alone make the shift, without a slider."""
 TEXT_PROMPT = "a picture of a {class} in {shift}"
 
 

@@ -21,7 +21,7 @@ from sorites.reading.frames import csv
 from sorites.reading.texts import json_file, lines
 
 PLACES = ("{label}", "{prompt}", "{object}", "{}")
-"""What a label may stand for in a template; files of others write it in one of these ways."""
+"""The placeholders for a label in a template; files of others use one of these."""
 WANTED = (
     "styles as JSON [{name, prompt, negative_prompt}, ...] or as a table with these columns; prompt has {prompt} for the label"
 )

@@ -1,6 +1,6 @@
-"""How near generated pictures are to real ones: distances of their features, and how often a classifier is right on them.
+"""Measure how near generated pictures are to real ones: distances of features, and how often a classifier is right.
 
-Table 2a of CNS-Bench compares pictures of learnt words with those of plain prompts so, at severity 0.
+Table 2a of CNS-Bench compares pictures of learnt words with those of plain prompts in this way, at severity 0.
 """
 
 from __future__ import annotations

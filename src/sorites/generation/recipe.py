@@ -1,4 +1,4 @@
-"""How a slider is trained: the released trainer's numbers, and an own small recipe for the toy world."""
+"""Recipes that train a slider: the released trainer's numbers, and a small recipe of our own for the toy world."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SliderRecipe:
 
     name: str = "released"
     eta: float = 4.0
-    """How far the target lies in the direction of the shift."""
+    """The distance of the target in the direction of the shift."""
     rank: int = 4
     alpha: float = 1.0
     layers: str = "noxattn"
@@ -30,9 +30,9 @@ class SliderRecipe:
     positive: str = "{class}, in {shift}"
     """The words for the class, and for it in the shift; the paper has "A picture of a {class} in {shift}"."""
     refresh: int = 1
-    """How many steps use the same trajectories, each at another noise step of them; 1 as released."""
+    """The number of steps that use the same trajectories, each at another noise step; 1 as released."""
     decay: bool = False
-    """Whether the rate of learning falls to 0 as half a cosine; it is constant in the released trainer."""
+    """True where the learning rate falls to 0 as half a cosine; it is constant in the released trainer."""
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -1,4 +1,4 @@
-"""How words are learnt: every parameter with its default."""
+"""Recipes that learn words: every parameter with its default."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class WordRecipe:
     rate: float = 5e-4
     batch: int = 4
     vectors: int = 1
-    """How many vectors stand for a class."""
+    """The number of vectors that stand for a class."""
     templates: tuple[str, ...] = TEMPLATES
     decay: bool = False
-    """Whether the rate of learning falls to 0 as half a cosine."""
+    """True where the learning rate falls to 0 as half a cosine."""
     seed: int = 0
 
     def __post_init__(self) -> None:

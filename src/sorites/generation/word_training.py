@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,7 @@ from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.prompts import followed
 from sorites.diffusion.words import ENCODERS, Word, taught
 from sorites.errors import SoritesError
-from sorites.files import write_bytes
-from sorites.generation.training import generator
+from sorites.generation.learning import Lesson, learn
 from sorites.generation.word_recipe import WordRecipe
 from sorites.rng import digest
 from sorites.torch_tools import one_thread
@@ -42,11 +40,10 @@ def learnt(
     with made.busy, one_thread(), torch.enable_grad():
         vectors = [part.to(made.device).clone().requires_grad_() for part in start.vectors]
         optimizer = torch.optim.AdamW(vectors, lr=recipe.rate, weight_decay=0.0)
-        done = _resumed(state, vectors, optimizer, key)
-        tick(done)
         latents = torch.cat([latents_of(made, pictures[i : i + ENCODED]) for i in range(0, len(pictures), ENCODED)])
         with _read_from(made, start, vectors):
-            last = _learn(made, start, latents, vectors, optimizer, recipe, (done, state, key), tick)
+            lesson = Lesson("word", {str(place): part for place, part in enumerate(vectors)}, optimizer, state, key, KEPT)
+            last = learn(lesson, recipe, lambda _, draw: _loss(made, start, latents, recipe, draw), tick)
     facts = {"recipe": dict(recipe.facts()), "pictures": len(pictures), "last_loss": last}
     return Word(name, tuple(part.detach().cpu() for part in vectors), facts)
 
@@ -92,28 +89,6 @@ def _replacing(ids: Sequence[int], vectors: Any) -> Any:
     return hook
 
 
-def _learn(
-    pipe: Pipe, word: Word, latents: Any, vectors: Sequence[Any], optimizer: Any, recipe: WordRecipe,
-    resume: tuple[int, Path, str], tick: Callable[[int], None],
-) -> float:  # fmt: skip
-    done, state, key = resume
-    last = math.nan
-    for step in range(done, recipe.steps):
-        for group in optimizer.param_groups:
-            group["lr"] = recipe.rate * (0.5 + 0.5 * math.cos(math.pi * step / recipe.steps) if recipe.decay else 1.0)
-        found = _loss(pipe, word, latents, recipe, generator(key, step))
-        last = float(found.detach())
-        if not math.isfinite(last):
-            raise SoritesError(f"learning failed at step {step + 1}: the loss is {last}. Try a smaller rate")
-        optimizer.zero_grad()
-        found.backward()
-        optimizer.step()
-        tick(1)
-        if (step + 1) % KEPT == 0 and step + 1 < recipe.steps:
-            _keep(state, vectors, optimizer, key, step + 1)
-    return last
-
-
 def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -> Any:
     """Return the error of the predicted noise for some pictures under a sentence with the word."""
     import torch
@@ -127,38 +102,3 @@ def _loss(pipe: Pipe, word: Word, latents: Any, recipe: WordRecipe, draw: Any) -
     noisy, aim = noised(pipe, some, noise, times)
     words = followed(pipe, template.replace("{class}", word.token), "", pipe.side)
     return torch.nn.functional.mse_loss(predicted(pipe, noisy, times, [words] * recipe.batch).float(), aim.float())
-
-
-def _keep(state: Path, vectors: Sequence[Any], optimizer: Any, key: str, done: int) -> None:
-    from safetensors.torch import save
-
-    tensors: dict[str, Any] = {}
-    for place, part in enumerate(vectors):
-        of = optimizer.state[part]
-        kept = {"vectors": part.detach(), "mean": of["exp_avg"], "square": of["exp_avg_sq"], "step": of["step"]}
-        tensors |= {f"{place}.{what}": value.cpu().contiguous() for what, value in kept.items()}
-    write_bytes(save(tensors, metadata={"key": key, "done": str(done)}), state)
-
-
-def _resumed(state: Path, vectors: Sequence[Any], optimizer: Any, key: str) -> int:
-    """Take what was learnt so far from the file, if it is of this word; return how many steps that were."""
-    import torch
-    from safetensors import safe_open
-
-    if not state.is_file():
-        return 0
-    try:
-        with safe_open(str(state), framework="pt") as file, torch.no_grad():
-            header = file.metadata() or {}
-            if header.get("key") != key:
-                return 0
-            for place, part in enumerate(vectors):
-                part.copy_(file.get_tensor(f"{place}.vectors"))
-                optimizer.state[part] = {
-                    "step": file.get_tensor(f"{place}.step"),
-                    "exp_avg": file.get_tensor(f"{place}.mean").to(part.device),
-                    "exp_avg_sq": file.get_tensor(f"{place}.square").to(part.device),
-                }
-            return int(header["done"])
-    except Exception as error:  # a damaged file makes the reader raise nearly anything
-        raise SoritesError(f"cannot go on from {state}: {error}. Delete it, and that word is learnt from its start") from error

@@ -24,7 +24,7 @@ Search = Callable[[Array, Array, Array], Array]
 """A function of queries, a block of the bank and the k best similarities so far; it returns the k best with that block."""
 
 ROWS, COLUMNS = 1024, 4096
-"""How many queries and neighbours are compared at a time: 16 MB of similarities, whatever the size of either."""
+"""The numbers of queries and neighbours compared at a time: 16 MB of similarities, whatever the size of either."""
 
 
 def kth_distance(queries: NDArray[np.floating], bank: Bank, k: int = K) -> Array:

@@ -20,7 +20,7 @@ SHARE = 0.9
 
 
 BLOCK = 1024
-"""How many pictures are compared with all classes at a time: with 21 000 classes, 90 MB of similarities."""
+"""The number of pictures compared with all classes at a time: with 21 000 classes, 90 MB of similarities."""
 TOP = 5
 """The classes among which the right one counts for the second accuracy."""
 

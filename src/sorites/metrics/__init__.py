@@ -1,13 +1,13 @@
 """Metrics turn the one table into numbers: pure functions ``(table, by)`` that return a frame of by + value + n (+ low, high).
 
 Intervals are two-sided 95 % throughout; shares and drops are fractions, not percent. For metrics of your own the room exports
-``select_rows``, ``judged_rows``, ``wilson_interval``, ``normal_interval`` and ``answer_frame``; ``interval_note`` says of an
-answer where its intervals are known to hold the truth less or more often than that.
+``select_rows``, ``judged_rows``, ``wilson_interval``, ``paired_interval``, ``normal_interval`` and ``answer_frame``;
+``interval_note`` says of an answer where its intervals are known to hold the truth less or more often than that.
 A metric reads the table alone: it loads no pictures and knows nothing of runs.
 """
 
 from sorites.metrics._coverage import interval_note
-from sorites.metrics._intervals import normal_interval, wilson_interval
+from sorites.metrics._intervals import normal_interval, paired_interval, wilson_interval
 from sorites.metrics._rows import answer_frame, judged_rows, select_rows, with_clean
 from sorites.metrics._stops import STOP, with_stops
 from sorites.metrics.abstain import aurc, risk_coverage
@@ -91,6 +91,7 @@ __all__ = [
     "on_the_line",
     "ood",
     "paired_difference",
+    "paired_interval",
     "partial_correlation",
     "partition_accuracy",
     "rank",

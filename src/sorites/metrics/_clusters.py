@@ -1,4 +1,4 @@
-"""How well features of pictures cluster by class, and maps of them in two dimensions. NumPy alone, but for t-SNE.
+"""Measure how well features of pictures cluster by class, and map them in two dimensions. NumPy alone, but for t-SNE.
 
 Features are compared by cosine unless told otherwise: a dark or a washed-out picture gives shorter feature vectors, so that
 Euclidean distances would measure the exposure beside the class. Under cosine every feature vector is first made unit length, and

@@ -25,7 +25,7 @@ PAIRS = 1 << 20
 
 Bools = NDArray[np.bool_]
 FREE, TAKEN, IGNORED = 0, 1, 2
-"""What becomes of a found box: nothing, a match, or a match with a true box that is ignored."""
+"""The fate of a found box: no match, a match, or a match with a true box that is ignored."""
 
 
 @dataclass(frozen=True)

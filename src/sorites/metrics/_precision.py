@@ -24,7 +24,7 @@ class Events:
     """The matches of one class by falling confidence, with boxes that count other than their kind."""
 
     at: Ints
-    """How many boxes of the list stand up to each, itself included."""
+    """The number of boxes of the list up to each one, itself included."""
     sample: Ints
     hit: NDArray[np.bool_]
     more: NDArray[np.int8]

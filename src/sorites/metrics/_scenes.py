@@ -101,7 +101,7 @@ class Album:
 
     @property
     def samples(self) -> int:
-        """How many samples there are."""
+        """Return the number of samples."""
         return self._codes["sample"].height
 
     def scenes(self, keys: Sequence[str], *where: pl.Expr) -> Iterator[Scene]:

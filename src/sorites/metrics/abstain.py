@@ -1,4 +1,4 @@
-"""When should the model abstain? It answers the least strange pictures first; risk is the share of its answers that are wrong.
+"""Measure abstaining: a model answers the least strange pictures first; risk is the share of its answers that are wrong.
 
 Coverage is the share of pictures answered. Where scores tie, the risk is the mean over every order the ties could take.
 """

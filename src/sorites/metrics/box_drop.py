@@ -1,4 +1,4 @@
-"""What a shift takes from detectors: drops of mAP, errors relative to a reference, and ranks.
+"""Measure what a shift takes from detectors: drops of mAP, errors relative to a reference, and ranks.
 
 The error of a detector is 1 - mAP. Whatever is compared is compared on the same pictures, and shares its resamples.
 """

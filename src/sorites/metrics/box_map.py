@@ -1,4 +1,4 @@
-"""How well detectors find things: COCO's numbers of each group, and their mean over a shift's settings.
+"""Measure how well detectors find things: COCO's numbers of each group, and their mean over a shift's settings.
 
 Boxes are matched to true ones once; a resample of the samples only changes how often each picture counts. ``class`` may stand in
 ``by``: the answer then has a row for each class that has things, by its number among the suite's labels. Sizes go by the area

@@ -1,4 +1,4 @@
-"""Are uncommon attributes strange? The share of images per class and attribute that score above 95 % of the familiar ones."""
+"""Measure whether uncommon attributes are strange: the share of images that score above 95 % of the familiar ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the errors of detectors cost, by TIDE's kinds."""
+"""Measure what the errors of detectors cost, by TIDE's kinds."""
 
 from __future__ import annotations
 

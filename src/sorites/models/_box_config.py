@@ -1,4 +1,4 @@
-"""What a user may say of a detector: in the graph's metadata, in a JSON file beside it, or after a ``?`` in its spec."""
+"""Read what a user says of a detector: in the graph's metadata, in a JSON file beside it, or after a ``?`` in its spec."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SPACES = ("coco", "coco91", "coco90")
 
 
 class BoxConfig(Config):
-    """How a detector is fed and read. A key that nobody sets has the default of the detector's layout."""
+    """The settings by which a detector is fed and read. A key that is not set has the default of the detector's layout."""
 
     layout: str | None = None
     size: tuple[Side, Side] | None = None

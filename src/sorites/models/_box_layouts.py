@@ -29,7 +29,7 @@ IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
 
 @dataclass(frozen=True)
 class Graph:
-    """What is known of a graph when its layout is sought: outputs of a grey picture, input size, inputs, number of classes."""
+    """The facts of a graph from which its layout is found: outputs of a grey picture, input size, inputs, number of classes."""
 
     outputs: Arrays
     size: tuple[int, int]
@@ -47,7 +47,7 @@ class Found:
     classes: int | None = None
     defaults: Mapping[str, Any] = field(default_factory=dict)
     scores: str = ""
-    """How logits become scores, where it shows."""
+    """The function that turns logits into scores, where the graph shows it."""
     decoded: bool = True
 
 

@@ -1,4 +1,4 @@
-"""What a detector's file was understood to be, in words; or why it was not understood, and what to write."""
+"""Say in words how a detector's file was understood; or why it was not understood, and what to write."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ LOGITS = re.compile(r"logit|prob|class|score|pred", re.IGNORECASE)
 
 
 class Normalised(Protocol):
-    """What normalising needs to know: mean and std of pixels in 0..1."""
+    """Anything with what normalising needs: mean and std of pixels in 0..1."""
 
     @property
     def mean(self) -> Channels: ...

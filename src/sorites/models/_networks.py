@@ -46,7 +46,7 @@ class Network:
     head: tuple[str, ...]
     """Names of its last layers."""
     parent: dict[str, Any] = field(default_factory=dict)
-    """What it starts from: the spec, and a hash of the weights, None where they are random."""
+    """The origin: the spec that it starts from, and a hash of the weights, None where they are random."""
 
 
 def start(

@@ -62,7 +62,7 @@ def _scaled(height: int, width: int, size: tuple[int, int], crop_pct: float, mod
 
 
 class Config(BaseModel):
-    """What a file or a module says of a model's input. ``mean`` and ``std`` are those of pixels, as red, green, blue."""
+    """The input of a model as a file or a module states it. ``mean`` and ``std`` are those of pixels, as red, green, blue."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 

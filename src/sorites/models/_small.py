@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 PATCH = 4
 PATCHES = PATCH * PATCH * 3
 SHRINK = 1e-2
-"""What is added to each variance before patches are divided by its root."""
+"""The constant added to each variance before patches are divided by its root."""
 FEATURES = 128
 PICTURES = 2000
 """Training pictures that the whitening is computed from."""

@@ -22,7 +22,7 @@ MAKE = 'Type: sorites train run RECIPE --out DIR, then name the model "trained:D
 
 
 class Record(BaseModel):
-    """What ``model.json`` holds."""
+    """The content of ``model.json``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -37,7 +37,7 @@ class Record(BaseModel):
     data_hash: str
     """A hash of the ids, labels and contents of the training and validation pictures."""
     pictures: dict[str, int] = {}
-    """How many pictures each of the two parts has."""
+    """The number of pictures of each of the two parts."""
     parent: dict[str, Any]
     """The model that training began from: its spec, and a hash of its weights, null where they were random."""
     steps: int

@@ -28,10 +28,12 @@ from sorites.diffusion.classify import Judging, judged
 from sorites.diffusion.pipeline import BY_WORDS, TOY, Pipe, load
 from sorites.diffusion.prompts import encoded
 from sorites.diffusion.words import with_words
-from sorites.errors import SoritesError, UnknownName
+from sorites.errors import SoritesError
 from sorites.files import cache, write_bytes
 from sorites.labels import imagenet
 from sorites.models._checked import checked
+from sorites.models._options import options as options_of
+from sorites.models._options import without_classes
 from sorites.models._preprocess import Input
 from sorites.reading.texts import numbers, whole
 from sorites.rng import digest
@@ -48,7 +50,7 @@ def diffusion(argument: str | None) -> Model:
     path, _, query = (argument or "").partition("?")
     if not path:
         raise SoritesError("model diffusion: wanted a folder of diffusers. Type: diffusion:DIR or diffusion:toy")
-    options = _options(query)
+    options = options_of("diffusion", query, OPTIONS)
     pipe = load(path, kinds=(*BY_WORDS, "dit"))
     if "words" in options:
         pipe = with_words(pipe, options["words"])
@@ -62,31 +64,12 @@ def diffusion(argument: str | None) -> Model:
     templates = _templates(options.get("prompt", TOY_PROMPT if path == TOY else PROMPT))
     made = partial(_for_classes, name, pipe, how, templates, wants)
     key = _version(pipe, how, templates, ())
-    return Model(name, _no_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described)
+    return Model(name, without_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described)
 
 
 def _wants(pipe: Pipe) -> Input:
     """Return the input of a pipeline: its width, and pixels from -1 to 1."""
     return Input(size=(pipe.side, pipe.side), mean=(0.5,) * 3, std=(0.5,) * 3, crop_pct=1.0)
-
-
-def _no_classes(name: str) -> Any:
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        raise SoritesError(f'{name} has no classes of its own: give it some with model.for_classes(["cat", "dog"])')
-
-    return forward
-
-
-def _options(query: str) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for part in filter(None, query.split("&")):
-        key, equals, value = part.partition("=")
-        if key not in OPTIONS:
-            raise UnknownName("option of model diffusion", key, OPTIONS, f"It has {', '.join(OPTIONS)}.")
-        if not equals or not value:
-            raise SoritesError(f"model diffusion: wanted ?{key}=VALUE, got {part!r}")
-        found[key] = value
-    return found
 
 
 def _judging(options: dict[str, str]) -> Judging:

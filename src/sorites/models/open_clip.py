@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Head, Model, Outputs, add_model
-from sorites.errors import SoritesError, UnknownName
+from sorites.core import Head, Model, add_model
+from sorites.errors import SoritesError
 from sorites.labels import TWINS
+from sorites.models._options import options, without_classes
 from sorites.models._preprocess import Input
 from sorites.models._torch import torch_model
 from sorites.reading.places import path_of
@@ -34,35 +35,20 @@ TEMPLATES = ("a photo of a {}",)
 """The prompt of FOCUS, with the first synonym of a class in its place."""
 OPTIONS = ("templates",)
 MODES = {"shortest": "center", "squash": "squash"}
-"""How open_clip's transforms bring a picture to size, and what our preprocessing calls that."""
+"""The resize modes of open_clip's transforms, and the names that our preprocessing has for them."""
 
 
 @add_model
 def open_clip(argument: str | None) -> Model:
     """Predict by the nearest text (open_clip:NAME@WEIGHTS[?templates=FILE]): zero-shot, with the classes of the suite."""
     pair, _, query = (argument or "").partition("?")
-    templates = _templates(_options(query))
+    templates = _templates(options("open_clip", query, OPTIONS))
     encoders = load("model", pair or None)
     name, wants = f"open_clip:{argument}", _wants(encoders)
     version = digest(encoders.version, wants.model_dump_json(), "\n".join(templates), size=16).hex()
 
-    def forward(pictures: list[NDArray[Any]]) -> Outputs:
-        raise SoritesError(f'{name} has no classes of its own: give it some with model.for_classes(["cat", "dog"])')
-
     classifier = functools.partial(_classifier, name, encoders, wants, templates)
-    return Model(name, forward, wants.prepare, version=version, for_classes=classifier, input=wants.described)
-
-
-def _options(query: str) -> dict[str, str]:
-    found = {}
-    for part in filter(None, query.split("&")):
-        key, equals, value = part.partition("=")
-        if key not in OPTIONS:
-            raise UnknownName("option of model open_clip", key, OPTIONS, f"It has {', '.join(OPTIONS)}.")
-        if not equals or not value:
-            raise SoritesError(f"model open_clip: wanted ?{key}=FILE, got {part!r}")
-        found[key] = value
-    return found
+    return Model(name, without_classes(name), wants.prepare, version=version, for_classes=classifier, input=wants.described)
 
 
 def _templates(options: dict[str, str]) -> tuple[str, ...]:

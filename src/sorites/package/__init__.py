@@ -1,1 +1,1 @@
-"""What is known of the package itself: what is installed, what runs where, and which papers stand behind a suite."""
+"""Describe the package itself: what is installed, what runs where, and which papers stand behind a suite."""

@@ -1,4 +1,4 @@
-"""What is installed: the core and each extra, with the command for what is missing, and what runs where on this machine."""
+"""Say what is installed: the core and each extra, with the command for what is missing, and what runs on this machine."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ USES = {
     "train": "sorites train, explain, attack",
     "generate": "sorites generate",
 }
-"""What an extra is for."""
+"""The purpose of each extra."""
 HIDDEN = ("dev",)
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
 
 
 def doctor() -> str:
-    """Return the whole account, one fact a line."""
+    """Return the whole report, one fact a line."""
     blocks = [_about(), ["", "core:", *_core()], ["", "extras:", *_extras()], ["", "where models run:", *_where()]]
     return "\n".join(line for block in blocks for line in block) + "\n"
 

@@ -30,13 +30,13 @@ class Part(Strict):
     source: str | None = None
     """Pictures that the part is about, whatever the model is judged on elsewhere; they are of ImageNet's classes."""
     make: Literal["context"] | None = None
-    """What has to be made before the part can run: cut-outs in common and uncommon places."""
+    """The pictures that must be made before the part can run: cut-outs in common and uncommon places."""
     drawn: bool = False
-    """Whether those places are drawn, so that no photograph is fetched."""
+    """True where those places are drawn, so that no photograph is fetched."""
 
     @property
     def own_pictures(self) -> bool:
-        """Whether the part runs on the pictures that the user names."""
+        """Return whether the part runs on the pictures that the user names."""
         return self.source is None and self.make is None
 
 
@@ -47,7 +47,7 @@ class Battery(Strict):
     version: StrictInt = Field(gt=0)
     about: str = ""
     minutes: StrictInt = Field(gt=0)
-    """About how long it takes with lite0 on two cores."""
+    """The approximate minutes that it takes with lite0 on two cores."""
     limit: StrictInt = Field(gt=0)
     refine: float | None = Field(default=None, gt=0, lt=1)
     scorers: tuple[str, ...] = ("msp",)

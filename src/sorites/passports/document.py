@@ -1,4 +1,4 @@
-"""What a passport says, as data: the one source of its page, badge and model card, written as JSON with a versioned schema.
+"""Define a passport as data: the one source of its page, badge and model card, written as JSON with a versioned schema.
 
 Numbers are rounded to ten decimals, and nothing in it depends on when or how often the battery was stopped.
 """
@@ -51,7 +51,7 @@ class Dial(Strict):
     top: float
     """The greatest severity that was tried."""
     half: Number
-    """Where half of the clean accuracy is lost; a missing value is beyond the top, a missing high end too."""
+    """The severity at which half of the clean accuracy is lost; a missing value or high end lies beyond the top."""
     words: str
     failure_point: Number
     drop: Number
@@ -79,14 +79,14 @@ class Kept(Number):
 
 
 class Separation(Number):
-    """How well a score tells strange pictures from familiar ones (AUROC)."""
+    """The AUROC by which a score tells strange pictures from familiar ones."""
 
     kind: str
     scorer: str
 
 
 class Knows(Strict):
-    """Whether the model knows: what is wrong among what it answers, and whether it finds strange pictures strange."""
+    """Evidence that the model knows: the errors among its answers, and whether it finds strange pictures strange."""
 
     scorer: str
     risk: tuple[Kept, ...]
@@ -94,7 +94,7 @@ class Knows(Strict):
 
 
 class Run(Strict):
-    """What a part was measured on."""
+    """The run on which a part was measured."""
 
     part: str
     suite: str
@@ -182,5 +182,5 @@ def read_passport(folder: Path) -> Passport:
         where = ".".join(map(str, first["loc"]))
         raise SoritesError(f"{path} is no passport of schema 1: {where}: {first['msg']}. Type: sorites passport MODEL") from error
     if found.hash != sealed(found).hash:
-        raise SoritesError(f"{path} was changed after it was written: its hash differs. Make it anew: sorites passport MODEL")
+        raise SoritesError(f"{path} was changed after it was written: its hash differs. Make it again: sorites passport MODEL")
     return found

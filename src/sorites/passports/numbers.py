@@ -27,7 +27,7 @@ Row = Mapping[str, Any]
 
 
 def document(battery: Battery, folders: Mapping[str, Path], left_out: Mapping[str, str], sources: Mapping[str, str]) -> Passport:
-    """Return what the runs of a battery say of their one model."""
+    """Return what the runs of a battery say about their one model."""
     infos = {part: read_info(folder) for part, folder in folders.items()}
     tables = {part: read(folder) for part, folder in folders.items()}
     first = next(iter(infos.values()))

@@ -27,7 +27,7 @@ LOCK = "passport.lock"
 
 @dataclass(frozen=True)
 class Asked:
-    """What a passport is about, and how it is made."""
+    """The model and the options of a passport."""
 
     model: str
     battery: Battery

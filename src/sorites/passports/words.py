@@ -67,7 +67,7 @@ SAID: Mapping[str, Words] = {
     "brightness": (_percent, "{} % brighter"),
     "context": (_two, "{} uncommon traits"),
 }
-"""What a severity of a shift is called, where there is more to say than its unit."""
+"""The words for a severity of a shift, where its unit does not say enough."""
 
 NAMES = {
     "exposure_stops": "over-exposure", "exposure_stops_down": "under-exposure", "iso_noise": "ISO noise", "haze": "fog",

@@ -1,4 +1,4 @@
-"""Is a suite ready to run; is a run folder whole."""
+"""Check whether a suite is ready to run, or whether a run folder is whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run chooses that its command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
+"""Choose what a command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def device_used(plan: Plan) -> str:
 
 def holds_lock(model: Model) -> bool:
     """Return whether another thread wakes late while the model works, later than while nothing does."""
-    model([GREY], False)  # what is only done once shall not be seen
+    model([GREY], False)  # what is only done once must not be timed
     busy = _late(lambda: model([GREY] * 4, False))
     return busy > LATE and busy > 3 * _late(lambda: time.sleep(LOOK))
 

@@ -1,4 +1,4 @@
-"""How well a model's features cluster by class at each setting: clean, the best, worst and automatic one of a camera, or a dial.
+"""Measure how well features cluster by class at each setting: clean, the best, worst and automatic one of a camera, or a dial.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figures 11 and 12. The settings come from the
 table and the features from the run folder; both are arguments here, so that a page of several runs can ask the same.

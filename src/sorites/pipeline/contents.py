@@ -11,8 +11,9 @@ import hashlib
 import os
 import stat
 import types
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,8 @@ COLUMNS = pl.Schema({"bytes": pl.Int64(), "modified": pl.Int64(), "content": pl.
 LARGEST = 1 << 28
 """Bytes of a whole file that are hashed; a larger one, which holds more than a picture, is known by its size and time."""
 
+AT_ONCE = 1 << 15
+"""Samples that are looked at before what they hold is let go."""
 TOGETHER = 32
 """Samples that a thread looks at in one go: handing over one at a time costs more than looking at it."""
 
@@ -64,15 +67,27 @@ Source = Span | bytes | NDArray[Any]
 """Something that a picture is decoded from."""
 
 
-def contents(samples: Sequence[Sample], before: Sequence[Row] = ()) -> pl.DataFrame:
+def contents(samples: Sequence[Sample], before: pl.DataFrame | None = None) -> pl.DataFrame:
     """Return size, time and hash of each sample; a sample whose size and time are those ``before`` keeps its hash unread."""
-    known = before or [{}] * len(samples)
+    shared: dict[Any, str | None] = {}
+    parts = [pl.DataFrame(schema=COLUMNS)]
     with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as pool:
-        some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
-        held = [things for part in pool.map(lambda part: [_held_by(s) for s in part], some) for things in part]
-        unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
-        once = {_key(thing): thing for things in unread for thing in things}  # samples may share a file or an array
-        hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True))
+        for first in range(0, len(samples), AT_ONCE):
+            some = list(samples[first : first + AT_ONCE])
+            known: Sequence[Row] = [{}] * len(some) if before is None else before.slice(first, AT_ONCE).to_dicts()
+            parts.append(_contents(some, known, pool, shared))
+    return pl.concat(parts)
+
+
+def _contents(samples: list[Sample], known: Sequence[Row], pool: Executor, shared: dict[Any, str | None]) -> pl.DataFrame:
+    """Return the contents of some samples; hashes of what several of them hold are kept in ``shared`` for those that follow."""
+    some = (samples[first : first + TOGETHER] for first in range(0, len(samples), TOGETHER))
+    held = [things for part in pool.map(lambda part: [_held_by(s) for s in part], some) for things in part]
+    unread = [things for things, row in zip(held, known, strict=True) if not _is_known(things, row)]
+    times = Counter(_key(thing) for things in unread for thing in things)  # samples may share a file or an array
+    once = {key: thing for things in unread for thing in things if (key := _key(thing)) not in shared}
+    hashes = dict(zip(once, pool.map(_hash, once.values()), strict=True)) | shared
+    shared.update((key, hashes[key]) for key, count in times.items() if count > 1 and isinstance(key, Span))
     return pl.DataFrame([_content(things, row, hashes) for things, row in zip(held, known, strict=True)], COLUMNS, orient="row")
 
 
@@ -89,7 +104,7 @@ def guarded(sample: Sample, then: Row) -> Sample:
     """Return a sample that gives no picture once it is no longer the one that a run looked at."""
 
     def look() -> None:
-        if changed(then, contents([sample], [then]).row(0, named=True)):
+        if changed(then, contents([sample], pl.DataFrame([then], COLUMNS)).row(0, named=True)):
             raise BadPicture(f"{sample.id} has changed since the run looked at it; type the run's command again")
 
     def load() -> Picture:

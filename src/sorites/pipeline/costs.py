@@ -1,4 +1,4 @@
-"""What a run will take before anything runs: pictures, passes and bytes; and from times measured on a machine, how long.
+"""Estimate a run before it starts: pictures, passes and bytes; and from times measured on a machine, how long it takes.
 
 Counts are exact, probes of a refinement apart, of which the most are counted. Times follow from a calibration by addition: they
 say what the same machine would take, and where a number of workers was not measured, that is said.
@@ -37,7 +37,7 @@ from sorites.table import write
 SAMPLES = 16
 """Samples that a calibration looks at."""
 ROUNDS = 3
-"""How often each time is taken; the median counts."""
+"""The times each measurement is taken; the median counts."""
 BYTES_PER_ROW = 9.0
 """Bytes of a row in large shards: a million rows of labels are about 9 MB."""
 
@@ -61,7 +61,7 @@ class Calibration(BaseModel):
 
 @dataclass(frozen=True)
 class Costs:
-    """What a run of a suite will take."""
+    """The estimated costs of a run of a suite."""
 
     samples: int
     images: Mapping[str, int]

@@ -26,10 +26,10 @@ from sorites.referees._features import features
 from sorites.rng import digest, fair_order
 
 COUNT = 4000
-"""How many triplets are used where no number is given."""
+"""The number of triplets where none is given."""
 
 TEXTS = 16384
-"""How many texts are encoded at a time."""
+"""The number of texts encoded at a time."""
 
 Each = Callable[[int, float], None]
 """A function that is called with the number and the mean loss of every epoch."""

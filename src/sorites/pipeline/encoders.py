@@ -20,7 +20,7 @@ from sorites.pipeline.plan import Plan
 CLASS_TEXT = "a photo of a {}"
 """The text that names the class; the one that names the shift adds a phrase to it. These are the prompts of the released code."""
 CLEAN_KEPT = 256
-"""How many clean pictures' features are kept: those of some slices, over all of their shifts."""
+"""The number of clean pictures whose features are kept: those of some slices, over all of their shifts."""
 
 Images = Callable[[Sequence[Picture], bool], Features]
 
@@ -84,7 +84,7 @@ class Encoders:
         self.referee = core.referee(pair.referee)
         self._first = one_at_a_time(self.referee.images)
         self._second, self._second_version = pictures_encoder(pair.second)
-        self._samples = {sample.id: sample for sample in plan.groups[CLEAN]}
+        self._samples = plan.clean_samples
         self.clean = functools.lru_cache(CLEAN_KEPT)(self._clean)
         self._texts_lock = threading.Lock()
         self._text = functools.cache(self._encoded_text)

@@ -44,7 +44,7 @@ class Side(Strict):
     target: int
     layer: str
     empty: bool = False
-    """Whether nothing in the layer speaks for the class: Grad-CAM is zero everywhere."""
+    """True where nothing in the layer speaks for the class: Grad-CAM is zero everywhere."""
 
 
 class Change(Strict):
@@ -57,7 +57,7 @@ class Change(Strict):
 
     @property
     def key(self) -> tuple[tuple[str, str], ...]:
-        """What is compared: an image and a model for each side, whatever is explained of them."""
+        """Return what is compared: an image and a model for each side, whichever explanation is drawn of them."""
         return tuple((side.image_id, side.model) for side in self.sides)
 
 

@@ -1,4 +1,4 @@
-"""Where the pictures of a run lay first: its id follows from the specs of that time, and a run whose pictures moved keeps it."""
+"""Keep the first places of a run's pictures: its id follows from the specs of that time, and stays when pictures move."""
 
 from __future__ import annotations
 

@@ -56,7 +56,7 @@ def note_overlap(plan: Plan) -> str:
 
 def _validation_note(plan: Plan) -> str:
     fit = plan.suite.fit
-    both = len(_judged(plan) & {sample.id for sample in plan.validation})
+    both = _judged(plan, plan.validation)
     if (
         fit is None
         or fit.validation is None
@@ -67,13 +67,15 @@ def _validation_note(plan: Plan) -> str:
     return f"note: {both} of the {len(plan.validation)} validation pictures are also judged, by parameters chosen on them"
 
 
-def _judged(plan: Plan) -> set[str]:
-    return {sample.id for group in plan.groups.values() for sample in group}
+def _judged(plan: Plan, others: Sequence[Sample]) -> int:
+    """Return how many of other pictures are under test as well."""
+    ids = {sample.id for sample in others}
+    return len(ids.intersection(id_ for group in plan.groups.values() for id_ in group.ids())) if ids else 0
 
 
 def _training_note(plan: Plan) -> str:
     fit = plan.suite.fit if any("training" in scorer.needs for scorer in plan.scorers.values()) else None
-    both = len(_judged(plan) & {sample.id for sample in plan.fit})
+    both = _judged(plan, plan.fit)
     if fit is None or not both or _place(fit.source) != _place(plan.suite.source):
         return ""
     return f"note: {both} of the {len(plan.fit)} training pictures are also judged: their strangeness is too low"

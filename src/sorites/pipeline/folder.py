@@ -26,6 +26,7 @@ from sorites.pipeline.plan import SLICE, Plan
 from sorites.pipeline.renew import ANOTHER, TRAINING, Say, check_training, renewed
 from sorites.stores import place
 from sorites.table import SCHEMA, read_file, write
+from sorites.types.packed import TOGETHER, PackedSamples, joined
 
 BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 """Files that a run leaves behind if it is killed before it writes its ``run.json``."""
@@ -207,15 +208,19 @@ def _difference(there: Any, here: Any, where: str = "") -> str:
     return f"{where}: {json.dumps(there)} there, {json.dumps(here)} here"
 
 
-def listed_samples(plan: Plan) -> list[Sample]:
-    """List the samples of a plan in the order of its manifest."""
-    once = {id(s): s for name, group in plan.groups.items() for s in group if name == CLEAN or name not in plan.shifts}
-    return list(once.values())
+def listed_samples(plan: Plan) -> PackedSamples:
+    """List the samples of a plan in the order of its manifest: those that are clean, and those that came shifted."""
+    return joined([group for name, group in plan.groups.items() if name == CLEAN or name not in plan.shifts])
 
 
 def manifest_of(plan: Plan) -> pl.DataFrame:
     """One row per sample, or per image where the source brings it already shifted."""
     samples = listed_samples(plan)
+    parts = [_manifest_part(plan, samples[start : start + TOGETHER]) for start in range(0, max(1, len(samples)), TOGETHER)]
+    return pl.concat(parts)
+
+
+def _manifest_part(plan: Plan, samples: PackedSamples) -> pl.DataFrame:
     records = [_manifest_row(plan, sample) for sample in samples]
     columns = {name: [record[name] for record in records] for name in MANIFEST}
     listed = pl.DataFrame(columns, schema=MANIFEST)

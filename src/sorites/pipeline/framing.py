@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 
 from sorites.core import Box, Picture, Sample, read_only
 from sorites.frame import Frame
 from sorites.suite import Suite
+from sorites.types.packed import ById, PackedSamples
 
 Truth = tuple[Box, ...] | None
 
@@ -43,8 +43,8 @@ def framed_picture(suite: Suite, sample: Sample) -> Picture:
 class CleanPictures:
     """The clean pictures of a suite with their frames laid on, by the sample's id; the last ``kept`` of them stay in memory."""
 
-    def __init__(self, suite: Suite, clean: Sequence[Sample], kept: int) -> None:
-        self._samples = {sample.id: sample for sample in clean}
+    def __init__(self, suite: Suite, clean: PackedSamples, kept: int) -> None:
+        self._samples = ById(clean)
         self._suite = suite
         self._laid = functools.lru_cache(maxsize=kept)(lambda id_: framed_sample(suite, self._samples[id_]))
 

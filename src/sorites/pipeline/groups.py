@@ -3,21 +3,23 @@ their own from those samples, and any other is made from the clean samples."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from sorites.core import CLEAN, SHIFTS, Image, OwnDial, Sample, Setting, Shift, Stop
+from sorites.core import CLEAN, SHIFTS, Image, OwnDial, Sample, Shift, Stop
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Dial
 from sorites.pipeline.samples import unique
 from sorites.suite import Suite
+from sorites.types.packed import PackedSamples, seen
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Which samples each shift has, and the stops of those that are dials or grids here."""
+    """The samples of each shift, and the stops of the shifts that are dials or grids here."""
 
-    samples: dict[str, Sequence[Sample]] = field(default_factory=dict)
+    samples: dict[str, PackedSamples] = field(default_factory=dict)
     shifts: dict[str, Shift] = field(default_factory=dict)
     stops: dict[str, tuple[Stop, ...]] = field(default_factory=dict)
     own: dict[str, OwnDial] = field(default_factory=dict)
@@ -26,9 +28,7 @@ class Groups:
 
 def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
     """Group the samples of a suite by shift. A suite without shifts takes everything that its source brings."""
-    captured: dict[str, list[Sample]] = {CLEAN: []}
-    for sample in samples:
-        captured.setdefault(sample.shift, []).append(sample)
+    captured = by_shift(samples)
     unique(samples)
     own = own_dials(samples)
     for name in own.keys() & captured.keys():
@@ -36,12 +36,12 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
     found = Groups({CLEAN: captured[CLEAN]} if suite.shifts else dict(captured))
     for dial in suite.shifts or tuple(Dial(name=name) for name in own):
         if dial.name in captured:
-            found.samples[dial.name] = [sample for sample in captured[dial.name] if _at_stop(sample.setting, dial)]
+            found.samples[dial.name] = captured[dial.name].where(functools.partial(_at_stop, dial))
             if captured[dial.name] and not found.samples[dial.name]:
                 raise SoritesError(f"the source {source} holds {dial.name}, but not at the levels, severities or settings asked")
         elif dial.name in own:
             found.own[dial.name] = own[dial.name]
-            found.samples[dial.name] = [sample for sample in captured[CLEAN] if sample.dial(dial.name)]
+            found.samples[dial.name] = captured[CLEAN].where(functools.partial(_has, dial.name))
             found.shifts[dial.name] = shift_of(own[dial.name], dial)
             found.stops[dial.name] = dial.stops(found.shifts[dial.name], foresee=False)
         elif own and dial.name not in SHIFTS.names():
@@ -53,10 +53,21 @@ def grouped(suite: Suite, source: str, samples: Sequence[Sample]) -> Groups:
     return found
 
 
+def by_shift(samples: Sequence[Sample]) -> dict[str, PackedSamples]:
+    """Return the samples of each shift that a source brings, the clean ones first, be there any or not."""
+    held = seen(samples)
+    if held.plain():
+        return {CLEAN: held}
+    places: dict[str, list[int]] = {CLEAN: []}
+    for place, sample in enumerate(held):
+        places.setdefault(sample.shift, []).append(place)
+    return {shift: held.take(some) for shift, some in places.items()}
+
+
 def own_dials(samples: Sequence[Sample]) -> dict[str, OwnDial]:
     """Return the dials that samples have, by name, as the first of them has each; one that another has otherwise is an error."""
     found: dict[str, tuple[OwnDial, Sample]] = {}
-    for sample in samples:
+    for sample in () if (held := seen(samples)).plain() else held:
         for dial in sample.dials:
             first, whose = found.setdefault(dial.name, (dial, sample))
             for key, value in dial.shared.items():
@@ -81,7 +92,12 @@ def shift_of(own: OwnDial, asked: Dial | None = None) -> Shift:
     return Shift(own.name, apply, own.family, own.unit, own.levels, version=own.version, about=own.about, moves_things=True)
 
 
-def _at_stop(setting: Setting, dial: Dial) -> bool:
+def _has(dial: str, sample: Sample) -> bool:
+    return sample.dial(dial) is not None
+
+
+def _at_stop(dial: Dial, sample: Sample) -> bool:
+    setting = sample.setting
     at_level = not dial.levels or setting.level in dial.levels
     at_severity = not dial.severities or setting.severity in dial.severities
     return (

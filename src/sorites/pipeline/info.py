@@ -1,4 +1,4 @@
-"""What ``run.json`` must hold, checked once when it is read: a field of another type is an error that names it."""
+"""Check once, when it is read, what ``run.json`` must hold: a field of another type is an error that names it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What every model of a run does to a picture before it looks at it, in words."""
+"""Say in words what every model of a run does to a picture before it looks at it."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from sorites.pipeline.pictures import reason
 
 @dataclass
 class LeftOut:
-    """How many pictures of a kind were left out, and why the first was."""
+    """The number of pictures of a kind that were left out, and why the first was."""
 
     kind: str = "pictures"
     count: int = 0

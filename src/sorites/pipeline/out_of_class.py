@@ -35,7 +35,7 @@ REMOVED = 0.9
 """The share of out-of-class pictures that each vote alone has to set aside."""
 
 NEEDED: Mapping[str, int] = {"paper": 3, "code": 2}
-"""How many of the four must pass for a picture to stay. The paper sets aside a picture with two votes against it; its code
+"""The number of the four that must pass for a picture to stay. The paper sets aside a picture with two votes against it; its code
 keeps one with two votes for it."""
 
 Array = NDArray[np.floating]

@@ -48,7 +48,7 @@ def _parts(spec: str) -> list[str]:
 
 
 def respelled(suite: Suite, respell: Respell) -> Suite:
-    """Return the suite with the paths of its pictures and of its shifts' files spelled anew."""
+    """Return the suite with the paths of its pictures and of its shifts' files spelled in the new way."""
     dials = tuple(
         dial.model_copy(update={"options": {k: respell(v) if isinstance(v, str) else v for k, v in dial.options.items()}})
         for dial in suite.shifts

@@ -4,7 +4,7 @@ picture is made once; what a unit does follows from the run folder alone, wherev
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -22,9 +22,10 @@ from sorites.pipeline.framing import CleanPictures, frame_of
 from sorites.pipeline.groups import grouped
 from sorites.pipeline.models import loaded as models_of
 from sorites.pipeline.restrict import restricted
-from sorites.pipeline.samples import by_shards, in_order, training_samples, validation_samples
+from sorites.pipeline.samples import by_shards, distinct, first_ids, in_order, training_samples, validation_samples
 from sorites.rng import digest
 from sorites.suite import Suite
+from sorites.types.packed import ById, PackedSamples, joined, packed, seen
 
 SLICE = 16
 """Samples per unit: few enough to resume and to share out, enough to batch."""
@@ -71,7 +72,7 @@ class Plan:
     source: str
     labels: Labels
     models: Mapping[str, Model]
-    groups: Mapping[str, Sequence[Sample]]
+    groups: Mapping[str, PackedSamples]
     """Shift name to its samples: the clean ones for a shift that we make, its own for a captured one or for a dial of theirs."""
     shifts: Mapping[str, Shift]
     """The shifts that we make, with their options; captured ones are not in it."""
@@ -113,14 +114,14 @@ class Plan:
         return self.fitted.get(model, self.scorers)
 
     @functools.cached_property
-    def clean_ids(self) -> frozenset[str]:
+    def clean_ids(self) -> Set[str]:
         """Return the ids of the samples that have a clean picture."""
-        return frozenset(self.clean_samples)
+        return self.clean_samples.keys()
 
     @functools.cached_property
-    def clean_samples(self) -> Mapping[str, Sample]:
+    def clean_samples(self) -> ById:
         """Return the clean samples by id."""
-        return {sample.id: sample for sample in self.groups[CLEAN]}
+        return ById(self.groups[CLEAN])
 
     def units(self) -> list[Unit]:
         """List the units slice by slice, all shifts of a slice after each other: its pictures are then decoded once."""
@@ -141,13 +142,10 @@ class Plan:
 
     def clean_units(self, unit: Unit) -> list[Unit]:
         """List the clean units that hold the samples of a unit: one, or several where only some samples have its dial."""
-        places, clean, size = self._clean_places, self.groups[CLEAN], self.slice
-        starts = {places[s.id] // size * size for s in self.groups[unit.shift][unit.start : unit.stop] if s.id in places}
+        clean, size = self.groups[CLEAN], self.slice
+        places = map(self.clean_samples.place, self.groups[unit.shift][unit.start : unit.stop].ids())
+        starts = {place // size * size for place in places if place is not None}
         return [Unit(CLEAN, start, min(start + size, len(clean))) for start in sorted(starts)]
-
-    @functools.cached_property
-    def _clean_places(self) -> Mapping[str, int]:
-        return {sample.id: i for i, sample in enumerate(self.groups[CLEAN])}
 
     def images_of(self, unit: Unit) -> int:
         """Count the pictures that each model sees in a grid unit."""
@@ -206,16 +204,14 @@ def make(
     """
     labels = labels_of(suite.labels)
     read = _first(suite, labels) if source is None else source
-    first = list(read) if suite.order else in_order(read)
+    first = seen(read.samples) if suite.order else in_order(read)
     others = [_further(entry, labels, (further or {}).get(entry.name)) for entry in suite.sources]
-    ordered = [*first, *(sample for some in others for sample in some)]
-    taken = grouped(suite, read.name, ordered)
+    taken = grouped(suite, read.name, joined([first, *others]))
     limits = (suite.limit, *(entry.limit for entry in suite.sources))
-    ids = [list(dict.fromkeys(sample.id for sample in some)) for some in (first, *others)]
-    kept = {id_ for some, limit in zip(ids, limits, strict=True) for id_ in some[:limit]}
     named = (suite.source_name or read.name, *(entry.name for entry in suite.sources))
-    limited = {name: (n, len(some)) for name, some, n in zip(named, ids, limits, strict=True) if n is not None and n < len(some)}
-    groups = {name: [sample for sample in group if sample.id in kept] for name, group in taken.samples.items()}
+    counts = [None if limit is None else distinct(some) for some, limit in zip((first, *others), limits, strict=True)]
+    limited = {name: (n, of) for name, n, of in zip(named, limits, counts, strict=True) if n is not None and of and n < of}
+    groups = _within(limits, (first, *others), taken.samples) if limited else taken.samples
     if suite.refine and not any(shift.levels for shift in taken.shifts.values()):
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     hear_once()
@@ -237,6 +233,14 @@ def make(
     )  # fmt: skip
 
 
+def _within(
+    limits: Sequence[int | None], sources: Sequence[PackedSamples], groups: Mapping[str, PackedSamples]
+) -> Mapping[str, PackedSamples]:
+    """Return the groups without samples beyond the limits of their sources; a limit counts ids."""
+    kept = {id_ for samples, limit in zip(sources, limits, strict=True) for id_ in first_ids(samples, limit)}
+    return {name: group.take([i for i, id_ in enumerate(group.ids()) if id_ in kept]) for name, group in groups.items()}
+
+
 def slice_for(sizes: Sequence[int]) -> int:
     """Return how many samples a unit takes in a plan of groups of these sizes: 16, or more of them where the plan is huge."""
     size = SLICE
@@ -249,13 +253,13 @@ def _first(suite: Suite, labels: Labels) -> Source:
     return by_shards(suite.source, labels, suite.limit) if suite.order else core.source(suite.source, labels)
 
 
-def with_samples(plan: Plan, others: Mapping[int, Sample]) -> Plan:
-    """Return the plan with others in the place of some of its samples, which are named by their ``id()``."""
-    groups = {name: [others.get(id(sample), sample) for sample in group] for name, group in plan.groups.items()}
+def with_changed(plan: Plan, change: Callable[[Sample], Sample]) -> Plan:
+    """Return the plan with what a function makes of each sample in its place, made when it is asked for; ids stay."""
+    groups = {name: group.changed(change) for name, group in plan.groups.items()}
     return replace(plan, groups=groups, framed=_clean_pictures(plan.suite, groups[CLEAN]))
 
 
-def _clean_pictures(suite: Suite, clean: Sequence[Sample]) -> CleanPictures:
+def _clean_pictures(suite: Suite, clean: PackedSamples) -> CleanPictures:
     return CleanPictures(suite, clean, 8 * SLICE if suite.frame else 0)  # whole photographs are too large to keep
 
 
@@ -270,16 +274,16 @@ def _columns(model: Model, labels: Labels) -> Columns:
     return Columns(np.array(list(known)), np.array(list(known.values())), frozenset(known))
 
 
-def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> list[Sample]:
+def _further(entry: SourceEntry, labels: Labels, source: Source | None) -> PackedSamples:
     """Return the samples of a further source under names that no other source has; strange ones have no label here."""
     strange = entry.role == "strange"
     space = OpenLabels(labels.ids, labels.names, dict(labels.aliases)) if strange else labels
     read = core.source(entry.spec, space) if source is None else source
     group = () if entry.group is None else (Attr("group", entry.group),)
     bare: dict[str, Any] = {"label": None, "accept": frozenset()} if strange else {}
-    return [
+    return seen(packed(
         replace(
             sample, id=f"{entry.name}/{sample.id}", source=entry.name, attrs=tuple(dict.fromkeys((*sample.attrs, *group))), **bare
         )
         for sample in in_order(read)
-    ]
+    ))  # fmt: skip

@@ -3,44 +3,48 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from sorites.core import Sample
 from sorites.errors import SoritesError
 from sorites.pipeline.contents import COLUMNS, changed, contents, guarded
-from sorites.pipeline.plan import Plan, with_samples
+from sorites.pipeline.plan import Plan, with_changed
 from sorites.pipeline.stale import redo_changed
 from sorites.table import read_file, write
+from sorites.types.packed import PackedSamples
 
 TRAINING = "training.parquet"
 """The training and validation pictures of scorers by their content, beside the manifest."""
 Say = Callable[[str], None]
 
 ANOTHER = "Put it back from a copy, or choose another --out DIR."
-"""What to do where a file is damaged that cannot be made again from the rest of its run folder."""
+"""The advice where a file is damaged that cannot be made again from the rest of its run folder."""
 
 
-def renewed(folder: Path, plan: Plan, samples: Sequence[Sample], listed: pl.DataFrame, moved: str, say: Say) -> pl.DataFrame:
+def renewed(folder: Path, plan: Plan, samples: PackedSamples, listed: pl.DataFrame, moved: str, say: Say) -> pl.DataFrame:
     """Return the manifest of a run folder with the content of its samples as it is now.
 
     What was made of samples that have changed is set aside, to be done again. ``moved`` says where the pictures lay before, if
     that was elsewhere: they are then taken only if all are known to be the same.
     """
-    then = _rows(listed)
+    then = contents_of(listed)
     now = contents(samples, then)
-    others = [s for s, before, after in zip(samples, then, now.to_dicts(), strict=True) if changed(before, after)]
+    pairs = zip(then.iter_rows(named=True), now.iter_rows(named=True), strict=True)
+    places = [place for place, (before, after) in enumerate(pairs) if changed(before, after)]
+    others = samples.take(places)
     if moved:
-        unknown = sum(before["content"] is None or after is None for before, after in zip(then, now["content"], strict=True))
-        if others or unknown:
+        unknown = int((then["content"].is_null() | now["content"].is_null()).sum())
+        if places or unknown:
             raise SoritesError(
                 f"{folder} holds another run ({moved}): {len(others) or unknown} of its {len(samples)} pictures are not known to "
                 "be the same in both places. Choose another --out DIR."
             )
-    if others:
+    if places:
         facts = redo_changed(folder, plan, others)
         also = f"; facts of theirs are gone until they are measured again: {', '.join(facts)}" if facts else ""
         say(f"{len(others)} of {len(samples)} pictures have changed since {folder} looked at them, and are done again{also}")
@@ -57,9 +61,10 @@ def check_training(folder: Path, plan: Plan) -> None:
     path = folder / TRAINING
     before = read_file(path, COLUMNS, ("kind", "sample_id"), ANOTHER) if path.exists() else None
     same = before is not None and before.select("kind", "sample_id").equals(keys)
-    then = _rows(before) if same and before is not None else []
+    then = contents_of(before) if same and before is not None else None
     now = contents([sample for _, sample in named], then)
-    others = [i for i, (was, known) in enumerate(zip(then, now.to_dicts(), strict=False)) if changed(was, known)]
+    rows = () if then is None else zip(then.iter_rows(named=True), now.iter_rows(named=True), strict=True)
+    others = [i for i, (was, known) in enumerate(rows) if changed(was, known)]
     if others:
         kind, sample = named[others[0]]
         raise SoritesError(
@@ -75,10 +80,45 @@ def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     """Return the plan with samples that cannot be decoded once they are others than those that the run looked at."""
     if any(listed.schema.get(name) != kind for name, kind in COLUMNS.items()):
         return plan
-    known = {_key(row): row for row in listed.select(*_KEY, *COLUMNS.names()).iter_rows(named=True)}
-    every = {id(sample): sample for group in plan.groups.values() for sample in group}
-    found = {key: known.get(_key(_about(plan, sample))) for key, sample in every.items()}
-    return with_samples(plan, {key: guarded(every[key], row) for key, row in found.items() if row is not None})
+    find = _finder(listed.select(*_KEY, *COLUMNS.names()))
+
+    def change(sample: Sample) -> Sample:
+        row = find(_key(_about(plan, sample)))
+        return sample if row is None else guarded(sample, row)
+
+    return with_changed(plan, change)
+
+
+FEW = 1_000_000
+"""Rows of a manifest that are kept as a dict, which answers at once; beyond that it would take gigabytes."""
+
+
+def _finder(kept: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any] | None]:
+    """Return a function that finds the row of a key, or None."""
+    if kept.height <= FEW:
+        return {_key(row): row for row in kept.iter_rows(named=True)}.get
+    known = _ByText(kept["sample_id"])
+
+    def find(key: tuple[Any, ...]) -> Mapping[str, Any] | None:
+        rows = (kept.row(place, named=True) for place in reversed(known.places(key[_KEY.index("sample_id")])))
+        return next((row for row in rows if _key(row) == key), None)
+
+    return find
+
+
+class _ByText:
+    """The places of texts in a column, found by their hashes: for many texts this takes less than a dict."""
+
+    def __init__(self, texts: pl.Series) -> None:
+        hashes = texts.hash().to_numpy()
+        self._texts, self._order = texts, np.argsort(hashes, kind="stable")
+        self._hashes = hashes[self._order]
+
+    def places(self, text: str) -> list[int]:
+        """Return where a text stands, in order."""
+        one = pl.Series([text], dtype=pl.String).hash()[0]
+        low, high = (np.searchsorted(self._hashes, np.uint64(one), side) for side in ("left", "right"))
+        return [place for place in self._order[low:high].tolist() if self._texts[place] == text]
 
 
 _KEY = ("source", "sample_id", "shift", "severity", "params")
@@ -94,9 +134,10 @@ def _about(plan: Plan, sample: Sample) -> dict[str, Any]:
     return dict(zip(_KEY, (plan.source_of(sample), sample.id, sample.shift, severity, params), strict=True))
 
 
-def _rows(listed: pl.DataFrame) -> list[dict[str, Any]]:
+def contents_of(listed: pl.DataFrame) -> pl.DataFrame:
     """Return the contents that a manifest holds, row by row; nothing is known where it was written without."""
-    held = [name for name, kind in COLUMNS.items() if listed.schema.get(name) == kind]
-    return [{**dict.fromkeys(COLUMNS), **row} for row in listed.select(held).to_dicts()] if held else [
-        dict.fromkeys(COLUMNS) for _ in range(listed.height)
-    ]  # fmt: skip
+    held = [
+        listed[name] if listed.schema.get(name) == kind else pl.Series(name, [None] * listed.height, kind)
+        for name, kind in COLUMNS.items()
+    ]
+    return pl.DataFrame(held)

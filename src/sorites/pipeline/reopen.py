@@ -1,4 +1,4 @@
-"""A run folder opened again: its plan, made anew from ``run.json``, and the samples of its manifest where pictures are gone."""
+"""A run folder opened again: its plan, made again from ``run.json``, and the samples of its manifest where pictures are gone."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+import polars as pl
 
 from sorites.core import Attr, Image, OwnDial, Picture, Sample, Setting, Source, split_spec
 from sorites.errors import BadPicture, SoritesError
@@ -25,7 +27,7 @@ from sorites.suite import Suite, parse
 ATTACK = "attack"
 """The key of ``run.json`` that holds the settings of an attack."""
 ATTACKS = "apgd_"
-"""How the names of attacks begin in the table."""
+"""The prefix of the names of attacks in the table."""
 
 
 def suite_of(info: Mapping[str, Any]) -> Suite:
@@ -107,7 +109,8 @@ def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
         except SoritesError as error:
             why = error
             continue
-        held = len(listed & {sample.id for group in plan.groups.values() for sample in group})
+        here = pl.concat([pl.Series(group.ids(), dtype=pl.String) for group in plan.groups.values()])
+        held = int(listed.is_in(here.unique().implode()).sum())
         if held == len(listed) or not places:
             return _as_begun(suite, plan, info)
         found.append((held, plan))
@@ -117,9 +120,10 @@ def made_again(folder: Path, info: Mapping[str, Any], suite: Suite) -> Plan:
     return _as_begun(suite, best, info)
 
 
-def _listed(folder: Path) -> frozenset[str]:
-    manifest = folder / "manifest.parquet"
-    return frozenset(read_manifest(folder)["sample_id"]) if manifest.exists() else frozenset()
+def _listed(folder: Path) -> pl.Series:
+    """Return the ids of the samples that a run looks at, each once."""
+    there = (folder / "manifest.parquet").exists()
+    return read_manifest(folder)["sample_id"].unique() if there else pl.Series("sample_id", [], pl.String)
 
 
 def _as_begun(suite: Suite, plan: Plan, info: Mapping[str, Any]) -> Plan:

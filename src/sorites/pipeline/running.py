@@ -1,6 +1,6 @@
 """The surroundings of a unit of work in its process: the plan of its run folder, loaded once, and whom to tell about progress.
 
-The process that starts a run lends its own plan, which may hold objects passed from Python. A worker process makes the plan
+The process that starts a run shares its own plan, which may hold objects passed from Python. A worker process makes the plan
 again from the run folder and the registries the first time one of its units asks.
 """
 
@@ -57,7 +57,7 @@ _opening = threading.Lock()
 
 @contextmanager
 def lent(folder: Path, plan: Plan, run_id: str) -> Iterator[Running]:
-    """Lend a plan to the units of a run folder while this process works on it."""
+    """Make a plan known to the units of a run folder while this process works on it."""
     running = _here[folder.resolve()] = Running(plan, run_id)
     try:
         yield running

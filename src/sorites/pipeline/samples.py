@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import CLEAN, Sample, Source, split_spec
@@ -10,7 +13,8 @@ from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Fit
 from sorites.labels import Labels, open_labels
 from sorites.rng import digest, fair_order
-from sorites.sources._shards import SHARDED
+from sorites.sources._shards import SHARDED, Shard
+from sorites.types.packed import PackedSamples, packed, seen
 
 
 def training_samples(fit: Fit, labels: Labels, source: Source | None) -> list[Sample]:
@@ -57,16 +61,41 @@ def _clean(key: str, spec: str, source: Source, split: str | None) -> list[Sampl
     return chosen
 
 
-def in_order(source: Source) -> list[Sample]:
+def in_order(source: Source) -> PackedSamples:
     """Ordered by a hash of the sample's id: any prefix is a fair sample, and the source's own order does not matter."""
-
-    def place(sample: Sample) -> tuple[bytes, str, float, str]:
-        return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
-
-    ordered = sorted(source, key=place)
-    if not ordered:
+    samples = seen(source.samples)
+    if not len(samples):
         raise SoritesError(f"the source {source.name} holds no samples")
-    return ordered
+    heads = samples.heads()
+    order = np.argsort(heads, kind="stable")
+    for start, stop in _runs(heads[order]):
+        order[start:stop] = sorted(order[start:stop], key=lambda place: _place(samples[int(place)]))
+    return samples.take(order)
+
+
+def _place(sample: Sample) -> tuple[bytes, str, float, str]:
+    return digest(sample.id), sample.shift, sample.setting.severity or 0.0, sample.setting.canonical
+
+
+def _runs(ordered: NDArray[np.uint64]) -> list[tuple[int, int]]:
+    """Return where equal values stand together, each run of two or more as its start and its end."""
+    edges = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    starts, stops = np.r_[0, edges], np.r_[edges, len(ordered)]
+    longer = stops - starts > 1
+    return list(zip(starts[longer].tolist(), stops[longer].tolist(), strict=True))
+
+
+def tied(samples: PackedSamples) -> list[int]:
+    """Return the places of samples that may have the id of another one, in order: all that do are among them."""
+    heads = samples.heads()
+    order = np.argsort(heads, kind="stable")
+    return sorted(int(place) for start, stop in _runs(heads[order]) for place in order[start:stop])
+
+
+def distinct(samples: PackedSamples) -> int:
+    """Return how many ids there are."""
+    places = tied(samples)
+    return len(samples) - len(places) + len(set(samples.take(places).ids()))
 
 
 def by_shards(spec: str, labels: Labels, limit: int | None) -> Source:
@@ -75,14 +104,30 @@ def by_shards(spec: str, labels: Labels, limit: int | None) -> Source:
     name, argument = split_spec(spec)
     if name not in SHARDED:
         raise SoritesError(f"order = shards wants a source that lies in shards ({', '.join(sorted(SHARDED))}), got {spec}")
-    found: list[Sample] = []
-    for shard in fair_order(SHARDED[name](argument, labels), lambda shard: (shard.name,)):
-        found += shard.read()
-        if limit is not None and len(found) >= limit:
-            break
+    found = packed(_in_shards(fair_order(SHARDED[name](argument, labels), lambda shard: (shard.name,)), limit))
     if not found:
         raise SoritesError(f"the source {spec} holds no samples")
     return Source(name, found)
+
+
+def _in_shards(shards: Sequence[Shard], limit: int | None) -> Iterator[Sample]:
+    count = 0
+    for shard in shards:
+        for sample in shard.read():
+            count += 1
+            yield sample
+        if limit is not None and count >= limit:
+            return
+
+
+def first_ids(samples: PackedSamples, limit: int | None) -> dict[str, None]:
+    """Return the first ids, each once, as many as a limit allows."""
+    found: dict[str, None] = {}
+    for id_ in samples.ids():
+        if limit is not None and len(found) >= limit:
+            break
+        found[id_] = None
+    return found
 
 
 def named(source: Source, name: str) -> Sample:
@@ -97,9 +142,11 @@ def named(source: Source, name: str) -> Sample:
 
 
 def unique(samples: Sequence[Sample]) -> None:
-    seen: set[tuple[str, str, str]] = set()
-    for sample in samples:
+    """Refuse two samples of one id, shift and setting."""
+    held = seen(samples)
+    known: set[tuple[str, str, str]] = set()
+    for sample in held.take(tied(held)):
         key = (sample.id, sample.shift, sample.setting.canonical)
-        if key in seen:
+        if key in known:
             raise SoritesError(f"the source has two {sample.shift} samples with the id {sample.id!r} and the same setting")
-        seen.add(key)
+        known.add(key)

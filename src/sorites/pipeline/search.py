@@ -46,8 +46,8 @@ def best(spec: str, model: str, ready: Callable[[str], Scorer], pools: Callable[
     """Return the candidate with the largest AUROC, ready to be called, and what was tried.
 
     ``ready`` fits a candidate by name and ``pools`` gives the validation pictures as it needs them. A candidate that cannot be
-    fitted (too few training pictures for its k, say) or cannot score them is left out, with the reason; if all are, that is an
-    error.
+    fitted (there may be too few training pictures for its k) or cannot score them is left out, with the reason; if all are,
+    that is an error.
     """
     kept: tuple[float, Scorer, Mapping[str, Any]] | None = None
     told: list[Told] = []

@@ -92,7 +92,7 @@ def measure_images(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> Path:
-    """The same for a plan that is lent to its folder's units."""
+    """Do the same for a plan that the units of its folder know."""
     cut = _cut(lpips_below, lpips_measure, plan.suite.lpips_measure)
     names = [*measures, *(cut[:1] if cut else ())]
     wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))

@@ -38,8 +38,13 @@ Shard = tuple[Unit, str]
 
 def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[str]:
     """Set aside what was made of samples that have changed since; return the names of the facts that went with it."""
-    ids, marked = {sample.id for sample in changed}, {id(sample) for sample in changed}
-    units = [unit for unit in plan.units() if any(id(s) in marked for s in plan.groups[unit.shift][unit.start : unit.stop])]
+    marked = {_key(sample) for sample in changed}
+    ids = {sample_id for sample_id, *_ in marked}
+    units = [
+        unit
+        for unit in plan.units()
+        if any(_key(sample) in marked for sample in plan.groups[unit.shift][unit.start : unit.stop] if sample.id in ids)
+    ]
     tried = _read_retried(folder)
     for unit, model in (done := _with_probes(plan, {(unit, model) for unit in units for model in plan.models})):
         tried.pop(shards.stem(unit, model), None)
@@ -47,6 +52,11 @@ def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[
     facts = _without_facts(folder, _images(plan, ids))
     _set_aside(folder, done)
     return facts
+
+
+def _key(sample: Sample) -> tuple[str, str, str]:
+    """Return what tells a sample of a plan from all others."""
+    return sample.id, sample.shift, sample.setting.canonical
 
 
 def redo_errors(folder: Path, plan: Plan) -> None:
@@ -91,7 +101,7 @@ class _Undecodable:
         key = sample_id, shift
         if key not in self._why:
             self._why[key] = None
-            for sample in (sample for sample in self.plan.groups[shift] if sample.id == sample_id):
+            for sample in self.plan.groups[shift].called(sample_id):
                 try:
                     framed_picture(self.plan.suite, sample)
                 except Exception as error:  # a source of the user's raises whatever it likes

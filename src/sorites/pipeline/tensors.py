@@ -17,7 +17,7 @@ from sorites.table import repair
 
 Arrays = dict[str, NDArray[np.float32]]
 About = dict[str, Any]
-"""What a file says of its rows, by name: lists of one entry per row, and counts."""
+"""The facts in a file about its rows, by name: lists of one entry per row, and counts."""
 
 
 def read_tensors(path: Path, lists: Collection[str], parts: Sequence[str] | None = None) -> tuple[About, Arrays]:

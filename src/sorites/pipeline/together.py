@@ -31,7 +31,7 @@ PROBE = pl.col("probe").fill_null(False)
 
 
 class Run(Protocol):
-    """What is asked of a run: its table, its name, its ``run.json`` (empty for a bare table) and what is missing of it."""
+    """A run as it is asked: its table, its name, its ``run.json`` (empty for a bare table) and what is missing of it."""
 
     @property
     def table(self) -> pl.LazyFrame: ...
@@ -63,7 +63,7 @@ class Together:
     ids: tuple[tuple[str, ...], ...]
     """The values of ``run_id`` behind which each run stands."""
     notes: tuple[str, ...]
-    """What is missing, what the runs share, and what was left out: sentences for the top of a table or page."""
+    """Sentences for the top of a table or page: what is missing, what the runs share, and what was left out."""
     comparable: bool = True
     """False where the runs share no sample."""
 

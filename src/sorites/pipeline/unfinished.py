@@ -25,7 +25,7 @@ Counts = dict[str, dict[str, tuple[int, int]]]
 
 @dataclass(frozen=True)
 class Unfinished:
-    """What a stopped run has, and what of it can be compared."""
+    """The contents of a stopped run, and the part of them that can be compared."""
 
     name: str
     shards: int
@@ -43,7 +43,7 @@ class Unfinished:
     """Samples that one of the other models lacks at a setting of the other shifts."""
     samples: int
     compared: int
-    """How many of the samples every model has at every setting."""
+    """The number of samples that every model has at every setting."""
 
     def keep(self, table: pl.LazyFrame) -> pl.LazyFrame:
         """Return the rows of the samples that every model has at every setting, without the models and shifts left out."""

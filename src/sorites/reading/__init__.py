@@ -1,2 +1,2 @@
-"""Where files of others come in: one function per kind of file. Limits stand first, names are taken literally, and whatever is
+"""Read files of others: one function per kind of file. Limits stand first, names are taken literally, and whatever is
 wrong with a file is one ``SoritesError`` that names it."""

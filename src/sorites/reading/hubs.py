@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from sorites.errors import SoritesError
 
 SECONDS = 5.0
-"""How long a hub may take to answer before it counts as out of reach."""
+"""The seconds that a hub may take to answer before it counts as out of reach."""
 
 AWAY = {
     "OfflineModeIsEnabled",

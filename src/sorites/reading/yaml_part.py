@@ -15,7 +15,7 @@ from typing import Any
 _KEY = re.compile(r"""("[^"]*"|'[^']*'|[^\s#:'"\-\[\]{},][^#:]*?)\s*:(?:\s+(.*))?$""")
 
 _MARKS = tuple("[{&*!|>%@`")
-"""What a value that is not a plain scalar begins with."""
+"""The first characters of values that are not plain scalars."""
 
 
 @dataclass(frozen=True)

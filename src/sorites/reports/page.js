@@ -61,6 +61,22 @@
     isolate(model);
   };
 
+  // Keys do in a chart's legend what clicks do: Enter or space hides a model, with shift it is seen alone.
+  const byKeys = (chart) =>
+    chart.querySelectorAll(".legend .legendtoggle").forEach((key) => {
+      const trace = key.__data__?.[0]?.trace;
+      if (!trace?.legendgroup || key.tabIndex === 0) return;
+      const model = trace.legendgroup;
+      const say = { tabindex: 0, role: "button", "aria-label": `Show ${trace.name}`, "aria-pressed": String(!hidden.has(model)) };
+      Object.entries(say).forEach(([name, value]) => key.setAttribute(name, value));
+      key.addEventListener("keydown", (event) => {
+        if (event.key !== "Enter" && event.key !== " ") return;
+        event.preventDefault();
+        (event.shiftKey ? isolate : toggle)(model);
+        [...chart.querySelectorAll(".legend .legendtoggle")].find((one) => one.__data__?.[0]?.trace?.legendgroup === model)?.focus();
+      });
+    });
+
   const draw = (chart) => {
     const { data, layout } = JSON.parse(chart.nextElementSibling.textContent);
     Object.entries(theme()).forEach(([path, value]) => set(layout, path, value));
@@ -73,6 +89,8 @@
       if (model) change(model);
       return !model;
     };
+    chart.on("plotly_afterplot", () => byKeys(chart));
+    byKeys(chart);
     chart.on("plotly_legendclick", answer(once));
     chart.on("plotly_legenddoubleclick", answer(twice));
   };
@@ -96,13 +114,18 @@
   // Paper is light and as wide as a sheet, and a printer does not resize charts, so they are drawn again for it. Paper cannot
   // be clicked either, so everything is unfolded and drawn.
   const folds = [...document.querySelectorAll("details.fold")];
+  const ON_PAPER = 0.66;
   let closed = [];
   const paper = (on) => {
     root.classList.toggle("paper", on);
     if (on) closed = folds.filter((fold) => !fold.open);
     closed.forEach((fold) => (fold.open = on));
     missing().forEach(draw);
-    drawn.forEach((chart) => Plotly.relayout(chart, { ...theme(), width: on ? chart.clientWidth : null, autosize: !on }));
+    drawn.forEach((chart) => {
+      const height = (chart.dataset.height ??= chart.layout.height);
+      const size = on ? { width: chart.clientWidth, height: Math.round(ON_PAPER * height) } : { width: null, height: Number(height) };
+      Plotly.relayout(chart, { ...theme(), ...size, autosize: !on });
+    });
   };
 
   document.querySelectorAll(".picker").forEach((picker) => {
@@ -173,6 +196,21 @@
     list.append(item);
   }
 
+  // A long table shows its first rows; words that are typed leave the rows that hold them all.
+  document.querySelectorAll(".findable").forEach((part) => {
+    const table = part.querySelector("table");
+    const lines = [...table.tBodies[0].rows].map((row) => [row, row.textContent.toLowerCase()]);
+    const find = document.createElement("input");
+    Object.assign(find, { type: "search", placeholder: `search ${part.dataset.what}` });
+    find.setAttribute("aria-label", `Search ${part.dataset.what}`);
+    find.addEventListener("input", () => {
+      const words = find.value.toLowerCase().split(/\s+/).filter(Boolean);
+      table.classList.toggle("all", words.length > 0);
+      lines.forEach(([row, text]) => (row.hidden = !words.every((word) => text.includes(word))));
+    });
+    part.prepend(find);
+  });
+
   // A table that scrolls can be scrolled by keys.
   document.querySelectorAll(".scroll").forEach((part) => {
     if (part.scrollWidth > part.clientWidth) part.tabIndex = 0;
@@ -180,6 +218,13 @@
 
   keys.forEach((key) => key.addEventListener("click", () => once(key.dataset.model)));
   keys.forEach((key) => key.addEventListener("dblclick", () => twice(key.dataset.model)));
+  keys.forEach((key) =>
+    key.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !event.shiftKey) return;
+      event.preventDefault();
+      isolate(key.dataset.model);
+    }),
+  );
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", recolour);
   addEventListener("beforeprint", () => paper(true));
   addEventListener("afterprint", () => paper(false));

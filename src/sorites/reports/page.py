@@ -101,7 +101,7 @@ def _counts(view: View) -> str:
     of = f" of {_few(sources)}" if sources else ""
     parts = [
         several(counted["samples"].item(), "picture") + of + _cut(limits) + _by_shards(view),
-        several(len(view.shifts), "shift") + (f" ({_few(view.shifts)})" if view.shifts else ""),
+        *([f"{several(len(view.shifts), 'shift')} ({_few(view.shifts)})"] if view.shifts else []),
         several(len(view.models), "model") + (f" ({_few(view.models)})" if view.models else ""),
         several(counted["rows"].item(), "prediction"),
     ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -35,9 +36,9 @@ class RunView:
     features: Features | None = None
     """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
     records: Mapping[str, Any] = field(default_factory=dict)
-    """How facts of the run were made, by their name: the content of ``facts/*.json``."""
+    """The records of how facts of the run were made, by name: the content of ``facts/*.json``."""
     unfinished: Unfinished | None = None
-    """What is missing of the run; None where nothing is."""
+    """The parts of the run that are missing; None where nothing is."""
     explanations: Explanations | None = None
     """Pictures that changed sides, with where the models looked; None where nothing was explained."""
 
@@ -56,7 +57,7 @@ class View:
     owners: Mapping[str, tuple[RunView, ...]]
     """The runs behind each ``run_id`` of ``table``."""
     notes: tuple[str, ...] = ()
-    """What the reader has to know of the rows before any number: what is missing, what the runs share, what was left out."""
+    """Notes that the reader needs before any number: what is missing, what the runs share, what was left out."""
     comparable: bool = True
     """False where the runs share no sample, so that no order of models follows."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
@@ -101,7 +102,8 @@ class View:
     def unit(self, shift: str) -> str:
         """Return the unit of the shift's severity, or an empty string for a captured shift."""
         found = self.shift_named(shift)
-        return found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        unit = found.unit if found is not None else str(self.own_dials.get(shift, {}).get("unit", ""))
+        return re.sub(r"\bum\b", "µm", unit)
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""

@@ -33,7 +33,7 @@ GROUND = (0.5, 0.98)
 
 @dataclass(frozen=True)
 class Spot:
-    """Where a thing stands: a scale of its cut-out, and its upper left corner in px."""
+    """The place of a thing: a scale of its cut-out, and its upper left corner in px."""
 
     factor: float
     top: int
@@ -42,7 +42,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Seen:
-    """What can be seen of a thing: the share of its own pixels, their number, and the box around them (x0, y0, x1, y1)."""
+    """The visible part of a thing: the share of its own pixels, their number, and the box around them (x0, y0, x1, y1)."""
 
     share: float
     area: int

@@ -51,7 +51,7 @@ class vim(Fitted):
             sample.add(seen.features, seen.ids)
             tops += float(seen.logits.max(axis=1).astype(np.float64).sum())
         main = self._main(len(moments.total), moments.count)
-        self._origin = -np.asarray(np.linalg.lstsq(weight, bias, rcond=1e-15)[0], np.float64)
+        self._origin: Wide = -np.linalg.lstsq(weight, bias, rcond=1e-15)[0].astype(np.float64, copy=False)
         vectors = np.linalg.eigh(moments.scatter(self._origin))[1]
         rest = vectors[:, : len(vectors) - main]
         lengths = np.linalg.norm((sample.rows() - self._origin) @ rest, axis=1)

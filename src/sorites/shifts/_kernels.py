@@ -32,7 +32,7 @@ SHAPE = (8, 5, 3, 25, 25)
 """The shape of a kernel stack: mode, level, colour, y, x."""
 
 SMALL = 4
-"""How many times the kernels are scaled down for pictures of 32 px. Their exact share of 224 px is 7; with 4 a small model falls
+"""The factor by which kernels are scaled down for pictures of 32 px. Their exact share of 224 px is 7; with 4 a small model falls
 over the levels about as large models do in the paper."""
 
 WAVES: dict[int, tuple[float, ...]] = {

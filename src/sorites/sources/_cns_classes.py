@@ -1,4 +1,4 @@
-"""How a folder of CNS-Bench numbers its classes: as ImageNet does, or by a file of its own."""
+"""Read the class numbers of a CNS-Bench folder: ImageNet's, or those of a file of its own."""
 
 from __future__ import annotations
 

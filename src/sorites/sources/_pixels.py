@@ -1,4 +1,4 @@
-"""How large a picture may be. A small file can claim any size, so the limit is held against its header, before it is decoded."""
+"""Limit the size of pictures. A small file can claim any size, so its header is held against the limit before it is decoded."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ class Thing:
 
 @dataclass(frozen=True)
 class Recipe:
-    """How pictures are made: the seed, the range of the number of things, the side in px, and whether all places are drawn."""
+    """A recipe for pictures: the seed, the range of the number of things, the side in px, and whether all places are drawn."""
 
     seed: int = 0
     things: tuple[int, int] = (3, 8)
@@ -54,7 +54,7 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Scene:
-    """Which things stand where in which location."""
+    """The things of one picture, their places, and the location behind them."""
 
     things: tuple[Thing, ...]
     spots: tuple[Spot, ...]

@@ -24,7 +24,7 @@ LARGEST = 1e15
 
 
 class Tally:
-    """What was cut or left out, told once per file as a warning with the first case of each kind."""
+    """A count of the boxes that were cut or left out, told once per file as a warning with the first case of each kind."""
 
     def __init__(self, file: object) -> None:
         self.file = file

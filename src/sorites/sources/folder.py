@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from sorites.core import Sample, add_source
@@ -16,6 +16,7 @@ from sorites.reading.places import entries, is_dir, is_file, is_folder, path_of,
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._decode import SUFFIXES, decode
 from sorites.stores import StorePath
+from sorites.types.packed import packed
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
@@ -25,7 +26,7 @@ LINKS = 10_000
 
 
 @add_source
-def folder(path: str | None, labels: Labels) -> list[Sample]:
+def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read pictures in class folders, or flat with WordNet ids in their names, or without labels.
 
     A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class name; what lies deeper
@@ -34,25 +35,31 @@ def folder(path: str | None, labels: Labels) -> list[Sample]:
     paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
     root = _root(path)
-    if isinstance(root, StorePath):
-        return _on_store(root, labels)
     if is_file(root / sidecar.NAME):
         return sidecar.read(root, labels)
+    if isinstance(root, StorePath):
+        return _on_store(root, labels)
     outside: list[Path] = []
-    found = sorted((_id(root, file), file) for file in _pictures(root, resolved(root), outside))
+    found = sorted((str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8)
     note = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
     if not found:
         raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
     if note:
         warnings.warn(note, stacklevel=2)
+    return packed(_samples(found, root, labels))
+
+
+def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
+    """Yield the pictures by their paths in the folder; names alone are held meanwhile, since there may be millions."""
     by_name: dict[str, int | None] = {}
-    return [Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels)) for id_, file in found]
+    for name in found:
+        file = root / name
+        id_ = _id(root, file)
+        yield Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
     """Read the pictures below a place on a store, by one listing; ids and labels are those of the same folder on a disk."""
-    if (root / sidecar.NAME).is_file():
-        raise SoritesError(f"{root} is a dataset that sorites built; copy it to this machine, where its sidecar can be read")
     listed = [(_id(root, file), file) for file in root.files()]
     found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
     if not found:

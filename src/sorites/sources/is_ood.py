@@ -52,7 +52,7 @@ class Request:
 
     @functools.cached_property
     def above(self) -> int:
-        """How many letters of a path belong to the root."""
+        """Return the number of letters of a path that belong to the root."""
         return len(str(self.root / "x")) - 1
 
     def below(self, path: str) -> str:

@@ -42,7 +42,7 @@ CLASSES = {
 """The ten classes of nuScenes' detection task, by category; other categories are of no class."""
 
 COCO = {"pedestrian": "person"}
-"""What a class of nuScenes is called in COCO, where that differs."""
+"""The names in COCO of classes of nuScenes, where they differ."""
 
 TABLES = {
     "sample": ("token", "key_camera_token"),

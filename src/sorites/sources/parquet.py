@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from sorites.core import Picture, Sample, add_source
@@ -22,6 +23,9 @@ from sorites.sources._decode import decode
 from sorites.sources._options import split_options
 from sorites.sources._shards import SHARDED, Shard
 from sorites.stores import StorePath
+from sorites.types.columns import Column, Made, Same, Texts, Wholes
+from sorites.types.packed import TOGETHER as TOGETHER_IN_COLUMNS
+from sorites.types.packed import Block, PackedSamples
 
 IMAGES = ("image", "img", "jpg", "png", "picture")
 LABELS = ("label", "labels", "cls", "class", "fine_label")
@@ -32,20 +36,24 @@ TOGETHER = 16
 
 
 @add_source
-def parquet(path: str | None, labels: Labels) -> Iterator[Sample]:
+def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read pictures in rows of parquet files: the image's bytes and a label, as on the Hugging Face hub.
 
     ``path`` is a file, a folder of files, or a pattern (``data/train-*.parquet``), with options
     ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with ``bytes``. A label is a name, or a position in the
     names that the file lists itself, else in the suite's. A sample's id is the file's name and the row's number.
     """
-    for shard in _shards(path, labels):
-        yield from shard.read()
+    place, options = split_options("parquet", path, {"image": (), "label": ()})
+    return PackedSamples([block for file in _files(place) for block in _blocks(file, options, labels)])
 
 
 def _shards(path: str | None, labels: Labels) -> list[Shard]:
     place, options = split_options("parquet", path, {"image": (), "label": ()})
-    return [Shard(as_utf8(file.name), functools.partial(_samples, file, options, labels)) for file in _files(place)]
+
+    def read(file: Path) -> Iterator[Sample]:
+        return iter(PackedSamples(list(_blocks(file, options, labels))))
+
+    return [Shard(as_utf8(file.name), functools.partial(read, file)) for file in _files(place)]
 
 
 SHARDED["parquet"] = _shards
@@ -76,7 +84,8 @@ def _files(spec: str) -> list[Path]:
     return list(found)
 
 
-def _samples(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Sample]:
+def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Block]:
+    """Yield the samples of a file in columns, so that those of millions of rows need not be made."""
     try:
         here = at_hand([file])[0]
         scanned = pl.scan_parquet(here, glob=False)
@@ -90,14 +99,18 @@ def _samples(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Sa
         raise
     except (Exception, pl.exceptions.PanicException) as error:  # a damaged file makes Polars raise nearly anything
         raise SoritesError(f"cannot read {file}: {reason(error)}") from error
-    values = [None] * int(told.item()) if label is None else told[label].to_list()
-    names = _names(here, label)
+    count = int(told.item()) if label is None else told.height
+    name, names = as_utf8(file.name), _names(here, label)
     known: dict[Any, int | None] = {}
-    for row, value in enumerate(values):
-        if value not in known:
-            known[value] = None if value in UNLABELLED else _label(file, value, names, labels)
-        id_ = f"{as_utf8(file.name)}/{row:07d}"
-        yield Sample(id_, functools.partial(load, file, image, row, id_), known[value])
+    for start in range(0, count, TOGETHER_IN_COLUMNS):
+        rows = range(start, min(start + TOGETHER_IN_COLUMNS, count))
+        values = [None] * len(rows) if label is None else told[label].slice(start, len(rows)).to_list()
+        for value in dict.fromkeys(values):
+            if value not in known:
+                known[value] = None if value in UNLABELLED else _label(file, value, names, labels)
+        ids = Texts([f"{name}/{row:07d}" for row in rows])
+        parts: list[Column] = [Same(load), Same(file), Same(image), Wholes(np.arange(rows.start, rows.stop)), ids]
+        yield Block(len(rows), id=ids, load=Made(functools.partial, parts), label=Wholes([known[value] for value in values]))
 
 
 def _column(file: Path, schema: pl.Schema, kind: str, usual: Sequence[str], options: dict[str, str]) -> str | None:

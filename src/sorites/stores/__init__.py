@@ -26,7 +26,7 @@ WHOLE = frozenset({"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "adl", "oss"
 OTHERS = frozenset({"file", "local", "sftp", "ssh", "ftp", "hdfs", "webhdfs", "smb", "http", "https", "dask", "zip"})
 _FIRST = frozenset((f"{scheme}:",) for scheme in WHOLE | OTHERS)
 TRIES = 8
-"""How often a request is sent that the store did not answer or failed."""
+"""The times a request is sent when the store does not answer or fails."""
 
 
 def place(text: str | PurePath) -> Path:
@@ -35,11 +35,14 @@ def place(text: str | PurePath) -> Path:
         return text
     if "\0" in str(text):
         raise SoritesError(f"{str(text)!r} is no path: it has a null character in it")
-    return StorePath(str(text)) if is_on_store(text) else Path(text)
+    found = StorePath(str(text)) if is_on_store(text) else Path(text)
+    if len(found.parts) == 1 and found.parts in _FIRST:
+        raise SoritesError(f"{found.parts[0]}// names no bucket; wanted {found.parts[0]}//BUCKET/PATH")
+    return found
 
 
 def is_on_store(text: str | PurePath) -> bool:
-    """Return whether a text begins with a scheme and ``://``, or a path, which keeps one slash of it, with that of a store."""
+    """Return whether a text begins with a scheme and ``://``, or a path with a store's scheme and one slash, as paths keep it."""
     if isinstance(text, PurePath):
         return isinstance(text, StorePath) or text.parts[:1] in _FIRST
     return _SCHEME.match(text) is not None
@@ -115,7 +118,7 @@ class StorePath(type(Path())):  # type: ignore[misc]
         return os.stat_result((kind, 0, 0, 1, 0, 0, int(about["size"] or 0), 0, int(seconds), 0))
 
     def tag(self) -> str:
-        """Return what the store knows the content of a file by; its size and time where it knows no more."""
+        """Return the store's tag of a file's content; its size and time where it has no tag."""
         about = self.about()
         known = about.get("ETag") or about.get("etag") or about.get("md5Hash") or about.get("content_md5")
         return str(known).strip('"') if known else f"{about['size']} {self.stat().st_mtime}"
@@ -222,6 +225,10 @@ def _asked(path: StorePath, ask: Any, *words: Any) -> Any:
         raise OSError(None, f"the store says: {error or type(error).__name__}", str(path)) from error
 
 
+LIBRARIES = {"gs": "gcsfs", "gcs": "gcsfs", "az": "adlfs", "abfs": "adlfs", "abfss": "adlfs", "sftp": "paramiko"}
+"""The libraries of stores that no extra brings."""
+
+
 @functools.cache
 def _store(scheme: str) -> Any:
     """Return the file system of a scheme, which keeps no listings: others write there too."""
@@ -235,6 +242,9 @@ def _store(scheme: str) -> Any:
     try:
         return fsspec.filesystem(scheme, **options)
     except ImportError as error:
-        raise SoritesError(f"places on {scheme}:// need a library that is not installed: {error}") from error
+        if scheme in ("s3", "s3a"):
+            raise MissingExtra(f"a place on a store ({scheme}://)", "remote") from error
+        install = f"Type: pip install {LIBRARIES[scheme]}" if scheme in LIBRARIES else str(error)
+        raise SoritesError(f"places on {scheme}:// need a library that is not installed. {install}") from error
     except ValueError as error:
         raise SoritesError(f"there is no kind of store called {scheme}: {error}") from error

@@ -4,7 +4,7 @@ It is put on the condition that none is there (``If-None-Match`` on S3 and its k
 without such conditions the last of two writers wins, and the first one leaves. It says who holds it. One whose process is gone
 from this machine, or that was not renewed for a while, is taken over. Its limits: clocks of machines must agree to within a
 minute, and a process that was held up for longer than ``STALE`` finds its lock taken and stops at the next renewal. What both
-wrote till then is the same, bit for bit, since a shard follows from its unit alone.
+wrote until then is the same, bit for bit, since a shard follows from its unit alone.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calibration: the screen shows markers alone, one shot says how screen and frame belong together, and drift is followed."""
+"""Calibrate: the screen shows markers alone, one shot gives the homography from screen to frame, and drift is tracked."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ LADDER = (
     {"mode": "manual", "iso": 3200, "shutter": 1 / 15, "aperture": 8.0},
     {"mode": "auto", "shot": 1},
 )
-"""The exposures that are tried until markers are found; markers may glare or drown at any one of them."""
+"""The exposures that are tried until markers are found; at any one of them markers may be too bright or too dark."""
 DRIFTED_PX = 1.0
-"""Drift from here on is said, in pixels of the frame."""
+"""Drift from this many pixels of the frame on is reported."""
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """The homography in force, with the photograph that it was found in and how far it moved since the one before."""
+    """The homography in use, with the photograph that it was found in and how far it moved since the one before."""
 
     found: Found
     photo: Photo
@@ -52,7 +52,7 @@ class Calibration:
 
 
 def opened(photo: Photo) -> Picture:
-    """Return the pixels of a photograph as the sensor lay: an orientation in its EXIF is not applied."""
+    """Return the pixels of a photograph in the orientation of the sensor: the one in its EXIF is not applied."""
     try:
         with Pillow.open(io.BytesIO(photo.data), formats=("JPEG",)) as image:
             return np.asarray(image.convert("RGB"))

@@ -1,4 +1,4 @@
-"""What the studio asks of a camera, whatever it speaks, and the ways in which one can fail."""
+"""Define what the studio asks of a camera, whichever protocol it speaks, and the ways in which one can fail."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Params = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class About:
-    """What a camera says of itself; what it does not say is empty."""
+    """The facts that a camera reports about itself; those that it does not report are empty."""
 
     model: str
     serial: str = ""
@@ -73,7 +73,7 @@ class Camera(Protocol):
         """Return a live picture, as JPEG."""
 
     def close(self) -> None:
-        """Let the camera go."""
+        """Release the camera."""
 
 
 _ISO, _SHUTTER, _APERTURE, _WHEN, _EXIF = 0x8827, 0x829A, 0x829D, 0x9003, 0x8769
@@ -103,5 +103,5 @@ def whole_jpeg(photo: Photo) -> Photo:
     """Return the photograph if it is a whole JPEG file, or raise an error."""
     start, end = photo.data[:3], photo.data.rstrip(b"\0")[-2:]
     if start != b"\xff\xd8\xff" or end != b"\xff\xd9":
-        raise CameraError(f"{photo.name} came incomplete ({len(photo.data):,} bytes)")
+        raise CameraError(f"{photo.name} arrived incomplete ({len(photo.data):,} bytes)")
     return photo

@@ -28,22 +28,22 @@ from sorites.studio.straighten import QUALITY, encoded, straightened
 from sorites.studio.values import agree, in_words
 
 TRIES = 6
-"""How often a shot is taken until it is right."""
+"""The times a shot is taken until it is right."""
 Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
 class Options:
-    """How a capture is done."""
+    """The options of a capture."""
 
     originals: str = "keep"
-    """What becomes of the camera's files: keep, jpeg (smaller), drop."""
+    """The fate of the camera's files: keep, jpeg (smaller), drop."""
     clear_card: bool = False
     calibrate_every: int = 20
     """Pictures between two calibrations."""
     quality: int = QUALITY
     patience_s: float = 600.0
-    """How long the capture waits for a hand: a battery, a card, a dial, a screen."""
+    """The seconds that the capture waits for a person: to change a battery or a card, turn a dial or mend a screen."""
     pause_s: float = 2.0
 
 
@@ -106,7 +106,7 @@ class Capture:
             tick(1)
 
     def _calibrate(self, log: Log) -> None:
-        """Find the homography anew and say how far it moved."""
+        """Find the homography again and say how far it moved."""
         self._finish()
         before = None if self._calibration is None else self._calibration.matrix
         found = self._patiently(
@@ -189,7 +189,7 @@ class Capture:
             self.camera.forget(photo)
 
     def _patiently(self, do: Callable[[], Any], log: Log) -> Any:
-        """Do something; where it needs a hand say so once, wait, and try again until patience ends."""
+        """Do a step; where it needs a person say so once, wait, and try again until the patience is used up."""
         end, said = time.monotonic() + self.options.patience_s, ""
         while True:
             try:

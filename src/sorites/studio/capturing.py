@@ -1,4 +1,4 @@
-"""A capture from what was typed: references, folder and devices opened, all that is missing shot, and the end told."""
+"""Run a capture as typed: open references, folder and devices, shoot all that is missing, and sum up."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK = ".sorites.lock"
 
 @dataclass(frozen=True)
 class Job:
-    """What was typed about a capture."""
+    """The arguments of a capture, as typed."""
 
     source: str
     out: Path
@@ -58,7 +58,7 @@ class Job:
 
 @dataclass(frozen=True)
 class Summary:
-    """What a capture did. ``camera_s`` is the virtual camera's own time."""
+    """The results of a capture. ``camera_s`` is the virtual camera's own time."""
 
     root: Path
     pictures: int
@@ -71,7 +71,7 @@ class Summary:
     camera_s: float | None = None
 
     def lines(self) -> list[str]:
-        """Return the end of a capture in words."""
+        """Return a summary of the capture in words."""
         said = [f"{self.wanted} photographs of {self.pictures} pictures are in {self.root}; {self.taken} were taken now"]
         if self.taken:
             each = self.seconds / self.taken

@@ -1,4 +1,4 @@
-"""What ``sorites studio check`` says: the devices, what of the grid they can take, and what somebody must do first."""
+"""Write the text of ``sorites studio check``: the devices, how much of the grid they can take, and what to do first."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def found_devices(seconds: float = 3.0) -> Iterator[str]:
         for model in cameras_on_usb():
             yield f"camera (USB): {model}  --camera ptp"
     except SoritesError as error:
-        yield f"USB was not looked at: {error}"
+        yield f"USB was not searched: {error}"
 
 
 def _base(place: str) -> str:
@@ -41,10 +41,10 @@ def _base(place: str) -> str:
 
 
 def camera_lines(camera: Camera, grid: Grid) -> Iterator[str]:
-    """Say what a camera is and what of the grid it can take."""
+    """Say which camera it is and how much of the grid it can take."""
     about = camera.about()
     facts = {"model": about.model, "lens": about.lens, "battery": about.battery, "card": about.card, "mode": about.mode}
-    yield from (f"  {key:<9}{value or 'not said'}" for key, value in facts.items())
+    yield from (f"  {key:<9}{value or 'not reported'}" for key, value in facts.items())
     ability = dict(about.ability)
     for key in KEYS:
         spelled = [text for text in ability.get(key, ()) if parsed(key, text)]
@@ -78,7 +78,7 @@ def lamp_lines(wanted: Wanted, virtual: VirtualStudio | None) -> Iterator[str]:
 
 
 def check(wanted: Wanted, grid: Grid, virtual: VirtualStudio | None) -> Iterator[str]:
-    """Say of the camera and the lamps that were named what they are and what they can."""
+    """Describe the named camera and lamps, and what they can do."""
     yield f"camera {wanted.camera.partition('@')[0] if '@' not in wanted.camera else wanted.camera.split(':')[0]}"
     camera = open_camera(wanted.camera, wanted.fingerprint, virtual)
     try:

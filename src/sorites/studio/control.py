@@ -19,7 +19,7 @@ from sorites import core
 from sorites.core import Model, Picture
 from sorites.errors import SoritesError
 from sorites.es_grid import Grid, Params
-from sorites.metrics import wilson_interval
+from sorites.metrics import paired_interval, wilson_interval
 from sorites.rng import digest
 from sorites.sources._decode import decode
 from sorites.studio import log as logs
@@ -149,7 +149,7 @@ class Replay:
 
 @dataclass(frozen=True)
 class Plan:
-    """What is compared: pictures, lights, the grid, policies and the fixed setting."""
+    """The plan of a comparison: pictures, lights, the grid, policies and the fixed setting."""
 
     held: Sequence[Reference]
     grid: Grid
@@ -211,16 +211,21 @@ def _policies(plan: Plan, rig: Rig | Replay, light: str, taught: Sequence[Refere
 
 
 def summary(rows: pl.DataFrame) -> pl.DataFrame:
-    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure, per policy and light."""
+    """Return accuracy with its interval, n, shots per picture and the gain over automatic exposure, per policy and light.
+
+    Automatic exposure has no gain over itself: null.
+    """
     base = rows.filter(pl.col("policy") == "auto").select("light", "sample", base="right")
     joined = rows.join(base, on=["light", "sample"], how="left")
     gain = pl.col("right").cast(pl.Float64) - pl.col("base").cast(pl.Float64)
     told = joined.group_by("light", "policy", maintain_order=True).agg(
-        accuracy=pl.col("right").mean(), n=pl.len(), shots=pl.col("shots").mean(), gain=gain.mean(), spread=gain.std()
+        accuracy=pl.col("right").mean(), n=pl.len(), shots=pl.col("shots").mean(), gain=gain.mean(), apart=gain.abs().mean()
     )
     told = told.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n")))
-    half = 1.96 * pl.col("spread") / pl.col("n").sqrt()
-    told = told.with_columns(gain_low=pl.col("gain") - half, gain_high=pl.col("gain") + half)
+    bounds = paired_interval(pl.col("gain"), pl.col("apart"), pl.col("apart"), pl.col("n"))
+    told = told.with_columns(gain_low=bounds["low"], gain_high=bounds["high"])
+    gains = [pl.when(pl.col("policy") != "auto").then(pl.col(name)).alias(name) for name in ("gain", "gain_low", "gain_high")]
+    told = told.with_columns(gains)
     return told.select("light", "policy", "accuracy", "low", "high", "n", "shots", "gain", "gain_low", "gain_high")
 
 

@@ -1,4 +1,4 @@
-"""A comparison of policies from what was typed: devices opened, policies tried, the table written."""
+"""Compare policies as typed: open the devices, try the policies, write the table."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FACTS = "control.json"
 
 @dataclass(frozen=True)
 class Control:
-    """What was typed about a comparison of policies."""
+    """The arguments of a comparison of policies, as typed."""
 
     job: Job
     model: str

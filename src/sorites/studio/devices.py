@@ -1,4 +1,4 @@
-"""Devices by what is typed: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
+"""Open devices by the words typed for them: ``virtual``, ``ccapi:URL``, ``ptp``, ``hue:IP``, ``hue1:IP``, ``none``."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ CAMERAS, LAMPS = ("ccapi:URL", "ptp", "virtual"), ("hue:IP", "hue1:IP", "virtual
 
 @dataclass(frozen=True)
 class Wanted:
-    """What was typed about the devices."""
+    """The arguments about the devices, as typed."""
 
     camera: str = "virtual"
     lamps: str = "virtual"
     browser: bool = False
-    """Whether a browser opens the screen's page also where the camera is virtual."""
+    """True where a browser opens the screen's page even if the camera is virtual."""
     place: str = "centre"
     bind: str = LOOPBACK
     fingerprint: str | None = None
@@ -43,7 +43,7 @@ class Devices:
     virtual: VirtualStudio | None = None
 
     def close(self) -> None:
-        """Let all devices go."""
+        """Release all devices."""
         self.camera.close()
         self.lamps.close()
         self.screen.stop()

@@ -59,6 +59,6 @@ def _places(said: Iterable[str]) -> list[str]:
 
 
 def access_url(description: str) -> str | None:
-    """Return the base address of a camera from its description (XML), read without a parser of XML: one element is wanted."""
+    """Return the base address of a camera from its description (XML), read without an XML parser: only one element is needed."""
     found = re.search(r"X_accessURL[^>]*>\s*(https?://[^<\s]+)", description)
     return found[1] if found else None

@@ -1,4 +1,4 @@
-"""How long a full ImageNet-ES takes at the pace that was measured, and how much disk."""
+"""Estimate the time and the disk that a full ImageNet-ES takes at the measured pace."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Shot:
 
 @dataclass(frozen=True)
 class CaptureFolder:
-    """Where a capture is written. ``part`` is es-test or es-val."""
+    """The folder that a capture writes. ``part`` is es-test or es-val."""
 
     root: Path
     split: str
@@ -69,7 +69,7 @@ class CaptureFolder:
                 write_bytes(data, path)
 
     def shots(self, reference: Reference, light: str) -> Iterator[Shot]:
-        """Yield what is wanted of a picture under a light, manual settings first."""
+        """Yield the wanted photographs of a picture under a light, manual settings first."""
         for params, place in self.grid.under(light):
             yield Shot(reference, params, f"{self.part}/{place}")
 

@@ -1,4 +1,4 @@
-"""What the studio asks of lamps: be on or off, and say so. A lamp that does not follow is asked again, then somebody is."""
+"""Switch lamps on or off and read back that they followed. A lamp that does not is asked again, then a person is."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sorites.errors import SoritesError
 
 TRIES = 3
 READ_BACK_S = 3.0
-"""How long a lamp may take until the bridge says that it follows."""
+"""The seconds that a lamp may take until the bridge says that it followed."""
 NEAR = 2.0
 """The most by which a brightness read back may differ from the one asked for, in percent: bridges round to 254 steps."""
 
@@ -22,7 +22,7 @@ class LampError(SoritesError):
 
 @dataclass(frozen=True)
 class Look:
-    """How lamps are on: brightness in percent, colour temperature in kelvin."""
+    """The look of lamps that are on: brightness in percent, colour temperature in kelvin."""
 
     brightness: float = 100.0
     kelvin: float = 4000.0
@@ -35,7 +35,7 @@ class Look:
 
 @dataclass(frozen=True)
 class LampState:
-    """What a bridge says of one lamp."""
+    """The state of one lamp as a bridge reports it."""
 
     name: str
     on: bool
@@ -108,7 +108,7 @@ class Lamps:
 
 
 class NoLamps:
-    """A room whose light nobody switches: the states are empty."""
+    """A room without lamps to switch: the states are empty."""
 
     def set(self, light: str) -> Mapping[str, LampState]:
         """Do nothing."""

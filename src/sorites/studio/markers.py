@@ -1,6 +1,6 @@
-"""The calibration picture, a grid of ArUco markers, and what one photograph of it says: how screen and frame belong together.
+"""The calibration picture, a grid of ArUco markers, and the homography from screen to frame that a photograph of it gives.
 
-Places are those of pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
+Coordinates are those of pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def _dictionary() -> Any:
 
 
 def board(width: int, height: int) -> Board:
-    """Draw markers on grey over so many pixels of the screen, light enough to be found and not to glare."""
+    """Draw markers on grey over a part of the screen, bright enough to be found and too dark to glare."""
     cv2, dictionary = vision(), _dictionary()
     page = np.full((height, width), 190, np.uint8)
     cell = min(width // COLUMNS, height // ROWS)
@@ -71,7 +71,7 @@ def board(width: int, height: int) -> Board:
 
 @dataclass(frozen=True)
 class Found:
-    """What a photograph of the board says. ``matrix`` takes pixels of the screen to pixels of the frame."""
+    """The result of reading a photograph of the board. ``matrix`` takes pixels of the screen to pixels of the frame."""
 
     matrix: Matrix
     frame: tuple[int, int]
@@ -93,7 +93,7 @@ def locate(frame: Picture, shown: Board, placed: Matrix) -> Found:
     here = moved(placed, np.concatenate([shown.corners[id_] for id_ in ids]))
     matrix, _ = cv2.findHomography(here, there, cv2.RANSAC, 3.0)
     if matrix is None:
-        raise CameraError("the markers lie so that nothing can be computed from them; is the picture of another screen?")
+        raise CameraError("no homography follows from the places of the markers; is the picture of another screen?")
     off = float(np.median(np.linalg.norm(moved(matrix, here) - there, axis=1)))
     size = (frame.shape[1], frame.shape[0])
     said = _warnings(np.asarray(matrix) @ placed, size, shown, off, len(known), _edge_px(grey, known))

@@ -1,4 +1,4 @@
-"""What becomes of the camera's own files: kept as they are, kept as smaller JPEGs, or dropped."""
+"""Keep the camera's own files as they are, keep them as smaller JPEGs, or drop them."""
 
 from __future__ import annotations
 

@@ -14,12 +14,12 @@ from sorites.errors import UnknownName
 from sorites.es_grid import Params
 
 HALVINGS = 3
-"""How often the search over exposure halves its bracket."""
+"""The times the search over exposure halves its bracket."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What the model says of one photograph: whether it is right, how sure it is, and how strange it finds it."""
+    """The model's answer for one photograph: whether it is right, how sure it is, and how strange it finds it."""
 
     right: bool
     confidence: float

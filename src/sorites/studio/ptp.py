@@ -10,7 +10,7 @@ from sorites.studio.cameras import About, CameraError, NeedsHand, Params, Photo,
 from sorites.studio.values import nearest, parsed, spelled
 
 NAMES = {"iso": ("iso",), "shutter": ("shutterspeed", "shutterspeed2"), "aperture": ("aperture", "f-number")}
-"""What makers call the settings."""
+"""The names that makers give the settings."""
 MODES = ("expprogram", "autoexposuremode")
 MANUAL, AUTO = ("m", "manual"), ("p", "program", "auto", "av", "a", "intelligent auto")
 BATTERY, LENS = ("batterylevel",), ("lensname", "lens")
@@ -33,7 +33,7 @@ class PtpCamera:
             ) from error
 
     def about(self) -> About:
-        """Return what the camera says of itself."""
+        """Return what the camera reports about itself."""
         model = str(self._camera.get_abilities().model)
         ability = {key: self._choices(key) for key in NAMES}
         mode = self._value(*MODES) or ""
@@ -120,7 +120,7 @@ class PtpCamera:
             raise CameraError(f"this camera gives no live picture: {error.string}") from error
 
     def close(self) -> None:
-        """Let the camera go."""
+        """Release the camera."""
         self._camera.exit()
 
     def _name(self, key: str) -> str:

@@ -1,4 +1,4 @@
-"""What reviewers said of the sheets: an append-only file of flags, and the pictures that are to be shot again."""
+"""Keep the reviewers' remarks on the sheets: an append-only file of flags, and the pictures that must be shot again."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ MOST_BODY = 1 << 20
 IDLE_S = 60.0
 """Seconds after which a silent connection is closed."""
 POLICY = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; form-action 'none'"
-"""What a page of ours may load: nothing from elsewhere."""
+"""The content security policy of our pages: nothing is loaded from elsewhere."""
 
 
 @dataclass(frozen=True)
@@ -144,7 +144,7 @@ class _Threads(ThreadingHTTPServer):
     tls: ssl.SSLContext | None = None
 
     def get_request(self) -> tuple[socket.socket, Any]:
-        """Take a connection; hands are shaken later, in its own thread, so that a silent client holds up nobody."""
+        """Accept a connection; the TLS handshake comes later, in its own thread, so that a silent client holds up nobody."""
         taken, address = super().get_request()
         if self.tls is None:
             return taken, address
@@ -152,7 +152,7 @@ class _Threads(ThreadingHTTPServer):
         return self.tls.wrap_socket(taken, server_side=True, do_handshake_on_connect=False), address
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Pass over a connection that failed."""
+        """Ignore a connection that failed."""
 
 
 class Server:
@@ -170,7 +170,7 @@ class Server:
         threading.Thread(target=self._threads.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
 
     def stop(self) -> None:
-        """Stop to listen; open connections end with their requests, and answer no further ones."""
+        """Stop listening; open connections finish their current request and answer no further ones."""
         self._threads.stopped = True
         self._threads.shutdown()
         self._threads.server_close()

@@ -1,4 +1,4 @@
-"""Setting up: one calibration with the devices that were named, and a virtual studio for as long as one is asked."""
+"""Set up: one calibration with the named devices, and a virtual studio for as long as one is needed."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PATIENCE_S = 300.0
 
 @contextlib.contextmanager
 def virtual_for(wanted: Wanted) -> Iterator[VirtualStudio | None]:
-    """Start the virtual studio for as long as a virtual device is asked."""
+    """Run the virtual studio for as long as a virtual device is needed."""
     if "virtual" not in (wanted.camera, wanted.lamps):
         yield None
         return

@@ -1,4 +1,4 @@
-"""How a camera spells ISO, shutter and aperture, and how near two values must be to count as one setting."""
+"""Read a camera's spelling of ISO, shutter and aperture, and decide when two values are near enough to be one setting."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def nearest(key: str, wanted: float, ability: Iterable[str]) -> str | None:
 
 
 def agree(asked: Mapping[str, Any], answered: Mapping[str, Any]) -> list[str]:
-    """Say what of the answered settings is not what was asked; an automatic setting asks for nothing."""
+    """Say which settings the camera answered differ from those asked for; automatic exposure asks for none."""
     if asked["mode"] == "auto":
         return []
     wrong = []

@@ -95,7 +95,7 @@ def random_crop(picture: Picture, size: tuple[int, int], area: tuple[float, floa
 
 
 class Batches:
-    """The batches of all steps of a training. A step sees ``count`` pictures; those left over at an epoch's end are passed over,
+    """The batches of all steps of a training. A step sees ``count`` pictures; those left over at an epoch's end are skipped,
     others in each epoch."""
 
     def __init__(self, prepared: Prepared, count: int, seed: int, flip: bool) -> None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 FILE, BEST = "checkpoint.safetensors", "best.safetensors"
 MODEL, OPTIMISER = "model/", "optimiser/"
-REMEDY = "Delete it, and the training begins anew"
+REMEDY = "Delete it, and the training begins again"
 
 Tensors = dict[str, "torch.Tensor"]
 

@@ -1,4 +1,4 @@
-"""Which camera settings are trained on: those whose captures stay near their originals by mean LPIPS.
+"""Choose the camera settings to train on: those whose captures stay near their originals by mean LPIPS.
 
 ImageNet-ES leaves out a setting whose LPIPS (AlexNet), averaged over its captures, is not below the cut: 0.8, and 0.6 and 1.0 in
 its Table 6. ``published_settings`` are those that the authors keep at these cuts; ``mean_lpips`` measures any captures.
@@ -107,8 +107,8 @@ def published_settings(cut: float) -> list[es_grid.Params]:
     if cut not in LEFT_OUT:
         told = ", ".join(map(str, LEFT_OUT))
         raise SoritesError(
-            f"the settings of a cut are published for {told}, not for {cut}. For another, say on how many pictures LPIPS is "
-            "to be measured: captures.measured_on = 50"
+            f"the settings of a cut are published for {told}, not for {cut}. For another cut, say on how many pictures to "
+            "measure LPIPS: captures.measured_on = 50"
         )
     return [
         params

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import polars as pl
 
@@ -28,17 +27,17 @@ FOUND = "found"
 
 @dataclass(frozen=True)
 class TrainingData:
-    """What a training learns from and is judged by."""
+    """The pictures that a training learns from and is judged by."""
 
     train: Pictures
     validation: Pictures | None
     labels: Labels
     framed: bool = False
-    """Whether pictures are only scaled to the network's input, never cropped."""
+    """True where pictures are only scaled to the network's input, never cropped."""
     samples: Mapping[str, Sequence[Sample]] = field(default_factory=dict)
     """The samples behind the pictures by part, where it is known which; what they are decoded from enters the data's hash."""
     categories: Groups | None = None
-    """Where labels are those of categories: the classes that each of them stands for."""
+    """The classes that each category stands for, where the labels are categories."""
 
     def listed(self, before: pl.DataFrame | None = None) -> pl.DataFrame:
         """Return a row for each picture: its part, id and label, and the content of its file; files known ``before`` are not
@@ -52,10 +51,10 @@ class TrainingData:
         behind = self.samples.get(part, ())
         if len(behind) != len(pictures):
             return frame.with_columns(pl.lit(None, kind).alias(name) for name, kind in COLUMNS.items())
-        known: list[dict[str, Any]] = []
+        known: pl.DataFrame | None = None
         if before is not None and before.height:
             old = before.filter(pl.col("part") == part)
-            known = old.select(COLUMNS.names()).to_dicts() if old["id"].to_list() == frame["id"].to_list() else []
+            known = old.select(COLUMNS.names()) if old["id"].to_list() == frame["id"].to_list() else None
         return pl.concat([frame, contents(behind, known)], how="horizontal")
 
 
@@ -148,7 +147,7 @@ def _read(data: Data) -> tuple[list[Sample], Labels]:
 
 
 def _opened(spec: str, space: Labels, key: str) -> Iterable[Sample]:
-    """Return the pictures of a source; where they are not to be had, the error says which key of the recipe names them."""
+    """Return the pictures of a source; where they cannot be read, the error says which key of the recipe names them."""
     try:
         return core.source(spec, space)
     except MissingExtra:
@@ -172,4 +171,4 @@ def _labelled(source: Iterable[Sample], where: str, shifted: bool) -> list[Sampl
 
 
 def _fair(samples: Sequence[Sample]) -> list[Sample]:
-    return in_order(core.Source("data", samples)) if samples else []
+    return list(in_order(core.Source("data", samples))) if samples else []

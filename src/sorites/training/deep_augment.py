@@ -50,8 +50,8 @@ class Distorted:
 def deep_augmented(base: Pictures, root: str | Path, folders: Sequence[str] = FOLDERS) -> Joined:
     """Return the pictures followed by what the folders below ``root`` hold for them, matched by class folder and name.
 
-    The suffix of a file may differ from the original's. Originals without a distorted picture are counted and said in one warning
-    per folder; a folder that has none of them is refused.
+    The suffix of a file may differ from the original's. Originals without a distorted picture are counted and reported in one
+    warning per folder; a folder that has none of them is refused.
     """
     return Joined((base, *(_distorted(base, path_of(root) / folder) for folder in folders)))
 

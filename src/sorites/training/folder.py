@@ -25,7 +25,7 @@ OTHER = "Choose another --out DIR, or type what it was begun with."
 
 @dataclass(frozen=True)
 class Begun:
-    """What ``train.json`` holds."""
+    """The content of ``train.json``."""
 
     recipe: Recipe
     data_hash: str
@@ -99,8 +99,8 @@ def _changed(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
         if then["label"] != here["label"]:
             return f"{then['id']} had the label {then['label']} then and has {here['label']} now"
         if then["content"] != here["content"]:
-            return f"{then['id']} is another picture now"
-    return "their order is another"
+            return f"{then['id']} is a different picture now"
+    return "their order changed"
 
 
 def refuse_other(then: Recipe, now: Recipe, folder: Path) -> None:

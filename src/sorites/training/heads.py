@@ -51,7 +51,7 @@ def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
     found = [model([sample.load() for sample in batch], False).features for batch in batches]
     kept = [part for part in found if part is not None]
     if len(kept) < len(found):
-        raise SoritesError(f"{model.name} gives no features, and a head is trained on them. Take lite0, say.")
+        raise SoritesError(f"{model.name} gives no features, and a head is trained on them. Take another model, such as lite0.")
     return np.concatenate(kept)
 
 

@@ -12,7 +12,7 @@ from sorites.training.intervals import share_with_interval
 
 FILE = "history.jsonl"
 ROWS = 400
-"""About how many rows a training has."""
+"""The approximate number of rows of a training."""
 
 Row = dict[str, Any]
 

@@ -50,12 +50,12 @@ PARTS: dict[str, type[Strict]] = {
 
 
 class Recipe(Strict):
-    """How a model is trained: the data, the model it starts from, the augmentation, the optimiser, and for how long."""
+    """A recipe for training: the data, the model it starts from, the augmentation, the optimiser, and for how long."""
 
     name: str = Field(pattern=r"^[A-Za-z0-9_.@-]+$")
     about: str = ""
     model: str = "small"
-    """What training begins from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
+    """The model to start from: small, lite0, timm:NAME, timm:NAME@PATH, trained:DIR; NAME@random has random weights."""
     data: Data
     augment: Augment = Augment()
     optimiser: Optimiser = Optimiser()
@@ -85,7 +85,7 @@ class Recipe(Strict):
     @model_validator(mode="before")
     @classmethod
     def _inherit(cls, data: Any) -> Any:
-        """Give each stage what it does not say itself, and take a plain text as the names of augmentations."""
+        """Fill in what a stage leaves out, and take a plain text as the names of augmentations."""
         if isinstance(data, dict) and isinstance(data.get("augment"), str):
             data = {**data, "augment": {"names": data["augment"]}}
         if not isinstance(data, dict) or not isinstance(data.get("stages"), list | tuple):
@@ -99,15 +99,13 @@ class Recipe(Strict):
         if sum([self.epochs is not None, self.steps is not None, bool(self.stages)]) != 1:
             raise ValueError("wanted epochs, steps or [[stages]], one of the three")
         if self.stages and self.head_only:
-            raise ValueError("head_only stands in the stages where there are some")
+            raise ValueError("head_only belongs in the stages where a recipe has stages")
         if self.early_stopping is not None and self.data.validation is None:
-            raise ValueError("early stopping goes by a validation part, and the recipe has none: data.validation = 0.1, say")
+            raise ValueError("early stopping needs a validation part, and the recipe has none: add data.validation = 0.1")
         if self.augment.jsd and self.label_smoothing:
             raise ValueError("label_smoothing does not go with augment.jsd, whose loss has no smoothing")
         if self.data.validation is None and any(stage.schedule.kind == "plateau" for stage in self.stretches):
-            raise ValueError(
-                "the schedule plateau goes by a validation part, and the recipe has none: data.validation = 0.1, say"
-            )
+            raise ValueError("the schedule plateau needs a validation part, and the recipe has none: add data.validation = 0.1")
         return self
 
     @property

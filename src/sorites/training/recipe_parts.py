@@ -15,7 +15,7 @@ class ValidationPart(Strict):
     share: float | None = Field(default=None, gt=0, lt=1)
     """The share of the training pictures that is kept aside."""
     split: Literal["hash", "thing", "permuted"] = "hash"
-    """Which ones these are: by the hash of their ids; by thing, so that no thing is on both sides; or as torch's ``random_split``
+    """They are chosen by the hash of their ids; by thing, so that no thing is on both sides; or as torch's ``random_split``
     draws them, which is how FOCUS was split."""
     seed: StrictInt = 0
     """Other seeds keep other pictures aside. It is not the seed of the training, so that trainings are judged alike."""
@@ -99,7 +99,7 @@ class Data(Strict):
 
 
 class Augment(Strict):
-    """What is done to a batch of pictures before the network sees it."""
+    """The augmentation of a batch of pictures before the network sees it."""
 
     names: str = "none"
     """Augmentations with commas between them: ``optics,augmix``."""
@@ -151,7 +151,7 @@ class EarlyStopping(Strict):
 
 
 class Stage(Strict):
-    """A stretch of training with an optimiser of its own: first the head, say, then all layers."""
+    """A stretch of training with an optimiser of its own: for example first the head, then all layers."""
 
     epochs: StrictInt | None = Field(default=None, gt=0)
     steps: StrictInt | None = Field(default=None, gt=0)

@@ -26,7 +26,7 @@ from sorites.training.steps import BrokenLoss, Steps
 from sorites.training.validation import validate
 
 BROKEN = "broken.json"
-"""Where the pictures stand at which a training broke off."""
+"""The file that lists the pictures at which a training failed."""
 
 
 class Training:
@@ -43,7 +43,7 @@ class Training:
         self.steps = Steps(recipe, network, self.data, device)
         self.begun = folders.claim(folder, recipe, self.data, command)
         for name, there, here in self.begun.other_versions():
-            say(f"it was begun with {name} {there}, and goes on with {here}: other weights may come of it")
+            say(f"it was begun with {name} {there}, and goes on with {here}: the weights may differ")
         self.validation = (
             None if self.data.validation is None else Prepared(self.data.validation, network.wants, self.data.framed)
         )

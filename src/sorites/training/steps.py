@@ -80,7 +80,7 @@ class Steps:
         self._half, self._scaler = precision(recipe, self.device)
 
     def enter(self, step: int, checkpoint: tuple[checkpoints.Tensors, dict[str, Any]] | None = None) -> None:
-        """Make ready for the steps from this one on, as a checkpoint left them."""
+        """Prepare for the steps from this one on, as a checkpoint left them."""
         if checkpoint is not None:
             checkpoints.restore_module(self.network.module, checkpoint[0])
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
@@ -156,7 +156,7 @@ class Steps:
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
 
     def _gradient(self) -> float:
-        """Return the norm of the gradient; what scales gradients passes over steps without one by itself."""
+        """Return the norm of the gradient; the gradient scaler skips steps without a finite one by itself."""
         from torch.nn.utils import get_total_norm
 
         given = [weight.grad for weight in self.network.module.parameters() if weight.grad is not None]

@@ -35,9 +35,9 @@ class Scorer:
     ranges: ClassVar[Mapping[str, Sequence[Any]]] = {}
     """Parameters with the values that a search on validation pictures tries (``search = true`` in a suite's fit)."""
     fitted: dict[str, int]
-    """How many pictures it was fitted on and how many of them it remembers, once it is fitted."""
+    """The number of pictures that it was fitted on and of those that it remembers, once it is fitted."""
     note: str = ""
-    """What has to be said beside its scores, once it is fitted; empty where there is nothing."""
+    """A remark to print beside its scores, once it is fitted; empty where there is none."""
 
     def __init_subclass__(cls) -> None:
         cls.name = cls.__name__

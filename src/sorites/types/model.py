@@ -74,7 +74,7 @@ class Model:
     version: str = ""
     """Identifies the weights; a run refuses to continue with others."""
     parameters: int | None = None
-    """How many weights it has, where that is known."""
+    """The number of weights, where it is known."""
     module: Any = None
     """The torch module behind it, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
     former_version: Callable[[], str] | None = None
@@ -83,12 +83,12 @@ class Model:
     """Returns the model of a list of class names, where a model has no classes of its own (zero-shot): its logits then come in
     the order of the names. A plan asks it once with the names of the suite's labels."""
     output: Literal["label", "boxes"] = "label"
-    """What it gives: logits over its labels, or boxes, whose labels are places in ``labels``."""
+    """The kind of output: logits over its labels, or boxes, whose labels are places in ``labels``."""
 
     repeats: bool = True
-    """Whether it answers the same picture the same way twice, where that was tried."""
+    """False where it was seen to answer the same picture in two ways."""
     input: Mapping[str, Any] = field(default_factory=dict)
-    """What ``prepare`` and normalising do, for people: size, mean, std, crop_pct, filter, mode; empty where nobody says."""
+    """The work of ``prepare`` and normalising in words: size, mean, std, crop_pct, filter, mode; empty where it is unknown."""
 
     def first_version(self) -> str:
         """Return the version by which the first release that knew these weights knew them: what caches are named by."""

@@ -120,7 +120,7 @@ class OwnDial:
 
     @property
     def shared(self) -> dict[str, Any]:
-        """What all dials of one name have in common, as ``run.json`` keeps it."""
+        """Return what all dials of one name have in common, as ``run.json`` keeps it."""
         return {"levels": list(self.levels), "unit": self.unit, "family": self.family, "version": self.version}
 
 

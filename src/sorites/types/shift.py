@@ -39,7 +39,7 @@ class Shift:
     """Makes the same shift with other options, where it has any."""
     options: Mapping[str, Any] = field(default_factory=dict)
     moves_things: bool = False
-    """Whether things stand elsewhere afterwards, so that true boxes no longer fit."""
+    """True where things are elsewhere afterwards, so that true boxes no longer fit."""
     _sweep: Sweep | None = None
 
     @property

@@ -46,6 +46,20 @@ def camera_run() -> RunView:
     return RunView(table.rows(list(rows())).lazy(), "camera", info, None, picture)
 
 
+def test_best_worst_and_automatic_are_named_with_their_numbers(camera_run: RunView) -> None:
+    section = exposure(merge([camera_run]))
+    assert section is not None
+    said = re.sub("<[^>]+>", "", section.body[: section.body.index("</ul>")])
+    each = metrics.setting_accuracy(camera_run.table).filter(model="lite0", light="on")
+    manual, auto = each.filter(exposure="manual"), each.filter(exposure="auto").row(0, named=True)
+    best = manual.sort("value").row(-1, named=True)
+    behind = (manual["value"] < auto["value"]).sum()
+    assert f"{100 * best['value']:.1f}\u202f% (95 %" in said
+    assert f"{100 * auto['value']:.1f}\u202f% (95 %" in said
+    assert f"{behind} of the {manual.height} settings are worse" in said
+    assert "&lt;b&gt;big&lt;/b&gt;, lamp off" in section.body
+
+
 def test_a_map_an_aperture_and_light_with_the_metric_in_its_cells(camera_run: RunView) -> None:
     section = exposure(merge([camera_run]))
     assert section is not None

@@ -22,7 +22,7 @@ def card(run: RunView, model: str) -> str:
     section = headline(merge([run]))
     assert section is not None
     own = next(part for part in section.body.split("<article") if f"<h3>{model}</h3>" in part)
-    return " ".join(re.sub(r"<[^>]+>", " ", own).replace(THIN, "").split())
+    return " ".join(re.sub(r"<[^>]+>", " ", own.replace("<wbr>", "")).replace(THIN, "").split())
 
 
 def verdicts(rows: pl.DataFrame, model: str) -> list[dict[str, object]]:

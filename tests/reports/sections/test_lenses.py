@@ -44,6 +44,17 @@ def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
     assert fields["data"][0]["x"] == pytest.approx([0, 30, 50, 70, 90])
 
 
+def test_lenses_stand_in_the_order_of_their_accuracy(view: View) -> None:
+    made = section(view)
+    assert made is not None
+    table = made.body[made.body.index("Lenses in order") : made.body.index("lenses.csv")]
+    names = re.findall(r'<th scope="row" class="word">(\w+)</th><td class="num">(\d+)</td>', table)
+    each = metrics.lens_accuracy(view.table)
+    right = dict(zip(each["lens"], each["value"], strict=True))
+    assert [right[name] for name, _ in names] == sorted(right.values(), reverse=True)
+    assert [int(place) for _, place in names] == [1 + sum(other > right[name] for other in right.values()) for name, _ in names]
+
+
 @pytest.mark.parametrize(("count", "drawn"), [(4, False), (6, True)])
 def test_the_curve_is_spoken_of_where_it_is_drawn(view: View, count: int, drawn: bool) -> None:
     some = metrics.lens_accuracy(view.table)["lens"].unique().sort()[:count].implode()

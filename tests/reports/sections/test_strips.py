@@ -56,6 +56,16 @@ def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> 
     assert "<b>tank" not in section.body
 
 
+def test_a_clean_picture_that_is_the_last_right_one_is_shown_once(run: RunView) -> None:
+    bare = dataclasses.replace(run, picture=grey, table=run.table.filter(~pl.col("probe")))
+    frames = strips.frames_of(merge([bare]))
+    once = [row for row in frames if not row["right"]["severity"]]
+    section = made(bare)
+    assert once
+    assert section.body.count("<figure") == 3 * len(frames) - len(once)
+    assert section.body.count("clean, last right</figcaption>") == len(once)
+
+
 def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
     assert "counts as right" not in made(dataclasses.replace(run, picture=grey)).body
     right = pl.col("correct") & (pl.col("shift") == CLEAN)

@@ -1,4 +1,4 @@
-"""Ways out of a labelling and into one: tables, FOCUS's database, files of Label Studio and VIA, COCO boxes, facts of a run."""
+"""Export and import labellings: tables, FOCUS's database, files of Label Studio and VIA, COCO boxes, facts of a run."""
 
 from sorites.annotation.formats.both_ways import read_into, write
 

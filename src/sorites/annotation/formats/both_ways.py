@@ -1,4 +1,4 @@
-"""One way out and one way in for every format."""
+"""Write and read a labelling in every format."""
 
 from __future__ import annotations
 

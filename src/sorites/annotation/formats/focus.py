@@ -41,7 +41,7 @@ def _text(value: object) -> str:
 
 
 def _database(records: list[tuple[str, ...]]) -> bytes:
-    """Return the bytes of a SQLite file, made beside nothing of the user's."""
+    """Return the bytes of a SQLite file, made in a temporary folder."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "annotations.db")
         with closing(sqlite3.connect(path)) as database, database:

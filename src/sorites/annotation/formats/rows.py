@@ -16,7 +16,7 @@ from sorites.reading.places import leads_inside
 
 @dataclass(frozen=True)
 class Answered:
-    """What one person answered, or what was chosen, for one picture."""
+    """The answers of one person, or the chosen answers, for one picture."""
 
     values: dict[str, Value]
     annotator: str = ""
@@ -41,7 +41,7 @@ class Labelled:
     def size(self) -> tuple[int, int]:
         """Return width and height, which formats with shares of the picture need."""
         if self.width is None or self.height is None:
-            raise SoritesError(f"the size of {self.picture} is not known: nobody was shown it here; serve the labelling first")
+            raise SoritesError(f"the size of {self.picture} is unknown, as it was never shown here; serve the labelling first")
         return self.width, self.height
 
 

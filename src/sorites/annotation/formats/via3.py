@@ -17,7 +17,7 @@ from sorites.reading.texts import json_file
 from sorites.rng import digest
 
 WHOLE, REGION = "FILE1_Z0_XY0", "FILE1_Z0_XY1"
-"""What an attribute describes: a file, or a shape in it."""
+"""VIA's codes for an attribute that describes a whole file, and for one that describes a shape in it."""
 TEXT, CHECKBOX, RADIO = 1, 2, 3
 RECTANGLE = 2
 IMAGE, LOCAL = 2, 1

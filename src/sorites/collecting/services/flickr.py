@@ -48,7 +48,7 @@ class Flickr(Service):
             try:
                 entries = objects(answer["licenses"]["license"])
             except (KeyError, TypeError) as error:
-                raise Failed(f"flickr told its licences in a shape that is not known: {error}") from error
+                raise Failed(f"flickr listed its licences in an unknown shape: {error}") from error
             found = {str(entry.get("id")): licence_of(address(entry.get("url"))) for entry in entries}
             self._licences = {number: licence for number, licence in found.items() if licence is not None}
         return self._licences

@@ -1,4 +1,4 @@
-"""What every image search has in common: pages of results, asked one after the other, and results made plain."""
+"""The parts that all image searches share: pages of results, asked one after the other, and results made plain."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ class Service(ABC):
         try:
             return self.read(params, answer)
         except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise Failed(f"{self.name} answered in a shape that is not known: {type(error).__name__} {error}") from error
+            raise Failed(f"{self.name} answered in an unknown shape: {type(error).__name__} {error}") from error
 
 
 def objects(value: Any) -> list[dict[str, Any]]:
-    """Return the objects of a list; entries of other kinds are passed over."""
+    """Return the objects of a list; entries of other kinds are skipped."""
     if not isinstance(value, list):
         raise TypeError(f"wanted a list of results, got {type(value).__name__}")
     return [entry for entry in value if isinstance(entry, dict)]

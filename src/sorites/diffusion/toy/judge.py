@@ -60,7 +60,7 @@ def opinions(images: Sequence[Image], kind: str = "all") -> tuple[NDArray[np.flo
 
 
 def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
-    """Train a classifier on real pictures that are drawn anew for every step, a little disturbed; about 15 s."""
+    """Train a classifier on real pictures that are drawn afresh for every step, a little disturbed; about 15 s."""
     import torch
     from torch.nn import functional as F
 

@@ -1,4 +1,4 @@
-"""The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and still to be trained."""
+"""The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and not yet trained."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LENGTH = 12
 WIDTH = 48
 """Numbers per token."""
 LATENT = 2.0
-"""What a pixel in -1..1 is multiplied by in the space in which noise is added, so that it varies about as much as the noise."""
+"""The factor from a pixel in -1..1 to the space in which noise is added, so that it varies about as much as the noise."""
 _SMALL = 0.1
 """Pixels are this small inside the autoencoder, where its soft limit at 3 bends nothing."""
 

@@ -1,4 +1,4 @@
-"""What detectors do under shift, in two sentences."""
+"""Say in two sentences what detectors do under shift."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ def _light(settings: pl.DataFrame, light: str | None, interval: Callable[[Row], 
         yield tag("article", tag("h3", f"f/{number(aperture)} · {lamp}"), *maps, cls="card")
     for auto in settings.filter(AUTO).to_dicts():
         text = tag("p", tag("b", percent(auto["value"])), " ", tag("small", interval(auto)))
-        yield tag("article", tag("h3", f"automatic · {lamp}"), text, cls="card")
+        yield tag("article", tag("h3", f"automatic · {lamp}"), text, cls="card", style="align-self:start")
 
 
 def _map(settings: pl.DataFrame, interval: Callable[[Row], str]) -> Html:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
-from sorites.reports.parts.markup import EMPTY, THIN, Html, join, number, safe, tag
+from sorites.reports.parts.markup import EMPTY, THIN, Html, breakable, join, number, safe, tag
 from sorites.reports.view import View
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def figure_of(names: Sequence[str], x: str, y: str, **axes: Mapping[str, Any]) -
     """Return an empty figure with axis titles and room for a legend of some names above it."""
     import plotly.graph_objects as go
 
-    inside = _fits(names)
+    inside = len(names) > 1 and _fits(names)
     room = LEGEND_ROW * _legend_rows(names) if inside else 0
     plain: dict[str, Any] = {"zeroline": False, "showline": False, "ticks": "", "automargin": True, "fixedrange": True}
     layout = {
@@ -166,13 +167,13 @@ def _corners(x: list[float], *curves: list[float]) -> list[list[float]]:
 def plot(fig: go.Figure, label: str) -> Html:
     """Return a figure as markup: an element for the chart and its data as JSON, which no browser runs as a script."""
     data = fig.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
-    place = tag("div", cls="chart", role="img", aria_label=label, style=f"min-height:{fig.layout.height}px")
+    place = tag("div", cls="chart", role="figure", aria_label=label, style=f"min-height:{fig.layout.height}px")
     return Html(f'{place}<script type="application/json">{data}</script>')
 
 
 def card(shift: str, *parts: object) -> Html:
     """Return one of the small multiples, with its shift as the heading."""
-    return tag("article", tag("h3", shift), *parts, cls="card")
+    return tag("article", tag("h3", breakable(shift)), *parts, cls="card")
 
 
 def about(view: View, shift: str) -> Html:
@@ -180,7 +181,7 @@ def about(view: View, shift: str) -> Html:
     found = view.shift_named(shift)
     if found is None or not found.about:
         return EMPTY
-    pieces = found.about.split("``")
+    pieces = re.sub(r"\bum\b", "µm", found.about).split("``")
     return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import math
+import re
 from collections.abc import Iterable, Sequence
 
 
@@ -19,6 +20,8 @@ DASH = "–"
 """The sign for a missing number."""
 THIN = "\u202f"
 """A narrow space that does not break, between a number and its unit."""
+BREAKS = re.compile(r"(?<=[_/:@])(?=[^_/:@])")
+"""Where a line may break inside a name."""
 
 
 def safe(text: object) -> Html:
@@ -27,7 +30,7 @@ def safe(text: object) -> Html:
 
 
 def join(parts: Iterable[object], between: str = "") -> Html:
-    """Join parts into markup; text among them is escaped."""
+    """Join parts into markup; text among them, and between them, is escaped."""
     return Html(safe(between).join(safe(part) for part in parts))
 
 
@@ -47,9 +50,18 @@ def _attribute(key: str, value: object) -> str:
     return f" {name}" if value is True else f' {name}="{safe(value)}"'
 
 
+def breakable(text: object) -> object:
+    """Return a name in which a line may break after an underscore, a slash, a colon or an at sign."""
+    if isinstance(text, Html) or not isinstance(text, str):
+        return text
+    return join(BREAKS.split(text), Html("<wbr>"))
+
+
 def percent(value: float | None, digits: int = 1) -> str:
     """Return a fraction as a percentage; a missing one is a dash, never 0."""
-    return DASH if _missing(value) else f"{100 * value:.{digits}f}{THIN}%"  # type: ignore[operator]
+    if _missing(value):
+        return DASH
+    return f"{100 * value:.{digits}f}{THIN}%".replace("-", "−")  # type: ignore[operator]
 
 
 def points(value: float | None, digits: int = 1) -> str:
@@ -84,13 +96,15 @@ def between(low: str, high: str) -> str:
     return f"{low.removesuffix(sign) if high.endswith(sign) else low} to {high}"
 
 
-def grid(head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1, caption: str = "") -> Html:
+def grid(
+    head: Sequence[object], rows: Iterable[Sequence[object]], text: int = 1, caption: str = "", cls: str | None = None
+) -> Html:
     """Return a table that scrolls inside itself on a narrow screen; the first ``text`` columns are words, the rest numbers."""
     kinds = ["word" if i < text else "num" for i in range(len(head))]
-    top = tag("tr", *(tag("th", cell, scope="col", cls=kind) for cell, kind in zip(head, kinds, strict=True)))
+    top = tag("tr", *(tag("th", breakable(cell), scope="col", cls=kind) for cell, kind in zip(head, kinds, strict=True)))
     body = [tag("tr", *(_cell(cell, kind, i) for i, (cell, kind) in enumerate(zip(row, kinds, strict=True)))) for row in rows]
     titled = tag("caption", caption) if caption else EMPTY
-    return tag("div", tag("table", titled, tag("thead", top), tag("tbody", *body)), cls="scroll", tabindex="0")
+    return tag("div", tag("table", titled, tag("thead", top), tag("tbody", *body), cls=cls), cls="scroll", tabindex="0")
 
 
 def folded(summary: str, table: Html, rows: int, most: int = 4) -> Html:
@@ -101,7 +115,7 @@ def folded(summary: str, table: Html, rows: int, most: int = 4) -> Html:
 
 
 def _cell(cell: object, kind: str, column: int) -> Html:
-    return tag("th", cell, scope="row", cls=kind) if column == 0 else tag("td", cell, cls=kind)
+    return tag("th", breakable(cell), scope="row", cls=kind) if column == 0 else tag("td", cell, cls=kind)
 
 
 def _missing(value: float | None) -> bool:

@@ -1,4 +1,4 @@
-"""What is drawn of each model under one shift, side by side."""
+"""Draw the models under one shift side by side."""
 
 from __future__ import annotations
 

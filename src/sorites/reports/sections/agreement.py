@@ -92,9 +92,9 @@ def _share(row: dict[str, Any] | None) -> object:
 
 @add_section(order=47)
 def size(view: View) -> Section | None:
-    """Accuracy against the number of parameters, where it is known for at least two models of different size."""
+    """Accuracy against the number of parameters, where it is known for at least three models of different size."""
     sizes = {name: n for run in view.runs for name, n in (run.info.get("parameters") or {}).items() if n}
-    if len({sizes[m] for m in view.models if m in sizes}) < 2 or not view.shifts:
+    if len({sizes[m] for m in view.models if m in sizes}) < 3 or not view.shifts:
         return None
     across = {"type": "log", "title": {"text": "parameters (millions)"}}
     fig = figure(view, "parameters (millions)", "accuracy", xaxis=across, yaxis=dict(PERCENT_AXIS))

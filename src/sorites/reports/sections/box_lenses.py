@@ -8,6 +8,7 @@ from sorites import metrics
 from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import figure, legend, pen, plot
 from sorites.reports.parts.field_map import MAP, field_map
+from sorites.reports.parts.lens_ranking import lens_ranking
 from sorites.reports.parts.markup import Html, join, safe, tag
 from sorites.reports.parts.trend import fit
 from sorites.reports.section import Section, add_section
@@ -29,11 +30,17 @@ def box_lenses(view: View) -> Section | None:
         cards.append(tag("article", tag("h3", "Against distance from the middle"), _fields(view, over), cls="card"))
     lead = (
         "Each point is a lens: its quality is the mean MTF50 of its blur over the field, and its mAP that of all its pictures at "
-        "all field positions together, with the 95 % interval over pictures. The curve is a third-order fit."
+        f"all field positions together, with the 95 % interval over pictures.{_curve(each)}"
     )
-    rings = [tag("div", tag("article", part, cls="card"), cls="below") for part in (field_map(view, over, MAP),) if part]
-    body = join([legend(view), tag("div", *cards, cls="cards two"), *rings])
+    parts = (lens_ranking(view, each, MAP), field_map(view, over, MAP))
+    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in parts if part]
+    body = join([legend(view), tag("div", *cards, cls="cards two"), *below])
     return Section("How good must the lens be for the detector?", body, "Lenses", lead)
+
+
+def _curve(each: pl.DataFrame) -> str:
+    parts = (fit(mine["quality"].to_numpy(), mine["value"].to_numpy()) for mine in each.partition_by("model"))
+    return " The curve is a third-order fit." if any(trend is not None for trend in parts) else ""
 
 
 def map_by_lens(table: pl.LazyFrame) -> pl.DataFrame:

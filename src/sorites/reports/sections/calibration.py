@@ -12,7 +12,10 @@ from sorites.reports.parts.markup import DASH, Html, between, grid, join, percen
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
-BINS = 10
+BINS = (10, 5, 4, 3, 2, 1)
+"""The numbers of bins to choose from: the first at which half of the bins hold enough pictures."""
+ENOUGH = 10
+"""So many pictures are enough for one bin."""
 
 
 @add_section(order=60)
@@ -23,19 +26,31 @@ def calibration(view: View) -> Section | None:
         return None
     kinds = [("Clean pictures", UNTOUCHED), ("Shifted pictures", ~UNTOUCHED)]
     charts = [
-        _reliability(view, title, where) for title, where in kinds if view.compute(metrics.reliability, where, bins=BINS).height
+        _reliability(view, title, rows)
+        for title, where in kinds
+        if (rows := binned(view, where)).height > rows["model"].n_unique()
     ]
-    lead = (
-        "A calibrated model is right 70 % of the time when its confidence is 70 %: its points lie on the diagonal. Points below "
-        "the diagonal mean that the model is overconfident. The table shows the expected calibration error (15 bins); 0 is best."
-    )
+    lead = "A calibrated model is right 70 % of the time when its confidence is 70 %"
+    if charts:
+        lead += ": its points lie on the diagonal. Points below it mean that the model is overconfident. Few pictures are pooled"
+        lead += " into few bins, and with too few for two bins there is no curve"
+    lead += ". The table shows the expected calibration error (15 bins); 0 is best."
     table = tag("article", _table(view, errors), cls="card")
-    body = join([legend(view), tag("div", *charts, cls="cards two"), tag("div", table, cls="below")])
+    drawn = [legend(view), tag("div", *charts, cls="cards two")] if charts else []
+    body = join([*drawn, tag("div", table, cls="below" if drawn else None)])
     return Section("Does the model know when it is wrong?", body, "Calibration", lead)
 
 
-def _reliability(view: View, title: str, where: pl.Expr) -> Html:
-    rows = view.compute(metrics.reliability, where, bins=BINS)
+def binned(view: View, where: pl.Expr) -> pl.DataFrame:
+    """Return the reliability of these pictures in as many bins as they fill."""
+    for bins in BINS:
+        rows = view.compute(metrics.reliability, where, bins=bins)
+        if rows.is_empty() or float(rows["n"].median() or 0) >= ENOUGH:  # type: ignore[arg-type]
+            break
+    return rows
+
+
+def _reliability(view: View, title: str, rows: pl.DataFrame) -> Html:
     axis = {**PERCENT_AXIS, "showgrid": True}
     fig = figure(view, "confidence", "accuracy", xaxis=axis, yaxis=axis)
     fig.add_shape(type="line", x0=0, y0=0, x1=1, y1=1, line={"color": "#8a8a8a", "width": 1, "dash": "dot"}, layer="below")

@@ -12,12 +12,14 @@ from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
 from sorites.reports.parts.camera_settings import dials, grids, requested, shutter_text
 from sorites.reports.parts.markup import EMPTY, Html, count, join, number, tag
 from sorites.reports.parts.picker import picked
-from sorites.reports.parts.thumbnails import data_uri
+from sorites.reports.parts.thumbnails import SIDE, data_uri
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
-WEIGHT = 900_000
-"""The pictures of the sheet may take this many bytes, as encoded in the file."""
+WEIGHT = 500_000
+"""The pairs of pictures below the sheet may take this many bytes, as encoded in the file."""
+SMALL = 60
+"""On a sheet of more pictures than this they are drawn half as large, so that all of them are there."""
 LOST = 4
 """At most this many pictures per model that its best setting gets right and automatic exposure gets wrong."""
 
@@ -31,10 +33,10 @@ def contact(view: View) -> Section | None:
         return None
     rows = judged(view)
     book = Book(view)
-    sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
     sheet = _sheet(book, rows, view)
     if not sheet:
         return None
+    sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
     lead = (
         "One picture at every camera setting; a green frame means that the model is right, an orange one that it is wrong. "
         "Below are pictures that the model gets wrong with automatic exposure and right with its best single setting."
@@ -45,27 +47,22 @@ def contact(view: View) -> Section | None:
 
 @dataclass
 class Book:
-    """Pictures of a camera grid as data URIs, until the allowance of bytes is used up."""
+    """Pictures of a camera grid as data URIs; ``left`` is what remains of the bytes for pairs of them."""
 
     view: View
     left: int = WEIGHT
 
-    def figure(self, row: Row, caption: str) -> Html:
-        uri = self.uri(row)
+    def figure(self, row: Row, caption: str, side: int = SIDE) -> Html:
+        uri = self.uri(row, side)
         edge = "#009e73" if row["correct"] else "#d55e00"
         style = f"border:3px solid {edge};max-width:100%"
         alt = f"{row['sample_id']}, {caption or dials(row)}"
         image = tag("img", src=uri, alt=alt, style=style) if uri else tag("div", "picture not available", cls="gone")
         return tag("figure", image, tag("figcaption", caption))
 
-    def uri(self, row: Row) -> str | None:
-        if self.left <= 0:
-            return None
-        setting = requested(row["params"])
-        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], setting)
-        uri = None if picture is None else data_uri(picture)
-        self.left -= len(uri or "")
-        return uri
+    def uri(self, row: Row, side: int) -> str | None:
+        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], requested(row["params"]))
+        return None if picture is None else data_uri(picture, side)
 
 
 def judged(view: View) -> pl.DataFrame:
@@ -85,7 +82,8 @@ def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
         return EMPTY
     sample = shares.sort((pl.col("correct") - 0.5).abs(), "sample_id")["sample_id"][0]
     one = model_rows.filter(pl.col("sample_id") == sample)
-    cards = [_page(book, part, light, aperture) for (light, aperture), part in _pages(one)]
+    side = SIDE if one.height <= SMALL else SIDE // 2
+    cards = [_page(book, part, light, aperture, side) for (light, aperture), part in _pages(one)]
     shown = [card for card in cards if card]
     return join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")]) if shown else EMPTY
 
@@ -96,24 +94,24 @@ def _pages(rows: pl.DataFrame) -> list[tuple[tuple[str | None, float | None], pl
     return [((key[0], key[1]), part) for key, part in parts.items()]
 
 
-def _page(book: Book, rows: pl.DataFrame, light: str | None, aperture: float | None) -> Html:
+def _page(book: Book, rows: pl.DataFrame, light: str | None, aperture: float | None, side: int) -> Html:
     if aperture is None:
         shots = rows.to_dicts()[:3]
         body = tag(
             "div", *(book.figure(row, "shot " + str(requested(row["params"]).get("shot", ""))) for row in shots), cls="frames"
         )
         return tag("article", tag("h3", f"automatic · lamp {light}"), body, cls="card")
-    tables = [_grid(book, part) for part in grids(rows)]
+    tables = [_grid(book, part, side) for part in grids(rows)]
     return tag("article", tag("h3", f"f/{number(aperture)} · lamp {light}"), *tables, cls="card")
 
 
-def _grid(book: Book, rows: pl.DataFrame) -> Html:
+def _grid(book: Book, rows: pl.DataFrame, side: int) -> Html:
     by_setting = {(row["iso"], row["shutter"]): row for row in rows.to_dicts()}
     isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
     head = tag("tr", tag("th", "ISO", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters))
     body = []
     for iso in isos:
-        cells = [tag("td", book.figure(row, "") if (row := by_setting.get((iso, s))) else EMPTY) for s in shutters]
+        cells = [tag("td", book.figure(row, "", side) if (row := by_setting.get((iso, s))) else EMPTY) for s in shutters]
         body.append(tag("tr", tag("th", count(int(iso)), scope="row"), *cells))
     return tag("div", tag("table", tag("thead", head), tag("tbody", *body), cls="heat"), cls="scroll", tabindex="0")
 
@@ -134,7 +132,11 @@ def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
         .sort("sample_id", "light")
         .head(LOST)
     )
-    strips = [_strip(book, row, dials(best[0])) for row in pairs.to_dicts()]
+    strips: list[Html] = []
+    for row in pairs.to_dicts():
+        if book.left > 0:
+            strips.append(_strip(book, row, dials(best[0])))
+            book.left -= len(strips[-1])
     return tag("div", *strips, cls="cards") if strips else EMPTY
 
 

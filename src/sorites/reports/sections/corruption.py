@@ -16,12 +16,16 @@ from sorites.reports.view import View
 
 @add_section(order=70)
 def corruption(view: View) -> Section | None:
-    """A table of corruption errors and one of relative ones, where all runs that name a reference name the same."""
+    """A table of corruption errors and one of relative ones, where all runs that name a reference name the same.
+
+    Absent where the reference is the only model, since its errors are 100 % of its own.
+    """
     named = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
     reference = named.pop() if len(named) == 1 else None
     if reference is None or (reference not in view.models and not _readable(view, reference)):
         return None
-    if not view.compute(metrics.corruption_error, reference=reference).height:
+    others = [model for model in view.models if model != reference]
+    if not others or not view.compute(metrics.corruption_error, reference=reference).height:
         return None
     kinds = [("Corruption error", metrics.corruption_error), ("Relative corruption error", metrics.relative_corruption_error)]
     tables = [tag("article", _table(view, title, metric, reference), cls="card") for title, metric in kinds]

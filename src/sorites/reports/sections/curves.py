@@ -16,10 +16,12 @@ def curves(view: View) -> Section | None:
     """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
     shares = points(view)
     cards = [_card(view, shift, rows) for shift in view.shifts if (rows := shares.filter(pl.col("shift") == shift)).height]
-    lead = (
-        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval. "
-        "Click a model in any legend to hide it on the whole page, double-click to see it alone."
-    )
+    lead = "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 % interval."
+    if len(view.models) > 1:
+        lead += (
+            " Click a model in any legend to hide it on the whole page, double-click to see it alone; with keys, Enter and "
+            "Shift-Enter do the same."
+        )
     return multiples(view, cards, "Accuracy as severity rises", "Accuracy", lead)
 
 

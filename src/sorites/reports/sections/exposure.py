@@ -9,6 +9,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.metrics.camera_settings import POLICIES
+from sorites.reports.parts.camera_ends import setting_sentences
 from sorites.reports.parts.camera_settings import dials, interval_of, setting_maps
 from sorites.reports.parts.markup import DASH, EMPTY, Html, count, grid, join, percent, points, tag
 from sorites.reports.parts.picker import picked
@@ -40,8 +41,9 @@ def exposure(view: View) -> Section | None:
         "the interval and n. Automatic exposure is shown beside the maps."
     )
     tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
-    below = tag("div", tag("div", *tables, cls="cards two"), cls="below") if tables else EMPTY
-    return Section("Which camera settings suit the model?", join([picked("exposure", "Model", maps), below]), "Exposure", lead)
+    below = tag("div", tag("div", *tables, cls="stack"), cls="below") if tables else EMPTY
+    body = join([setting_sentences(view, settings), picked("exposure", "Model", maps), below])
+    return Section("Which camera settings suit the model?", body, "Exposure", lead)
 
 
 def _ends(view: View) -> Html:
@@ -62,8 +64,12 @@ def _ends(view: View) -> Html:
 def _end(row: Row | None, light: str) -> Html:
     if row is None or row["value"] is None:
         return tag("span", DASH)
-    text = points(row["value"]).removeprefix("+") if light == "difference" else percent(row["value"])
-    return join([text, tag("small", dials(row))]) if row["iso"] is not None else tag("span", text)
+    if light == "difference":
+        text, more = points(row["value"]).removeprefix("+"), []
+    else:
+        text, more = percent(row["value"]), [interval_of(row)]
+    lines = [*([dials(row)] if row["iso"] is not None else []), *more]
+    return join([text, *(tag("small", line) for line in lines)])
 
 
 def _control(view: View) -> Html:

@@ -81,7 +81,10 @@ def _cut(view: View, shift: str) -> Html:
         return EMPTY
     aside = [f"{row['aside']} of {row['n']} at severity {number(row['severity'])}" for row in found.to_dicts() if row["aside"]]
     said = f"The filter set aside {', '.join(aside)}; no number here counts them." if aside else "The filter kept every picture."
-    return tag("p", said)
+    unseen = view.table.filter(pl.col("shift") == shift, pl.col("probe"), pl.col("valid").is_null())
+    between = unseen.select(pl.col("image_id").n_unique()).collect(engine="streaming").item()
+    more = f" It has not seen the {several(between, 'picture')} between them that refine the failure points." if between else ""
+    return tag("p", said + more)
 
 
 def _alt(shift: str) -> str:
@@ -92,16 +95,17 @@ def _dots(view: View, shift: str, points: pl.DataFrame) -> Any:
     """Draw the failure point of each trajectory in its model's row; survivors stand at the end."""
     models = [model for model in view.models if model in set(points["model"])]
     top = float(max(points["top"]))
-    end, ticks = 1.1 * top, sorted({0.0, *_grid(view, shift)})
+    end, ticks = 1.2 * top, sorted({0.0, *_grid(view, shift)})
     across = {
-        "range": [-0.03 * top, 1.16 * top],
+        "range": [-0.03 * top, 1.3 * top],
+        "tickangle": 0,
         "tickvals": [*ticks, end],
         "ticktext": [*(number(tick) for tick in ticks), "never"],
     }
     rows = {"tickvals": list(range(len(models))), "ticktext": [safe(model) for model in models], "showgrid": False}
     fig = figure(view, axis_name(view, shift), "", xaxis=across, yaxis={**rows, "range": [len(models) - 0.4, -0.6]})
     fig.update_layout(height=96 + 58 * len(models), showlegend=False, margin_t=10, margin_b=42)
-    fig.add_vline(x=1.04 * top, line={"width": 1, "dash": "dot", "color": "#9a9a9a"})
+    fig.add_vline(x=1.1 * top, line={"width": 1, "dash": "dot", "color": "#9a9a9a"})
     for place, model in enumerate(models):
         own = points.filter(pl.col("model") == model).sort("sample_id", "run_id")
         fig.add_trace(_row(view, model, own, place, end))

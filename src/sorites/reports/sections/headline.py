@@ -8,11 +8,31 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.charts import pen
-from sorites.reports.parts.markup import DASH, EMPTY, THIN, Html, between, grid, join, number, percent, points, several, tag
+from sorites.reports.parts.markup import (
+    DASH,
+    EMPTY,
+    THIN,
+    Html,
+    between,
+    breakable,
+    grid,
+    join,
+    number,
+    percent,
+    points,
+    several,
+    tag,
+)
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
 Row = dict[str, Any]
+MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
+LOST = (
+    "A picture is lost at the least severity at which the model is wrong about it, which is 0 where it is wrong about the "
+    "clean picture: half lost counts pictures that the model never had. Halved does not: it is where accuracy comes down to "
+    "half of what it is on clean pictures. A trajectory is one picture under one shift at rising severity."
+)
 
 
 @add_section(order=10)
@@ -22,13 +42,11 @@ def headline(view: View) -> Section | None:
     if not counted.height:
         return None
     cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
-    lead = (
-        "Accuracy under shift is the mean over shifts of the mean over the severities of each shift. A picture is lost at the "
-        "least severity at which the model is wrong about it, which is 0 where it is wrong about the clean picture: half lost "
-        "counts pictures that the model never had. Halved does not: it is where accuracy comes down to half of what it is on "
-        "clean pictures. A trajectory is one picture under one shift at rising severity. The smaller figures are 95 % intervals."
-    )
-    return Section("The models at a glance", tag("div", *cards, cls="cards"), "Models", lead)
+    shifted = view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").height > 0
+    lost = view.compute(metrics.failure_point, by=("model",), relative=True).height > 0
+    lead = " ".join([*([MEAN] if shifted else []), *([LOST] if lost else []), "The smaller figures are 95 % intervals."])
+    title = "The model at a glance" if len(cards) == 1 else "The models at a glance"
+    return Section(title, tag("div", *cards, cls="cards"), "Models", lead)
 
 
 def _row(frame: pl.DataFrame, model: str) -> Row | None:
@@ -119,7 +137,7 @@ def _by_shift(view: View, model: str) -> Html:
 
 
 def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
-    name = join([shift, tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
+    name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
     return [name, _point(lost), DASH if halved is None else _point(halved), percent(lost["survived"] / lost["n"], 0)]
 
 

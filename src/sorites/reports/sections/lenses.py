@@ -1,4 +1,4 @@
-"""The section on lenses: accuracy against sharpness with its trend, against distance from the middle, and the field map."""
+"""The section on lenses: accuracy against sharpness with its trend and in order, over the field, and the field map."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ import polars as pl
 from sorites import metrics
 from sorites.reports.parts.charts import PERCENT_AXIS, figure, legend, pen, plot
 from sorites.reports.parts.field_map import field_map
-from sorites.reports.parts.markup import DASH, EMPTY, Html, grid, join, safe, tag
+from sorites.reports.parts.lens_ranking import lens_ranking
+from sorites.reports.parts.markup import DASH, EMPTY, Html, grid, join, number, safe, tag
 from sorites.reports.parts.trend import fit
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
@@ -30,7 +31,8 @@ def lenses(view: View) -> Section | None:
         tag("article", tag("h3", "Against distance from the middle"), _fields(view), cls="card"),
     ]
     rings = field_map(view, view.compute(metrics.lens_field))
-    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in (rings, _related(view)) if part]
+    parts = (lens_ranking(view, each, "accuracy"), rings, _related(view))
+    below = [tag("div", tag("article", part, cls="card"), cls="below") for part in parts if part]
     body = join([legend(view), tag("div", *cards, cls="cards two"), *below])
     return Section("How good must the lens be?", body, "Lenses", lead)
 
@@ -94,11 +96,11 @@ def _fields(view: View) -> Html:
 
 
 def _related(view: View) -> Html:
-    rows = view.compute(metrics.lens_correlation).to_dicts()
+    rows = view.compute(metrics.lens_correlation).drop_nulls("value").to_dicts()
     lines = [[r["model"], _number(r["value"]), _number(r["tau"]), _number(r["p"]), str(r["n"])] for r in rows]
     caption = "Correlation of lens quality and accuracy over lenses: Pearson's r with its p-value, and Kendall's tau"
     return grid(["", "Pearson", "Kendall", "p (Pearson)", "lenses"], lines, caption=caption) if lines else EMPTY
 
 
 def _number(value: float | None) -> str:
-    return DASH if value is None else f"{value:.2g}"
+    return DASH if value is None else "< 0.001" if 0 <= value < 0.001 else number(value, 2)

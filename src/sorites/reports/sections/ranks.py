@@ -20,12 +20,14 @@ def ranks(view: View) -> Section | None:
     if len(view.models) < 2 or not view.comparable:
         return None
     placed = view.compute(metrics.rank).filter(pl.col("value").is_not_null() & pl.col("severity").is_not_null())
-    cards = [_card(view, shift, rows) for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height]
+    of_shifts = {shift: rows for shift in view.shifts if (rows := placed.filter(pl.col("shift") == shift)).height}
+    alike = [shift for shift, rows in of_shifts.items() if rows["value"].n_unique() == 1]
+    cards = [_card(view, shift, rows) for shift, rows in of_shifts.items() if shift not in alike]
     lead = (
         "The best model is on top. A model is ranked below another only where their one-sigma intervals do not overlap; "
         "models whose intervals overlap share a rank and are drawn close together, the more accurate one above. Ranks look at "
         "each model alone; the summary at the top compares models picture by picture, which can tell more of them apart."
-    )
+    ) + (f" All models share one rank at every severity of {', '.join(alike)}." if alike else "")
     return multiples(view, cards, "Does the order of the models change?", "Ranks", lead)
 
 

@@ -11,7 +11,7 @@ from sorites import metrics
 from sorites.core import CLEAN
 from sorites.reports.parts.album import Album
 from sorites.reports.parts.charts import severity_text
-from sorites.reports.parts.markup import Html, join, percent, tag
+from sorites.reports.parts.markup import Html, breakable, join, percent, tag
 from sorites.reports.parts.model_columns import columns_of_models
 from sorites.reports.parts.picker import picker
 from sorites.reports.section import Section, add_section
@@ -39,7 +39,8 @@ def strips(view: View) -> Section | None:
         return None
     lead = (
         "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
-        "the last severity before the failure and at the first that is wrong, with the prediction and its confidence."
+        "the last severity before the failure (unless that is the clean picture) and at the first that is wrong, with the "
+        "prediction and its confidence."
     )
     body = join([picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)])
     return Section("Which pictures fail first?", body, "Pictures", lead)
@@ -97,15 +98,17 @@ def first_lost(view: View) -> pl.DataFrame:
 def strip_of(view: View, album: Album, row: Row) -> Html:
     """Return the strip of one trajectory: clean, the last severity that is right, and the first that is wrong."""
     truth = view.class_name(row["run_id"], row["clean"]["label"])
-    what = tag("p", tag("b", truth), tag("span", row["sample_id"]), cls="what")
+    what = tag("p", tag("b", truth), tag("span", breakable(row["sample_id"])), cls="what")
     shots = [("clean", "clean", row["clean"]), ("right", "last right", row["right"]), ("wrong", "first wrong", row["wrong"])]
+    if not row["right"]["severity"]:
+        shots = [("clean", "clean, last right", row["clean"]), shots[-1]]
     return tag("div", what, tag("div", *(_shot(view, album, row, *shot) for shot in shots), cls="frames"), cls="strip")
 
 
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -> Html:
     prediction, severity = view.class_name(row["run_id"], seen["pred"]), seen["severity"] or 0.0
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
-    where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity) if severity else 'clean'}"
+    where = f"{name}: {severity_text(view, row['shift'], severity)}" if severity else name
     also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
     alt = f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {prediction}{also}"
     image = (

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import httpx
 
 TRIES = 8
-"""How often a call is tried while the camera is busy or out of reach; the pauses double."""
+"""The times a call is tried while the camera is busy or out of reach; the pauses double."""
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.05, 5.0
 TIMEOUT_S = 45.0
 BUSY = ("busy", "during shooting", "preparation")
@@ -71,7 +71,7 @@ class Calls:
         return self.again("PUT", self.path("put", feature), json={"value": value})
 
     def post(self, feature: str, body: Mapping[str, Any], tries: int = TRIES) -> Any:
-        """Do something. It is tried again only where the camera said that it was busy: it has then not done it."""
+        """Trigger an action. It is tried again only where the camera said that it was busy: then it has not done it."""
         return self.again("POST", self.path("post", feature), tries=tries, json=dict(body))
 
     def again(self, method: str, path: str, tries: int = TRIES, **more: Any) -> Any:

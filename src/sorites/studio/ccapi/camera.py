@@ -39,7 +39,7 @@ class CcapiCamera:
         self.settle()
 
     def about(self) -> About:
-        """Return what the camera says of itself."""
+        """Return what the camera reports about itself."""
         device, lens = self._optional("deviceinformation"), self._optional("devicestatus/lens")
         cards = self._optional("devicestatus/storage").get("storagelist") or []
         card = ", ".join(

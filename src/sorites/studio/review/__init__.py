@@ -1,1 +1,1 @@
-"""The review of a capture: sheets served to several reviewers, each with a link of an own."""
+"""The review of a capture: sheets served to several reviewers, each with their own link."""

@@ -1,4 +1,4 @@
-"""A review from what was typed: sheets made first, links said, and at the end what was flagged."""
+"""Run a review as typed: make the sheets, print the links, and say at the end what was flagged."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_REVIEWERS = 50
 
 
 def serve(folder: CaptureFolder, names: str, bind: str, port: int, seconds: float | None, say: Callable[[str], None]) -> None:
-    """Serve until Ctrl-C, or for so many seconds."""
+    """Serve until Ctrl-C, or for a number of seconds."""
     reviewers = list(dict.fromkeys(name.strip()[:80] for name in names.split(",") if name.strip()))
     if not 0 < len(reviewers) <= MOST_REVIEWERS:
         raise SoritesError(f"--reviewers wants 1 to {MOST_REVIEWERS} names with commas between them, got {names!r}")

@@ -33,7 +33,7 @@ class Review:
         self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
 
     def stop(self) -> None:
-        """End the review; what was said is kept."""
+        """End the review; the verdicts are kept."""
         self._server.stop()
         self._log.close()
 
@@ -91,7 +91,7 @@ def in_words(name: str) -> str:
 
 
 def kept_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
-    """Return the token of each reviewer, the same as before where one was there; the file is for nobody else to read."""
+    """Return the token of each reviewer, the same as before where there was one; only the owner can read the file."""
     file = folder.root / LINKS
     try:
         held = read_json(file)

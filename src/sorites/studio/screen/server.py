@@ -18,14 +18,14 @@ from sorites.sources._decode import decode
 from sorites.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Request, Server, in_json, new_token, page, same_token
 
 POLL_S = 20.0
-"""The longest that a question for the next picture is kept open."""
+"""The longest that a request for the next picture is kept open."""
 PLACES = ("centre", "left-top")
 _KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
 
 
 @dataclass(frozen=True)
 class Shown:
-    """What is on the screen: the number of the item, and where its picture lies, in pixels of the screen."""
+    """The state of the screen: the number of the item, and the place of its picture, in pixels of the screen."""
 
     number: int
     screen: tuple[int, int]
@@ -37,7 +37,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Item:
-    """What is to be shown: a picture as the bytes of a PNG or JPEG file, or black."""
+    """The next thing to show: a picture as the bytes of a PNG or JPEG file, or black."""
 
     number: int = 0
     name: str = ""

@@ -1,1 +1,1 @@
-"""The virtual studio: camera, lamps and television on the loopback address, for trying all out without a dark room."""
+"""The virtual studio: camera, lamps and television on the loopback address, to try everything without a dark room."""

@@ -1,4 +1,4 @@
-"""A bridge with two lamps that speaks both versions of Hue's interface, written from public documents: our own peer for HTTPS."""
+"""A bridge with two lamps that speaks both versions of Hue's interface, from public documents: a peer to test HTTPS with."""
 
 from __future__ import annotations
 

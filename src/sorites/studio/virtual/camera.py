@@ -1,4 +1,4 @@
-"""A camera that speaks CCAPI, written from public transcripts: our own peer for our own client, no proof against a real body."""
+"""A camera that speaks CCAPI, written from public transcripts: a peer to test our client with, no proof for a real body."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ APERTURES = ("f5.0", "f5.6", "f6.3", "f7.1", "f8.0", "f9.0", "f10", "f11", "f13"
 QUALITY = {"raw": ["none", "raw", "craw"], "jpeg": ["none", "large_fine", "large_normal", "small2"]}
 _SETTINGS = "shooting/settings"
 SHORT_S, LONG_S = 0.4, 30.0
-"""How long a question for events is kept open (about 10 and 30 s on a real body)."""
+"""The seconds that a request for events is kept open (about 10 and 30 s on a real body)."""
 BUSY = in_json({"message": "Device busy"}, 503)
 
 
@@ -246,4 +246,4 @@ FEATURES: dict[tuple[str, str], tuple[str, ...]] = {
     ("ver130", "contents"): ("get", "delete"),
     ("ver100", "functions/autopoweroff"): _READ_SET,
 }
-"""What the body has, by version: a feature may be in one version alone."""
+"""The features of the body, by API version: a feature may be in one version alone."""

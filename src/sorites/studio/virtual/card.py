@@ -16,7 +16,7 @@ SHOT_BYTES = 8_000_000
 
 
 class Card:
-    """So many shots fit. Files keep their numbers: a number is never used twice."""
+    """A card that holds ``shots`` photographs. Files keep their numbers: a number is never used twice."""
 
     def __init__(self, shots: int) -> None:
         self.room, self._taken, self._files = shots, 0, dict[str, bytes]()

@@ -8,7 +8,7 @@ KINDS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_e
 
 
 class Faults:
-    """How often each fault is still to happen."""
+    """The number of times that each fault will still happen."""
 
     def __init__(self) -> None:
         self._left: dict[str, int] = {}
@@ -16,14 +16,14 @@ class Faults:
         self.happened: list[str] = []
 
     def add(self, kind: str, times: int = 1) -> None:
-        """Ask for a fault so many times."""
+        """Ask for a fault a number of times."""
         if kind not in KINDS:
             raise ValueError(kind)
         with self._lock:
             self._left[kind] = self._left.get(kind, 0) + times
 
     def take(self, kind: str) -> bool:
-        """Return whether the fault is to happen now, and count it."""
+        """Return whether the fault happens now, and count it."""
         with self._lock:
             left = self._left.get(kind, 0)
             if left:
@@ -32,5 +32,5 @@ class Faults:
             return left > 0
 
     def left(self, kind: str) -> int:
-        """Return how often a fault is still to happen."""
+        """Return how often a fault will still happen."""
         return self._left.get(kind, 0)

@@ -1,4 +1,4 @@
-"""What the virtual camera sees: a screen in perspective, through a lens with vignetting, in the light of the lamp.
+"""Draw what the virtual camera sees: a screen in perspective, through a lens with vignetting, in the light of the lamp.
 
 Light, sensor, meter and developing are those of the simulated camera (``sorites.shifts._studio``). New here is that a whole
 frame is taken and not the picture alone: the camera stands a little askew, and its frame holds the screen and the dark around it.
@@ -25,14 +25,14 @@ from sorites.studio.markers import vision
 
 Matrix = NDArray[np.float64]
 NOMINAL_PX = 500 * 375
-"""The pixels of the screen that a picture has of which the simulated studio says its share in the meter's reading."""
+"""The area of a picture on the screen, in its pixels, for which the simulated studio gives the share in the meter's reading."""
 NOMINAL_SIDE = 375
 """The shorter side of such a picture: ``span_px`` pixels of the sensor lie across it."""
 
 
 @dataclass(frozen=True)
 class View:
-    """Where the camera stands. It looks at the middle of ``stage`` (left, top, width, height in pixels of the screen)."""
+    """The position of the camera. It looks at the middle of ``stage`` (left, top, width, height in pixels of the screen)."""
 
     frame: tuple[int, int] = (864, 576)
     stage: tuple[int, int, int, int] = (390, 110, 500, 500)
@@ -41,9 +41,9 @@ class View:
     roll: float = 0.5
     """Degrees by which the camera is askew."""
     margin: float = 1.1
-    """How much more than the stage the frame holds."""
+    """The size of the frame, in sizes of the stage: 1.1 leaves a tenth around it."""
     distance: float = 2.6
-    """How far the camera stands, in widths of its field of view."""
+    """The distance of the camera, in widths of its field of view."""
     bend: float = -0.002
     """Radial distortion at the corner of the frame: below 0 the sides bulge."""
     vignetting: float = 0.08
@@ -98,7 +98,7 @@ class View:
 
     @functools.cached_property
     def reflection(self) -> Light:
-        """How the lamp's light lies on the screen: brighter toward the top, 1 on average."""
+        """Return the lamp's light on the screen: brighter toward the top, 1 on average."""
         height = self.frame[1]
         slope = 1 + 0.2 * np.cos(np.linspace(0, math.pi, height, dtype=np.float32))
         return np.asarray(slope / slope.mean(), np.float32)[:, None, None]

@@ -14,7 +14,7 @@ from sorites.studio.virtual.scene import Room, View
 
 MEGAPIXELS = 0.5
 MARGIN_PX = 120
-"""How much larger than the stage the virtual screen is, per side."""
+"""The margin by which the virtual screen is larger than the stage, per side."""
 
 
 def tv_size(stage: tuple[int, int]) -> tuple[int, int]:
@@ -32,7 +32,7 @@ def view_of(stage: tuple[int, int], place: str = "centre", megapixels: float = M
 
 @dataclass
 class VirtualStudio:
-    """What stands in the virtual dark room."""
+    """The devices of the virtual dark room."""
 
     camera: VirtualCamera
     bridge: VirtualBridge

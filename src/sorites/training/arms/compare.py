@@ -87,7 +87,7 @@ def prepare(
 
 
 def _check_augmentations(made: Compared) -> None:
-    """Make each augmentation once, so that a name that is not one is told before anything runs."""
+    """Make each augmentation once, so that an unknown name is reported before anything runs."""
     try:
         named = importlib.import_module("sorites.training.augment")
     except ModuleNotFoundError as error:

@@ -1,7 +1,7 @@
-"""What an arm gains over another, picture by picture and seed by seed.
+"""Measure what one arm gains over another, picture by picture and seed by seed.
 
 Two trainings with one seed see the same pictures in the same order from the same first weights, and are judged by the same
-pictures: their difference is taken there. Its interval has two parts. Over pictures: samples are drawn anew, each with all its
+pictures: their difference is taken there. Its interval has two parts. Over pictures: samples are redrawn, each with all its
 shifts and seeds. Over seeds: the means of the seeds scatter, and few seeds say little of how much, so Student's t is taken with
 one degree of freedom less than seeds. The two half-widths are added as squares. With one seed the second part is unknown and
 left out.
@@ -21,7 +21,7 @@ from sorites.metrics._intervals import paired_interval
 from sorites.training.arms.members import Member
 
 GROUP = ("family", "severity")
-"""What numbers are averaged over shifts by: the OpticsBench aberrations at one severity, say."""
+"""The columns within which numbers are averaged over shifts: the OpticsBench aberrations at one severity, for example."""
 
 
 def verdicts(table: pl.LazyFrame, members: Sequence[Member]) -> pl.DataFrame:

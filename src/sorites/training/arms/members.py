@@ -1,4 +1,4 @@
-"""Which trainings a comparison is made of: each arm with each seed."""
+"""List the trainings of a comparison: each arm with each seed."""
 
 from __future__ import annotations
 

@@ -43,9 +43,9 @@ class _Climb:
     checked_loss: torch.Tensor
     """The best loss at the last checkpoint."""
     halved: torch.Tensor
-    """Whether the step was halved at the last checkpoint; at the start it counts as halved."""
+    """True where the step was halved at the last checkpoint; at the start it counts as halved."""
     rises: torch.Tensor
-    """In how many steps since the last checkpoint the loss rose."""
+    """The number of steps since the last checkpoint in which the loss rose."""
 
     def keep(self, chosen: torch.Tensor) -> None:
         """Go on with some of the pictures."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     Loss = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 LEAST_CLASSES = {"ce": 2, "dlr": 3}
-"""How many classes each loss needs."""
+"""The number of classes that each loss needs."""
 
 
 def cross_entropy(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:

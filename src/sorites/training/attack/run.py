@@ -90,7 +90,7 @@ def attack(
 
 
 def _without_weight_gradients(plan: Plan) -> contextlib.ExitStack:
-    """Hold all models of a plan back from gradients of their weights."""
+    """Switch off the gradients of the weights of all models of a plan."""
     stack = contextlib.ExitStack()
     for model in plan.models.values():
         stack.enter_context(without_weight_gradients(model.module))

@@ -1,4 +1,4 @@
-"""What an attack is made with: its norm, sizes, losses, steps and restarts, checked before any work is done."""
+"""The settings of an attack: its norm, sizes, losses, steps and restarts, checked before any work is done."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model keeps right whatever the attack: AutoAttack's robust accuracy."""
+"""Measure what a model keeps right whatever the attack: AutoAttack's robust accuracy."""
 
 from __future__ import annotations
 

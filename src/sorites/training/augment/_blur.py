@@ -14,7 +14,7 @@ LARGEST_DIRECT = 15
 """The largest kernel, in taps per side, that is laid over pictures directly; larger ones go through an FFT."""
 
 TOGETHER = 4 * 250 * 250
-"""How many pixels are transformed together: more leave the processor's cache and take more memory, fewer cost calls."""
+"""The number of pixels transformed together: more leave the processor's cache and take more memory, fewer cost calls."""
 
 
 class KernelBlur:

@@ -9,7 +9,7 @@ from torch import Tensor
 from sorites.errors import SoritesError
 
 SLACK = 1e-3
-"""How far values may lie beyond 0..1, as rounding puts them."""
+"""The distance that values may lie beyond 0..1 because of rounding."""
 
 
 def as_images(pictures: Tensor, wanted_by: str) -> NDArray[np.float32]:

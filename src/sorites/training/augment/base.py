@@ -1,4 +1,4 @@
-"""What every augmentation has: batches in and out on their own device, and a generator that belongs to it alone."""
+"""The base of every augmentation: batches in and out on their own device, and a generator that belongs to it alone."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Augmentation(torch.nn.Module, abc.ABC):
     """Moves pictures while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on the device of the batch.
 
     Every draw comes from a generator of its own on the CPU, so that no other random number of a program moves it and every
-    device draws alike. ``seed`` starts it anew; its state is in ``state_dict``, so that a restored training goes on with the
+    device draws alike. ``seed`` restarts it; its state is in ``state_dict``, so that a restored training goes on with the
     draws it would have had. In ``eval`` mode pictures pass as they are, as with dropout. No gradient goes through.
     ``size`` is the side of the pictures, if it is known: others are then refused.
     """
@@ -42,7 +42,7 @@ class Augmentation(torch.nn.Module, abc.ABC):
             return self.augment(pictures)
 
     def seed(self, *words: object) -> None:
-        """Start the generator anew from a hash of the words, such as a seed, an epoch and a rank; parts get their own streams."""
+        """Restart the generator from a hash of the words, such as a seed, an epoch and a rank; parts get their own streams."""
         self.generator.manual_seed(int.from_bytes(digest(type(self).__name__, *words, size=8), "little") >> 1)
         for name, part in self.named_children():
             if isinstance(part, Augmentation):

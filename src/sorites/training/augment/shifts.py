@@ -1,4 +1,4 @@
-"""Any shift of the house as an augmentation: pictures moved as an evaluation would move them."""
+"""Use any shift of Sorites as an augmentation: pictures moved as an evaluation would move them."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from sorites.training.augment.base import Augmentation
 
 
 class ShiftAugment(Augmentation):
-    """Moves pictures by a shift of the house: ``ShiftAugment("fog")``, ``ShiftAugment("camera", options={"grid": "val"})``.
+    """Moves pictures by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera", options={"grid": "val"})``.
 
     Each picture is moved with ``probability``, to a stop drawn uniformly from ``stops``: severities on the dial or settings of
     the grid, by default the shift's published levels or all its settings. What the shift itself draws (a direction, a noise
-    field) is drawn for each picture anew. Shifts work on the CPU, one picture at a time, on values that are not rounded; a
+    field) is drawn for each picture afresh. Shifts work on the CPU, one picture at a time, on values that are not rounded; a
     batch on another device travels there and back.
     """
 

@@ -37,7 +37,7 @@ class PictureTransform:
         self._epoch: Tensor = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw anew for every picture from now on; the same epoch draws the same."""
+        """Draw afresh for every picture from now on; the same epoch draws the same."""
         self._epoch.fill_(epoch)
 
     def __call__(self, picture: Kind, key: object = None) -> Kind:

@@ -1,4 +1,4 @@
-"""Grad-CAM and guided Grad-CAM (Selvaraju et al. 2017) of models of the house.
+"""Grad-CAM and guided Grad-CAM (Selvaraju et al. 2017) of the models of Sorites.
 
 Pictures are of any size, as a model takes them; ``targets`` are columns of the model's logits, by default those of its answers.
 """

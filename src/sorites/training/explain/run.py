@@ -116,7 +116,7 @@ def _layers(given: str | Mapping[str, str] | None, names: Sequence[str]) -> dict
 
 
 def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
-    """Return the changes whose rows are still those of the table: pictures that changed were judged anew."""
+    """Return the changes whose rows are still those of the table: pictures that changed were judged again."""
     import polars as pl
 
     images = [side.image_id for change in before for side in change.sides]

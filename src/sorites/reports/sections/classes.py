@@ -1,0 +1,113 @@
+"""The section of accuracy by class: which classes does a shift take first?"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.parts.long_table import HELD, csv_link, long_table
+from sorites.reports.parts.markup import DASH, Html, between, count, folded, join, points, tag
+from sorites.reports.parts.picker import picked
+from sorites.reports.parts.scorers import estimate
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import UNTOUCHED, View
+
+FEW = 10
+"""Classes with fewer pictures than this are marked: their numbers say little."""
+KEPT = 20_000
+"""So many rows at most stand in the CSV file."""
+TITLE = "Which classes suffer most?"
+ENDS = ("value", "low", "high")
+HEAD = (
+    "model",
+    "class",
+    "n",
+    "clean",
+    "clean_low",
+    "clean_high",
+    "shifted",
+    "shifted_low",
+    "shifted_high",
+    "drop",
+    "drop_low",
+    "drop_high",
+)
+
+
+@add_section(order=48)
+def classes(view: View) -> Section | None:
+    """A table per model: accuracy of each class clean and shifted, the greatest loss first; absent with one class."""
+    found = class_rows(view)
+    if found["label"].n_unique() < 2:
+        return None
+    run_id = view.table.select(pl.col("run_id").first()).collect().item()
+    names = {label: view.class_name(run_id, label) for label in found["label"].unique()}
+    models = [model for model in view.models if model in set(found["model"])]
+    parts = {model: _card(model, found.filter(pl.col("model") == model), names, HELD // len(models)) for model in models}
+    rows = found.head(KEPT).to_dicts()
+    told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
+    few = f"with fewer than {FEW} pictures (in grey) a number says little."
+    lead = (
+        "Accuracy of each class on its clean pictures and under shift, the greatest loss first. The loss is taken on the same "
+        f"pictures, with its 95 % interval; {few}"
+    )
+    if found["drop"].is_null().all():
+        lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
+    paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
+    body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, told)])
+    return Section("Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead)
+
+
+def class_rows(view: View) -> pl.DataFrame:
+    """Return one row per model and class: n, accuracy clean and shifted, and the drop, each with its interval."""
+    keys = ["model", "label"]
+    parts = {
+        "clean": view.compute(metrics.accuracy, UNTOUCHED, by=tuple(keys)),
+        "shifted": view.compute(metrics.mean_accuracy, by=tuple(keys)),
+        "drop": view.compute(metrics.accuracy_drop, by=tuple(keys)),
+    }
+    joined = None
+    for name, frame in parts.items():
+        columns = {name: "value", f"{name}_low": "low", f"{name}_high": "high", f"{name}_n": "n"}
+        own = frame.select(*keys, **{new: pl.col(old) for new, old in columns.items()})
+        joined = own if joined is None else joined.join(own, on=keys, how="full", coalesce=True)
+    assert joined is not None
+    counted = joined.with_columns(n=pl.coalesce("clean_n", "drop_n", "shifted_n")).drop_nulls("label").filter(pl.col("n") > 0)
+    return counted.sort("model", "drop", "clean", "label", descending=[False, True, False, False], nulls_last=True)
+
+
+def _card(model: str, rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
+    return folded(f"{model}: accuracy of each class", _table(rows, names, most), rows.height, most=12)
+
+
+def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
+    has = {name: bool(rows[name].is_not_null().any()) for name in ("clean", "shifted", "drop")}
+    shown = [name for name, any_ in has.items() if any_]
+    lines = [_line(row, names, shown) for row in rows.to_dicts()]
+    titles = {"clean": "clean", "shifted": "shifted", "drop": "change"}
+    head = ["", "pictures", *(titles[name] for name in shown)]
+    return long_table(head, lines, "Accuracy of each class, with its 95 % interval", what="classes", most=most)
+
+
+def _line(row: dict[str, Any], names: dict[int, str], shown: list[str]) -> list[object]:
+    name = names[row["label"]]
+    title = tag("span", name, cls="few") if row["n"] < FEW else name
+    cells = {"clean": _share(row, "clean"), "shifted": _share(row, "shifted"), "drop": _change(row)}
+    return [title, count(row["n"]), *(cells[key] for key in shown)]
+
+
+def _share(row: dict[str, Any], name: str) -> Html:
+    return estimate({end: row[name if end == "value" else f"{name}_{end}"] for end in ENDS})
+
+
+def _change(row: dict[str, Any]) -> object:
+    if row["drop"] is None:
+        return DASH
+    low, high = points(0.0 - row["drop_high"]), points(0.0 - row["drop_low"])
+    return join([points(0.0 - row["drop"]), tag("small", between(low.removesuffix("points").rstrip(), high))])
+
+
+def _plain(value: float | None) -> object:
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else value

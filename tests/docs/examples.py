@@ -1,0 +1,73 @@
+"""The examples of the docs as they stand in fenced blocks, and what is said of those that cannot be run here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+NO_WEIGHTS = "needs gigabytes of weights that a hub holds, and a GPU"
+NO_CLUSTER = "needs a cluster and an object store; tests/engines and tests/stores run both on this machine"
+INSTALLS = "installs packages; tests/package and tests/contracts/test_plugin.py install them"
+TOO_LONG = "takes minutes to hours"
+
+CANNOT: Mapping[str, str] = {
+    "make ": INSTALLS,
+    "pip install": INSTALLS,
+    "sorites run demo --source folder:s3://": NO_CLUSTER,
+    "sorites run SUITE --engine ray": NO_CLUSTER,
+    "sorites generate ": NO_WEIGHTS,
+    "sorites run cns_bench": NO_WEIGHTS,
+    "sorites filter run ": NO_WEIGHTS,
+    "sorites report run": "reports on the run before it, which " + NO_WEIGHTS,
+    "sorites run is_ood --source is_ood:syn_is": NO_WEIGHTS,
+    'sorites run SUITE --source "slider:sliders': "needs sliders that " + NO_WEIGHTS,
+    "sorites run focus --source focus:DIR --model open_clip:ViT-B-32@openai": NO_WEIGHTS,
+    'sorites run SUITE --model "boxes:yolo11n.onnx': "needs a detector that tests/models/test_picodet.py fetches",
+    "sorites passport lite0 --battery standard": TOO_LONG,
+    "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
+    "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",
+    "from sorites.training import AugMix, PictureTransform": "needs torchvision, which Sorites does not depend on",
+}
+"""How a line, or a block of Python, begins, and why it is not run."""
+
+
+@dataclass(frozen=True)
+class Example:
+    """A command, or a block of Python, as it stands on a page."""
+
+    page: str
+    kind: str
+    text: str
+
+    @property
+    def reason(self) -> str | None:
+        """Why it cannot be run here, or None."""
+        return next((reason for start, reason in CANNOT.items() if self.text.startswith(start)), None)
+
+
+def blocks(page: Path) -> list[tuple[str, str]]:
+    """Return the kind and the text of every fenced block."""
+    return BLOCK.findall(page.read_text(encoding="utf-8"))
+
+
+def examples() -> Iterator[Example]:
+    """Yield what the pages tell the reader to type, in their order."""
+    for page in PAGES:
+        for kind, text in blocks(page):
+            if kind == "python":
+                yield Example(page.name, kind, text)
+            elif kind in ("", "sh"):
+                lines = text.replace("\\\n", " ").splitlines()
+                yield from (Example(page.name, "sh", line) for line in lines if re.match(r"(sorites|make|pip|python) ", line))
+
+
+def named_files(page: str) -> dict[str, str]:
+    """Return the TOML blocks of a page whose first line names a file."""
+    texts = [text for kind, text in blocks(next(path for path in PAGES if path.name == page)) if kind == "toml"]
+    return {named[1]: text for text in texts if (named := re.match(r"# (\S+\.toml)\n", text))}

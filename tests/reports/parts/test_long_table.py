@@ -1,0 +1,26 @@
+from __future__ import annotations
+
+from sorites.reports.parts.long_table import SHOWN, csv_link, long_table
+
+
+def test_a_short_table_is_whole_and_a_long_one_can_be_searched() -> None:
+    short, long = (
+        long_table(["name", "n"], [[f"c{i}", str(i)] for i in range(n)], "", what="classes") for n in (SHOWN, SHOWN + 1)
+    )
+    assert "findable" not in short
+    assert 'data-what="41 classes"' in long
+    assert long.count("<tr>") == SHOWN + 2
+
+
+def test_rows_beyond_those_that_a_page_holds_are_in_the_file_only() -> None:
+    made = long_table(["name"], [[f"c{i}"] for i in range(50)], "", most=45)
+    assert "c44" in made
+    assert "c45" not in made
+    assert "the CSV file holds all" in made
+
+
+def test_the_file_quotes_what_needs_it() -> None:
+    link = csv_link("one", ["a"], [['x,"y"']])
+    assert 'download="one.csv"' in link
+    assert "%22x%2C%22%22y%22%22%22" in link
+    assert csv_link("none", ["a"], []) == ""
