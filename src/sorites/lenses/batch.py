@@ -98,12 +98,12 @@ def _each(work: functools.partial[dict[str, Any]], given: Sequence[str], workers
     if workers == 1 or len(given) < 2:
         yield from map(work, given)
         return
-    with _one_thread_each(), ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool:
+    with one_thread_each(), ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool:
         yield from pool.map(work, given)
 
 
 @contextmanager
-def _one_thread_each() -> Iterator[None]:
+def one_thread_each() -> Iterator[None]:
     """Limit processes that start within this context to one thread each, so that they do not compete for the cores."""
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}

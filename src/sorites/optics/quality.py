@@ -40,7 +40,7 @@ def ssim(first: NDArray[Any], second: NDArray[Any], white: float = 1.0) -> float
     return float(total / (channels * (high - 2 * REACH) * (wide - 2 * REACH)))
 
 
-def _fill(maps: Array, first: Array, second: Array) -> None:
+def _fill(maps: Array, first: NDArray[Any], second: NDArray[Any]) -> None:
     """Set the maps to both pictures, the sum of their squares and their product."""
     a, b, squares, product = maps
     a[...], b[...] = first, second
@@ -100,7 +100,7 @@ def _band(side: int) -> Array:
     return band
 
 
-def _same(first: Array, second: Array) -> None:
+def _same(first: NDArray[Any], second: NDArray[Any]) -> None:
     """Raise an error unless both pictures have one shape, larger than the window."""
     if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
         raise SoritesError(
