@@ -88,9 +88,9 @@ def test_hover_tells_n(visit: Visit) -> None:
 
 
 def test_the_picker_shows_one_shift_at_a_time(visit: Visit) -> None:
-    shown = "[...document.querySelectorAll('.picks')].filter(p => !p.hidden).map(p => p.dataset.pick)"
+    shown = "[...document.querySelectorAll('#strips .picks')].filter(p => !p.hidden).map(p => p.dataset.pick)"
     assert visit.page.evaluate(shown) == ["defocus_disk"]
-    visit.page.locator(".picker label", has_text="jpeg").click()
+    visit.page.locator("#strips .picker label", has_text="jpeg").click()
     assert visit.page.evaluate(shown) == ["jpeg"]
 
 
