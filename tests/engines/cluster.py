@@ -65,6 +65,7 @@ def two_nodes(temp: Path) -> Iterator[Cluster]:
     port = free_port()
     env = {**os.environ, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(16), "RAY_USAGE_STATS_ENABLED": "0"}
     env |= {"RAY_health_check_period_ms": "1000", "RAY_health_check_failure_threshold": "3", "RAY_ADDRESS": ""}
+    env["RAY_worker_niceness"] = "0"
     env["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "1"
     cluster = Cluster(f"127.0.0.1:{port}", env, temp)
     try:

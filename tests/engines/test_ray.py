@@ -80,11 +80,13 @@ def rows(home: Path, out: str) -> pl.DataFrame:
 
 @pytest.mark.slow
 def test_two_nodes_give_the_table_of_threads_though_nodes_and_workers_die(home: Path, cluster: Cluster) -> None:
-    for suite in ("plain", "whole"):
-        finished(started(home, suite, suite, dict(os.environ), "--engine", "local"))
     there = ["--engine", "ray", "--address", cluster.address, "--workers"]
+    here = [started(home, suite, suite, dict(os.environ), "--engine", "local") for suite in ("plain", "whole")]
+    both = [started(home, "plain", f"ray{workers}", cluster.env, *there, workers) for workers in ("1", "2")]
+    for process in (*here, *both):
+        finished(process)
+    finished(started(home, "plain", "ray4", cluster.env, *there, "4"))
     for workers in ("1", "2", "4"):
-        finished(started(home, "plain", f"ray{workers}", cluster.env, *there, workers))
         assert_frame_equal(rows(home, f"ray{workers}"), rows(home, "plain"))
     (home / "slow").touch()
     process = started(home, "whole", "killed", cluster.env, *there, "4")

@@ -19,6 +19,8 @@ from tests.pipeline import fading
 import sorites
 from sorites import table
 from sorites.core import CLEAN, Model
+from sorites.errors import BadPicture
+from sorites.pipeline import renew
 from sorites.pipeline.folder import read_info, read_manifest
 from sorites.pipeline.reopen import plan_of
 from sorites.suite import parse
@@ -108,3 +110,19 @@ def test_a_changed_picture_is_done_again_and_no_other(
         after = run()
     assert len(list((tmp_path / "run/replaced/predictions").iterdir())) == 3
     assert after.height == sorites.read(tmp_path / "run").collect().height
+
+
+@pytest.mark.parametrize("few", [0, 1000])
+def test_a_picture_that_changed_meanwhile_is_not_shown(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(packed, "TOGETHER", 4)
+    monkeypatch.setattr(renew, "FEW", few)
+    here = shutil.copytree(photos, tmp_path / "photos")
+    sorites.run(parse(SUITE, "test"), source=f"folder:{here}", models=[tiny()], out=tmp_path / "run")
+    Pillow.fromarray(scene(99, 50, 50)).save(next(here.rglob("p07.png")))
+    samples = list(plan_of(tmp_path / "run").groups[CLEAN])
+    (other,) = (sample for sample in samples if sample.id.endswith("p07.png"))
+    with pytest.raises(BadPicture, match=r"p07\.png has changed since the run looked at it"):
+        other.load()
+    assert {sample.load().ndim for sample in samples if sample is not other} == {3}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -108,6 +110,18 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
         raise typer.Exit()
 
 
+def _typed(words: Sequence[str]) -> typer.Typer:
+    """Return the app with the typed verb alone: reading the type hints of all verbs takes longer than most of them to begin."""
+    first = words[0] if words else ""
+    commands = [one for one in app.registered_commands if first and first in (one.name, getattr(one.callback, "__name__", None))]
+    groups = [one for one in app.registered_groups if first and first == one.name]
+    if not commands and not groups:
+        return app
+    narrow = copy.copy(app)
+    narrow.registered_commands, narrow.registered_groups = commands, groups
+    return narrow
+
+
 def main() -> None:
     """Run the command that was typed.
 
@@ -118,7 +132,7 @@ def main() -> None:
 
     try:
         with announced(), steady():
-            app()
+            _typed(sys.argv[1:])()
     except SoritesError as error:
         say(f"sorites: {error}", err=True)
         sys.exit(2)

@@ -179,6 +179,7 @@ def _knock(where: str) -> None:
 def _reached(address: str | None, workers: int) -> Any:
     """Return the library, connected to a cluster; one that this process is connected to already is kept."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_worker_niceness", "0")  # as other engines have: at Ray's own 15 workers starve on a busy machine
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
         import ray

@@ -80,15 +80,30 @@ def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     """Return the plan with samples that cannot be decoded once they are others than those that the run looked at."""
     if any(listed.schema.get(name) != kind for name, kind in COLUMNS.items()):
         return plan
-    kept = listed.select(*_KEY, *COLUMNS.names())
-    known = _ByText(kept["sample_id"])
+    find = _finder(listed.select(*_KEY, *COLUMNS.names()))
 
     def change(sample: Sample) -> Sample:
-        key = _key(_about(plan, sample))
-        rows = [row for place in known.places(sample.id) if _key(row := kept.row(place, named=True)) == key]
-        return guarded(sample, rows[-1]) if rows else sample
+        row = find(_key(_about(plan, sample)))
+        return sample if row is None else guarded(sample, row)
 
     return with_changed(plan, change)
+
+
+FEW = 1_000_000
+"""Rows of a manifest that are kept as a dict, which answers at once; beyond that it would take gigabytes."""
+
+
+def _finder(kept: pl.DataFrame) -> Callable[[tuple[Any, ...]], Mapping[str, Any] | None]:
+    """Return a function that finds the row of a key, or None."""
+    if kept.height <= FEW:
+        return {_key(row): row for row in kept.iter_rows(named=True)}.get
+    known = _ByText(kept["sample_id"])
+
+    def find(key: tuple[Any, ...]) -> Mapping[str, Any] | None:
+        rows = (kept.row(place, named=True) for place in reversed(known.places(key[_KEY.index("sample_id")])))
+        return next((row for row in rows if _key(row) == key), None)
+
+    return find
 
 
 class _ByText:

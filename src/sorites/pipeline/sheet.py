@@ -143,7 +143,7 @@ def pictures_of(plan: Plan, sample_id: str, images: Collection[str]) -> dict[str
     """Make the pictures of a sample again, by image id; those that cannot be made are absent."""
     found = {}
     for shift, samples in plan.groups.items():
-        for sample in (sample for sample in samples if sample.id == sample_id):
+        for sample in samples.called(sample_id):
             if shift not in plan.shifts:
                 if plan.image_id(sample, shift, sample.setting) in images:
                     found[plan.image_id(sample, shift, sample.setting)] = captured(plan, sample)

@@ -101,8 +101,7 @@ class _Undecodable:
         key = sample_id, shift
         if key not in self._why:
             self._why[key] = None
-            group = self.plan.groups[shift]
-            for sample in group.take([place for place, id_ in enumerate(group.ids()) if id_ == sample_id]):
+            for sample in self.plan.groups[shift].called(sample_id):
                 try:
                     framed_picture(self.plan.suite, sample)
                 except Exception as error:  # a source of the user's raises whatever it likes

@@ -16,12 +16,14 @@ import polars as pl
 
 from sorites.core import CLEAN, Attr, Box, Picture, Sample, Setting
 from sorites.errors import BadPicture, SoritesError
+from sorites.files import at_hand
 from sorites.labels import Labels
 from sorites.reading.frames import parquet
 from sorites.reading.places import is_inside, leads_inside
 from sorites.reading.texts import json_object
 from sorites.sources._decode import decode
 from sorites.sources._true_boxes import Tally, broken, true_box
+from sorites.stores import StorePath, place
 from sorites.table import SCHEMA as TABLE
 
 NAME = "sorites.parquet"
@@ -62,10 +64,10 @@ def frame(records: Sequence[Mapping[str, object]]) -> pl.DataFrame:
 
 
 def read(folder: str | Path, labels: Labels) -> list[Sample]:
-    """Return the samples of a built dataset, in the order of its sidecar."""
-    root = Path(folder)
+    """Return the samples of a built dataset, on a disk or on a store, in the order of its sidecar."""
+    root = place(folder)
     path = root / NAME
-    found = parquet(path, 'a dataset; build it again with "sorites build"')
+    found = parquet(at_hand([path])[0], 'a dataset; build it again with "sorites build"')
     kinds = found.schema
     wanted = {**SCHEMA, **{name: kind for name, kind in _FURTHER.items() if name in kinds}}
     wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]
@@ -120,7 +122,9 @@ def _sample(root: Path, row: dict[str, Any], labels: Labels) -> Sample:
     where = f"{root / NAME}, {row['path']}"
     return Sample(
         id=row["sample_id"],
-        load=functools.partial(load, root, row["path"]),
+        load=functools.partial(decode, root / row["path"])
+        if isinstance(root, StorePath)  # there are no links on a store
+        else functools.partial(load, root, row["path"]),
         label=None if row["label"] is None else _find(row["label"], labels, where),
         accept=frozenset(_find(name, labels, where) for name in row["accept"] or ()),
         attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),

@@ -35,10 +35,10 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
     root = _root(path)
-    if isinstance(root, StorePath):
-        return _on_store(root, labels)
     if is_file(root / sidecar.NAME):
         return sidecar.read(root, labels)
+    if isinstance(root, StorePath):
+        return _on_store(root, labels)
     outside: list[Path] = []
     found = sorted((str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8)
     note = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
@@ -60,8 +60,6 @@ def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sampl
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
     """Read the pictures below a place on a store, by one listing; ids and labels are those of the same folder on a disk."""
-    if (root / sidecar.NAME).is_file():
-        raise SoritesError(f"{root} is a dataset that sorites built; copy it to this machine, where its sidecar can be read")
     listed = [(_id(root, file), file) for file in root.files()]
     found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
     if not found:

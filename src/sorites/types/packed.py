@@ -133,6 +133,10 @@ class PackedSamples(Sequence[Sample]):
         """Return a view of the samples that ``keep`` is true of."""
         return self.take([place for place, sample in enumerate(self) if keep(sample)])
 
+    def called(self, id_: str) -> PackedSamples:
+        """Return a view of the samples that have an id; no other is made for that."""
+        return self.take([place for place, one in enumerate(self.ids()) if one == id_])
+
     def changed(self, change: Callable[[Sample], Sample]) -> PackedSamples:
         """Return a view whose samples are what a function makes of each; their ids stay."""
         return PackedSamples(self._blocks, self._order, change)

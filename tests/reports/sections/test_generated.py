@@ -43,7 +43,7 @@ def test_every_trajectory_is_a_dot_at_its_failure_point(folder: Path) -> None:
     wanted = dict(points.select("sample_id", "value").iter_rows())
     found = {told[0]: x for told, x in zip(trace["customdata"], trace["x"], strict=True)}
     assert len(found) == 40
-    assert all(found[name] == (2.2 if value is None else pytest.approx(value)) for name, value in wanted.items())
+    assert all(found[name] == (2.4 if value is None else pytest.approx(value)) for name, value in wanted.items())
     assert figure["layout"]["xaxis"]["ticktext"] == ["0", "0.5", "1", "1.5", "2", "never"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
 
