@@ -29,7 +29,7 @@ from sorites.pipeline.out_of_class import calibrate, quality, similarities
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 LARGE = 4.0
 """Four times the toy's own eta; it is that of the released trainer."""
-JUDGED = range(26, 41)
+JUDGED = range(11, 26)
 """The filter is calibrated on the seeds before these, on which its settings were chosen too, and judged on these."""
 EACH, KEPT = (0.95, 0.9, 0.85, 0.8), 0.85
 """Shares of the lost pictures that each vote alone may be calibrated to catch, and what must be kept of the others."""
