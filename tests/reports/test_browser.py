@@ -80,6 +80,16 @@ def test_a_double_click_shows_a_model_alone_and_another_shows_all(visit: Visit) 
     assert visit.page.evaluate(VISIBLE) == before
 
 
+def test_keys_hide_a_model_as_a_click_does(visit: Visit) -> None:
+    key = visit.page.locator("#curves .chart").first.locator(".legendtoggle").first
+    assert key.get_attribute("tabindex") == "0"
+    key.focus()
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_function(f"{VISIBLE}.every(shown => !shown.includes('lite0') && shown.includes('lite1'))")
+    visit.page.keyboard.press("Enter")
+    visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.includes('lite0'))")
+
+
 def test_hover_tells_n(visit: Visit) -> None:
     chart = visit.page.locator("#curves .chart").first
     chart.scroll_into_view_if_needed()
@@ -88,9 +98,9 @@ def test_hover_tells_n(visit: Visit) -> None:
 
 
 def test_the_picker_shows_one_shift_at_a_time(visit: Visit) -> None:
-    shown = "[...document.querySelectorAll('.picks')].filter(p => !p.hidden).map(p => p.dataset.pick)"
+    shown = "[...document.querySelectorAll('#strips .picks')].filter(p => !p.hidden).map(p => p.dataset.pick)"
     assert visit.page.evaluate(shown) == ["defocus_disk"]
-    visit.page.locator(".picker label", has_text="jpeg").click()
+    visit.page.locator("#strips .picker label", has_text="jpeg").click()
     assert visit.page.evaluate(shown) == ["jpeg"]
 
 
