@@ -86,6 +86,7 @@ def test_what_cannot_be_parsed_is_code_2_too(command: Command, words: list[str])
     assert "Traceback" not in err
 
 
+@pytest.mark.slow
 def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     (home / "slow.py").write_text(
         "import time\nfrom means import logits as fast\ndef logits(p):\n    time.sleep(0.5)\n    return fast(p)\n"

@@ -13,9 +13,10 @@ from scipy.ndimage import gaussian_filter
 from tests.measures.pictures import blurred, scene
 
 from sorites import core
-from sorites.core import MEASURES, REFEREES, Measure, Picture, add_measure
+from sorites.core import MEASURES, Measure, Picture, add_measure
 from sorites.errors import BadPicture, SoritesError
 from sorites.pipeline import decomposition
+from sorites.registry import Registry
 
 CLEAN = np.asarray(gaussian_filter(scene(3, 96).astype(float), (1, 1, 0)), np.uint8)
 
@@ -122,7 +123,7 @@ def test_an_unknown_measure_is_named() -> None:
 
 
 def test_the_examples_in_the_documentation_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    for registry in (MEASURES, REFEREES):
+    for registry in [thing for thing in vars(core).values() if isinstance(thing, Registry)]:
         registry.names()
         monkeypatch.setattr(registry, "_things", dict(registry._things))
     page = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")

@@ -150,6 +150,7 @@ def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -
         core.source(f"context:{built}")
 
 
+@pytest.mark.slow
 def test_composites_that_were_stopped_go_on_to_the_same_dataset(built: Path, tmp_path: Path) -> None:
     class Stopped(BaseException):
         pass

@@ -29,7 +29,7 @@ from sorites import cli, core
 from sorites.annotation.store import opened
 from sorites.registry import Registry
 
-QUICK = ("annotate.md", "ci.md", "plugins.md", "similarity.md")
+QUICK = ("plugins.md", "similarity.md")
 """Pages whose examples need no network of a real size, and run with the fast tests."""
 
 

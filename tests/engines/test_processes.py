@@ -45,6 +45,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "python:by_colour:logits"
 
 
+@pytest.mark.slow
 def test_a_process_pool_gives_the_same_table(photos: Path, spec: str, tmp_path: Path) -> None:
     labels = ["n01440764", "n01443537", "n01484850", "n01491361"]
     tables = [

@@ -37,6 +37,7 @@ def drawn(tiny: Pipe, sliders: Shelf, tmp_path_factory: pytest.TempPathFactory) 
     return out, _all(tiny, sliders, out)
 
 
+@pytest.mark.slow
 def test_pictures_are_in_the_layout_that_the_reader_of_the_benchmark_reads(
     tiny: Pipe, sliders: Shelf, drawn: tuple[Path, pl.DataFrame]
 ) -> None:

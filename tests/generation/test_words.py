@@ -31,6 +31,7 @@ PICTURES = [to_picture(draw("square", "plain", RNG)) for _ in range(4)]
 NAMES = ["disc", "cross"]
 
 
+@pytest.mark.slow
 def test_learning_moves_only_the_word_and_lowers_the_loss(tiny: Pipe, tmp_path: Path) -> None:
     table = tiny.parts.text_encoder.get_input_embeddings().weight
     before = table.detach().clone()

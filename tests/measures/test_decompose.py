@@ -49,6 +49,7 @@ def test_recovery_stands_some_noise() -> None:
     assert np.degrees(subspace_angles(halves.matrix[:, : halves.half], meaning)).max() < 12
 
 
+@pytest.mark.slow
 def test_the_published_penalty_finds_the_same_halves_less_orthogonal() -> None:
     grid, meaning, _ = world()
     exact, free = learnt(grid, epochs=40), learnt(grid, epochs=40, penalty=1.0)

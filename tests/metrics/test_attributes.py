@@ -99,6 +99,7 @@ PARTITIONS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_annotations_built_to_the_published_counts_come_back_as_table_3(tmp_path: Path, row: Any, frame: Any) -> None:
     """The sizes sum to 20,813: the printed total is 23902; P3 has the 21 of the table, not the 35 of the footnote."""
     words = {"time": ("day", "night"), "weather": ("sunny", "raining"), "location": ("grass", "grass, rocks")}

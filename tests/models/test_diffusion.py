@@ -49,6 +49,7 @@ def _blocks() -> dict[str, tuple[str, str]]:
     return {"down_block_types": ("DownEncoderBlock2D",) * 2, "up_block_types": ("UpDecoderBlock2D",) * 2}
 
 
+@pytest.mark.slow
 def test_a_pipeline_classifies_with_the_classes_of_the_suite(tiny: Path) -> None:
     made = core.model(f"diffusion:{tiny}?draws=4&loss=l2&first=2").for_classes
     assert made is not None

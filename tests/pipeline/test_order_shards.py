@@ -34,6 +34,7 @@ def test_tars_beyond_the_limit_are_not_opened(tiny: Callable[..., Model], tmp_pa
         sorites.run(suite(where, model, limit=5), models=[model], out=tmp_path / "fair")
 
 
+@pytest.mark.slow
 def test_it_stands_in_the_run_and_on_the_page(tiny: Callable[..., Model], tmp_path: Path) -> None:
     where, model = tars(tmp_path / "tars"), tiny()
     ids = {}

@@ -49,6 +49,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return counted(tmp_path_factory.mktemp("released"), "es", rows)
 
 
+@pytest.mark.slow
 def test_table_7_cells_follow_from_its_printed_rows(tmp_path: Path) -> None:
     rows = [f"{light},{k},,1000,{round(10 * share)}" for light, shares in PRINTED.items() for k, share in enumerate(shares, 1)]
     rows += [f"{light},auto,{shot},1000,{round(10 * share)}" for light, share in AUTO.items() for shot in range(1, 6)]

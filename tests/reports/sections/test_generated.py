@@ -75,6 +75,7 @@ def test_other_runs_have_no_such_section(tmp_path: Path) -> None:
     assert drawn(tmp_path / "run") == ""
 
 
+@pytest.mark.slow
 def test_the_page_is_written_with_all_sections_that_apply(folder: Path, tmp_path: Path) -> None:
     text = sorites.report(folder, tmp_path / "r.html").read_text(encoding="utf-8")
     assert "Along the generated trajectories" in text
