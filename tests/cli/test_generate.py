@@ -29,6 +29,8 @@ runner = CliRunner()
         (["pictures", "--severity", "0,much", "--out", "OUT"], "--severity wants numbers with commas"),
         (["pictures", "--slider", "snow", "--out", "OUT"], "--slider wants NAME=SEVERITY"),
         (["pictures", "--shift", "fog", "--out", "OUT"], "no slider named 'fog'"),
+        (["pictures", "--workers", "2", "--out", "OUT"], "--workers belongs to --engine processes or ray"),
+        (["pictures", "--engine", "rai", "--out", "OUT"], "no engine named 'rai'. Did you mean ray"),
         (["check", "OUT"], "has no manifest.parquet"),
     ],
 )  # fmt: skip

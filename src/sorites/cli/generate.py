@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,12 +12,14 @@ import typer
 from sorites.cli.generate_check import check
 from sorites.cli.generate_styles import styles
 from sorites.cli.generate_words import words
+from sorites.cli.options import Address, GpusPerWorker, Workers, engine_of
 from sorites.cli.output import say
 from sorites.errors import SoritesError
 
 if TYPE_CHECKING:
     from sorites.diffusion.pipeline import Pipe
     from sorites.diffusion.requests import Drawing
+    from sorites.generation.spread import Spread
 
 app = typer.Typer(help="Train sliders on a diffusion model, draw pictures along them, and check both.", no_args_is_help=True)
 app.command()(words)
@@ -153,6 +157,13 @@ def pictures(
     format: Annotated[str | None, typer.Option("--format", metavar="jpg|png", help="The files; jpg as published.")] = None,
     device: Device = None,
     dtype: Number = None,
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", metavar="NAME", help="Draw in other processes: processes, or ray, also on a cluster."),
+    ] = None,
+    workers: Workers = None,
+    address: Address = None,
+    gpus_per_worker: GpusPerWorker = 0.0,
 ) -> None:
     """Draw trajectories: one seed at every severity.
 
@@ -163,6 +174,7 @@ def pictures(
     from sorites.diffusion.requests import drawing_from
     from sorites.diffusion.shelf import shelf
     from sorites.generation.pictures import make_pictures
+    from sorites.generation.spread import open_pipe
     from sorites.progress import bars
     from sorites.reading.texts import numbers
 
@@ -171,6 +183,7 @@ def pictures(
     pipe, is_toy = _pipe(where, device, dtype, words), where == "toy"
     changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
     drawing, kind = drawing_from(found.facts, **changes), format or ("png" if is_toy else "jpg")
+    spread = _spread(engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words))
     if slider:
         from sorites.drawings.strip import sheet
         from sorites.generation.combined import make_combined
@@ -180,19 +193,34 @@ def pictures(
         return
     with bars() as bar:
         rows = make_pictures(
-            pipe, found, numbers(severity, "--severity"), _seeds(seeds), out, drawing, kind, by_text=by_text, batch=batch, bar=bar
-        )
+            pipe, found, numbers(severity, "--severity"), _seeds(seeds), out, drawing, kind,
+            by_text=by_text, batch=batch, bar=bar, spread=spread,
+        )  # fmt: skip
     say(f"{len(rows)} pictures are in {out}\nnext: sorites generate check {out}")
     own = out / "labels.txt"
     say(f"      sorites run cns_bench --source cns_bench:{out}" + (f" --labels {own}" if own.is_file() else ""))
 
 
 def _pipe(path: str, device: str | None, dtype: str | None, words: str | None) -> Pipe:
-    from sorites.diffusion.pipeline import load
-    from sorites.diffusion.words import with_words
+    from sorites.generation.spread import open_pipe
 
-    pipe = load(path, device, dtype)
-    return with_words(pipe, words) if words else pipe
+    return open_pipe(path, device, dtype, words)
+
+
+def _spread(
+    name: str | None, workers: int | None, address: str | None, gpus: float, opening: Callable[[], Pipe]
+) -> Spread | None:
+    """Return the engine that was typed; without one, and with local, this process draws: threads would wait for one network."""
+    from sorites.engines import ENGINES
+    from sorites.generation.spread import Spread
+
+    asked = engine_of(name or "local", address, gpus)
+    found = ENGINES.get(asked) if isinstance(asked, str) else asked
+    if found.one_process:
+        if workers is not None:
+            raise SoritesError("--workers belongs to --engine processes or ray: one process draws with one network")
+        return None
+    return Spread(found, workers or found.cores(), opening)
 
 
 def _changes(

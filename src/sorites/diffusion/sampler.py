@@ -26,6 +26,9 @@ from sorites.types import Image, to_image, to_picture
 BATCH = 12
 """Pictures that go through the network at once; with guidance each goes through it twice."""
 
+AHEAD = 4
+"""Batches that are begun together: their early steps have fewer pictures, and fill the network only so."""
+
 
 @dataclass(eq=False)
 class State:
@@ -46,7 +49,7 @@ def sample(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = No
 
 
 def sampled(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH) -> Iterator[list[Image]]:
-    """Yield the pictures of each request as soon as they are drawn, in the order of the requests."""
+    """Yield the pictures of each request in the order of the requests, a few batches at a time."""
     if batch < 1:
         raise SoritesError(f"wanted at least 1 picture at a time, got {batch}")
     for group in _groups(requests, batch):
@@ -54,10 +57,11 @@ def sampled(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = N
 
 
 def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
-    """Yield requests that stand in a row and share their sliders or their beginnings, as many as fill about one batch."""
+    """Yield requests that stand in a row and share their sliders or their beginnings, as many as fill a few batches."""
     group: list[Request] = []
     for request in requests:
-        if group and (sum(len(one.places) for one in group) + len(request.places) > batch or not _alike(group[-1], request)):
+        full = sum(len(one.places) for one in group) + len(request.places) > AHEAD * batch or len(group) == batch
+        if group and (full or not _alike(group[-1], request)):
             yield group
             group = []
         group.append(request)

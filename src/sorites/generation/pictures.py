@@ -7,10 +7,11 @@ The benchmark's scale is our severity, in thousandths.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import io
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -21,11 +22,12 @@ import polars as pl
 
 from sorites.diffusion.pipeline import Pipe
 from sorites.diffusion.requests import Drawing, Request, along
-from sorites.diffusion.sampler import BATCH, sampled
+from sorites.diffusion.sampler import AHEAD, BATCH, sampled
 from sorites.diffusion.shelf import Concept, Shelf
 from sorites.errors import SoritesError
 from sorites.files import locked, read_json, sweep_temporaries, write_bytes
 from sorites.generation.concepts import are_published, shift_words
+from sorites.generation.spread import Spread, Unit, units_of
 from sorites.generation.train_sliders import LIBRARIES, PROMPT
 from sorites.progress import Bar
 from sorites.types import Picture, to_picture
@@ -49,32 +51,72 @@ class Trajectory:
     request: Request
     files: tuple[Path, ...]
 
+    @property
+    def is_there(self) -> bool:
+        """Return whether all of its pictures are drawn."""
+        return all(file.exists() for file in self.files)
+
+
+@dataclass(frozen=True)
+class Order:
+    """The pictures that are wanted: of which sliders, at which severities, in which words, drawn how, and where they go."""
+
+    shelf: Shelf
+    severities: tuple[float, ...]
+    out: Path
+    drawing: Drawing
+    kind: str
+    prompt: str
+    by_text: bool
+    batch: int
+
 
 def make_pictures(
     pipe: Pipe, shelf: Shelf, severities: Sequence[float], seeds: Sequence[int], out: Path, drawing: Drawing | None = None,
     kind: str = "jpg", prompt: str = PROMPT, by_text: bool = False, batch: int = BATCH, bar: Bar | None = None,
+    spread: Spread | None = None,
 ) -> pl.DataFrame:  # fmt: skip
-    """Draw every slider of a shelf at every severity and seed, and return the manifest; finished pictures are kept."""
-    how, stops = drawing or Drawing(), _checked(severities, seeds, kind)
-    wanted = list(_trajectories(pipe, shelf, stops, seeds, out, kind, prompt, by_text))
-    facts = _facts(pipe, shelf, how, prompt)
+    """Draw every slider of a shelf at every severity and seed, and return the manifest; finished pictures are kept.
+
+    With ``spread`` an engine draws them in other processes.
+    """
+    order = Order(shelf, _checked(severities, seeds, kind), out, drawing or Drawing(), kind, prompt, by_text, batch)
+    facts = _facts(pipe, shelf, order.drawing, prompt)
     with locked(out, "picture", ".sorites.lock"):
         sweep_temporaries(out)
         _claim(out, facts)
         if not are_published(shelf.concepts):
             write_bytes("".join(f"{one.number}\t{one.name}\n" for one in shelf.concepts).encode(), out / CLASSES)
             write_bytes("".join(f"{one.name}\n" for one in shelf.concepts).encode(), out / LABELS)
-        missing = [one for one in wanted if not all(file.exists() for file in one.files)]
-        tick = bar("pictures", sum(len(one.files) for one in missing)) if bar and missing else (lambda _: None)
-        for one, images in zip(missing, sampled(pipe, [one.request for one in missing], how, batch), strict=True):
-            for file, image in zip(one.files, images, strict=True):
-                write_bytes(packed(to_picture(image), kind), file)
-            tick(len(images))
+        wanted = [one for unit in units_of(list(shelf.places), seeds, len(seeds)) for one in _trajectories(order, pipe, unit)]
+        missing = sum(len(one.files) for one in wanted if not one.is_there)
+        tick = bar("pictures", missing) if bar and missing else (lambda _: None)
+        if spread is None:
+            _draw(order, pipe, wanted, tick)
+        else:
+            units = list(units_of(list(shelf.places), seeds, max(1, AHEAD * batch // len(order.severities))))
+            for _, made in spread.engine(units, functools.partial(draw_unit, order, spread.open), spread.workers):
+                tick(made)
         rows = pl.DataFrame([row for one in wanted for row in _rows(one, out, facts)])
         buffer = io.BytesIO()
         rows.write_parquet(buffer)
         write_bytes(buffer.getvalue(), out / MANIFEST)
     return rows
+
+
+def draw_unit(order: Order, open_: Callable[[], Pipe], unit: Unit) -> int:
+    """Draw what is missing of a unit in this process, and return the number of pictures that were."""
+    pipe = open_()
+    return _draw(order, pipe, list(_trajectories(order, pipe, unit)))
+
+
+def _draw(order: Order, pipe: Pipe, wanted: Sequence[Trajectory], tick: Callable[[int], None] = lambda _: None) -> int:
+    missing = [one for one in wanted if not one.is_there]
+    for one, images in zip(missing, sampled(pipe, [one.request for one in missing], order.drawing, order.batch), strict=True):
+        for file, image in zip(one.files, images, strict=True):
+            write_bytes(packed(to_picture(image), order.kind), file)
+        tick(len(images))
+    return sum(len(one.files) for one in missing)
 
 
 def _checked(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tuple[float, ...]:
@@ -88,20 +130,18 @@ def _checked(severities: Sequence[float], seeds: Sequence[int], kind: str) -> tu
     return stops
 
 
-def _trajectories(
-    pipe: Pipe, shelf: Shelf, stops: tuple[float, ...], seeds: Sequence[int], out: Path, kind: str, prompt: str, by_text: bool
-) -> Iterator[Trajectory]:
-    for shift, concept in shelf.places:
-        slider = shelf.slider(pipe, shift, concept)
-        plain, words = (prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
-        for seed in seeds:
-            request = along(words, seed, slider, stops, plain)
-            yield Trajectory(shift, concept, seed, stops, request, _files(out / shift / concept.folder, seed, stops, kind))
-        told = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace("{shift}", shift_words(shift))
-        for seed in seeds if by_text else ():
-            for severity, text in ((0.0, words), (1.0, told)):
-                files = _files(out / f"{shift}{BY_TEXT}" / concept.folder, seed, (severity,), kind)
-                yield Trajectory(f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=plain), files)
+def _trajectories(order: Order, pipe: Pipe, unit: Unit) -> Iterator[Trajectory]:
+    shift, concept, seeds = unit
+    slider, stops, kind = order.shelf.slider(pipe, shift, concept), order.severities, order.kind
+    plain, words = (order.prompt.replace("{class}", name) for name in (concept.name, pipe.word(concept.name)))
+    for seed in seeds:
+        request = along(words, seed, slider, stops, plain)
+        yield Trajectory(shift, concept, seed, stops, request, _files(order.out / shift / concept.folder, seed, stops, kind))
+    told = TEXT_PROMPT.replace("{class}", pipe.word(concept.name)).replace("{shift}", shift_words(shift))
+    for seed in seeds if order.by_text else ():
+        for severity, text in ((0.0, words), (1.0, told)):
+            files = _files(order.out / f"{shift}{BY_TEXT}" / concept.folder, seed, (severity,), kind)
+            yield Trajectory(f"{shift}{BY_TEXT}", concept, seed, (severity,), Request(text, seed, noise=plain), files)
 
 
 def _files(folder: Path, seed: int, stops: tuple[float, ...], kind: str) -> tuple[Path, ...]:
