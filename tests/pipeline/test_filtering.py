@@ -144,7 +144,6 @@ def test_thresholds_are_moved_without_encoding_again(
     assert not again.rows["valid"].any()
 
 
-@pytest.mark.slow
 def test_other_encoders_encode_anew_and_a_stop_loses_little(
     folder: Path, clip: tuple[str, Any, Any, Any], second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
