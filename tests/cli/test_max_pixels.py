@@ -18,8 +18,8 @@ from sorites.table import read
 def test_a_picture_above_the_limit_is_an_error_row(command: Command, home: Path, engine: str) -> None:
     code, _, _ = command("run", "s.toml", "--out", "all")
     assert code == 0
-    code, out, _ = command("run", "s.toml", "--out", "few", "--max-pixels", 4000, "--engine", engine)
-    assert code == 0
+    code, out, err = command("run", "s.toml", "--out", "few", "--max-pixels", 4000, "--engine", engine)
+    assert code == 0, err
     assert "pixels are more than the 4,000 allowed. To read it: --max-pixels" in out
     rows = read(home / "few").collect()
     assert rows["error"].null_count() == 0

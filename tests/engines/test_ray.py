@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,8 +57,9 @@ def home(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with two_nodes(tmp_path_factory.mktemp("ray")) as both:
+def cluster() -> Iterator[Cluster]:
+    """Two nodes. Their folder has a short name: the path of a socket in it may have 107 bytes."""
+    with tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp, two_nodes(Path(temp)) as both:
         yield both
 
 

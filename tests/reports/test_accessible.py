@@ -54,7 +54,8 @@ def test_charts_have_addresses_and_numbers(browser: Any, run: RunView, tmp_path:
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     ids = page.evaluate("[...document.querySelectorAll('.chart')].map(c => c.id)")
     assert len(set(ids)) == len(ids) > 3
-    assert page.locator(".tools").count() == len(ids)
+    beside = "[...document.querySelectorAll('.chart')].map(c => c.nextElementSibling.nextElementSibling.className)"
+    assert page.evaluate(beside) == ["tools"] * len(ids)
     with page.expect_download(timeout=20_000) as started:
         page.locator("#curves .tools a[download]").first.click()
     lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
