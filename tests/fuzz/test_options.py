@@ -82,11 +82,11 @@ def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: 
     shutil.copytree(photos, here / "photos")
     (here / "a.png").write_bytes(worlds.png())
     (here / "p.csv").write_text("sample,label,pred,model\na,1,1,m\nb,2,3,m\n")
-    (here / "means.py").write_text(
+    (here / "blank.py").write_text(
         "import numpy as np\ndef logits(pictures):\n    return np.zeros((len(pictures), 1000), np.float32)\n"
     )
     (here / "s.toml").write_text(
-        'source = "folder:photos"\nmodels = ["python:means:logits"]\nshifts = [{name = "contrast", levels = [1]}]\nlimit = 1\n'
+        'source = "folder:photos"\nmodels = ["python:blank:logits"]\nshifts = [{name = "contrast", levels = [1]}]\nlimit = 1\n'
         "[frame]\nresize = 32\n"
     )
     suite = parse(
