@@ -32,11 +32,11 @@ ROWS = "idx,iso,ss,aperture\n1,250,1/4,9\n2,2000,1/60,5\n"
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Control:
     """Eight pictures, two settings, a model that looks at the colour."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "colours.py").write_text(MODEL)
+    (tmp_path / "tints.py").write_text(MODEL)
     (tmp_path / "grid.csv").write_text(ROWS)
     write_pictures(tmp_path / "pictures", 8)
     job = Job("folder:pictures", tmp_path / "out", "grid.csv", 1, None, None, Wanted(megapixels=0.06), side=None)
-    return Control(job, "python:colours:logits")
+    return Control(job, "python:tints:logits")
 
 
 def answers(out: Path) -> list[dict[str, object]]:
