@@ -29,7 +29,7 @@ SUITE = parse(
 @pytest.fixture
 def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A model that any process can import by name: the mean and spread of colours decide between four classes."""
-    (tmp_path / "by_colour.py").write_text(
+    (tmp_path / "by_shade.py").write_text(
         textwrap.dedent(
             """
             import numpy as np
@@ -42,7 +42,7 @@ def spec(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         )
     )
     monkeypatch.chdir(tmp_path)
-    return "python:by_colour:logits"
+    return "python:by_shade:logits"
 
 
 @pytest.mark.slow
