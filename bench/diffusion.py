@@ -86,7 +86,7 @@ def _theirs(path: Any, slider: Any) -> Any:
     from sorites.diffusion.pipeline import quiet
 
     with quiet():
-        pipe = diffusers.StableDiffusionPipeline.from_pretrained(path, safety_checker=None, torch_dtype=torch.float32)
+        pipe = diffusers.StableDiffusionPipeline.from_pretrained(path, safety_checker=None, dtype=torch.float32)
         pipe.load_lora_weights(slider, adapter_name="slider")
     pipe.set_progress_bar_config(disable=True)
     return pipe

@@ -16,6 +16,8 @@ from sorites.cli.output import Unwritten, say, without_controls
 from sorites.cli.printing import format_frame
 from sorites.progress import console
 
+pytestmark = pytest.mark.slow
+
 TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
 
 

@@ -16,6 +16,8 @@ from sorites.comparisons.compare import compare
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
 
+pytestmark = pytest.mark.slow
+
 
 def copied(folder: Path, to: Path) -> Path:
     shutil.copytree(folder, to)

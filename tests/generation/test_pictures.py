@@ -24,6 +24,8 @@ from sorites.generation.concepts import CNS_SHIFTS, concepts, shift_folder
 from sorites.generation.pictures import make_pictures
 from sorites.labels import labels
 
+pytestmark = pytest.mark.slow
+
 SEVERITIES = (0.0, 1.0, 2.5)
 
 

@@ -22,6 +22,8 @@ from sorites.models import open_clip as room
 from sorites.pipeline import plan
 from sorites.suite import parse
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> str:

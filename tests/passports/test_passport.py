@@ -22,6 +22,8 @@ from sorites.passports.document import Passport, read_passport
 from sorites.passports.passport import passport
 from sorites.table import read
 
+pytestmark = pytest.mark.slow
+
 SPEC = "python:guessing:logits"
 
 

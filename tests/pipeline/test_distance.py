@@ -23,6 +23,8 @@ from sorites.pipeline import decomposition, distance
 from sorites.pipeline.distance_of_texts import distance_of_texts
 from sorites.suite import parse
 
+pytestmark = pytest.mark.slow
+
 
 def by_loop(judge: Referee, pictures: list[np.ndarray], bank: list[np.ndarray], k: int) -> dict[str, list[float]]:
     halves = decomposition.cached(judge, decomposition.recipe(judge))

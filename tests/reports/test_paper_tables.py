@@ -14,6 +14,8 @@ from sorites.errors import SoritesError
 from sorites.reports.paper_tables import paper_tables
 from sorites.table import SCHEMA
 
+pytestmark = pytest.mark.slow
+
 OPTICS = ("astigmatism", "coma", "defocus_spherical", "trefoil", "defocus_disk")
 
 

@@ -25,6 +25,8 @@ from sorites.studio.screen.server import Shown, composed
 from sorites.studio.values import agree
 from sorites.studio.virtual.camera import VirtualCamera
 
+pytestmark = pytest.mark.slow
+
 
 def screen_hash(reference: Reference, size: tuple[int, int] = (1280, 720)) -> str:
     """What the virtual camera must have seen while it photographed a reference."""

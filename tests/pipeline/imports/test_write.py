@@ -22,6 +22,8 @@ from sorites.pipeline.imports.write import import_predictions
 from sorites.pipeline.reopen import plan_of
 from sorites.suite import parse
 
+pytestmark = pytest.mark.slow
+
 SUITE = parse({"name": "s", "shifts": ["contrast", "camera"], "frame": {"resize": 40}, "scorers": ["msp"]}, "test")
 
 
