@@ -47,7 +47,7 @@ def _hardest(view: View) -> str:
 
 def _points(row: dict[str, float]) -> str:
     value, low, high = (f"{100 * row[name]:.0f}".replace("-", "−") for name in ("value", "low", "high"))
-    return f"{value} points, {low} to {high}"
+    return f"{value} {'point' if value in ('1', '−1') else 'points'}, {low} to {high}"
 
 
 def _ahead(view: View) -> str:
