@@ -1,5 +1,6 @@
-"""What IS-OOD's lists cost a line: 11.6 million pictures are listed, and each line becomes a sample before anything is read.
+"""Measure the cost of a line of IS-OOD's lists.
 
+They list 11.6 million pictures, and each line becomes a sample before anything is read.
 The folder is made as the published one is, with empty files: four cells of ImageNet-21K-P by class folders, one of Syn-IS.
 """
 

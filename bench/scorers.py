@@ -81,8 +81,11 @@ def _timed(work: Callable[[], object]) -> float:
 
 
 def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
-    """What scorers cannot do without: a product in float32 by the last layer and a partial sort; in ViM a product by half of the
-    directions in float64, the covariance and its directions."""
+    """Return the work that no scorer can do without.
+
+    It is a product in float32 by the last layer and a partial sort; for ViM a product by half of the directions in float64,
+    the covariance and its directions.
+    """
     asked, weight, train = held["asked"], held["weight"].T, held["train"].astype(np.float64)
     blocks = [asked[i : i + 256] for i in range(0, PICTURES, 256)]
     half = np.eye(WIDE)[:, : WIDE // 2].copy()

@@ -129,7 +129,7 @@ def two_trained(home: Path) -> None:
 
 
 def training_loop(home: Path) -> dict[str, Any]:
-    """What a training loop has already: pictures with labels, a network and its normalisation."""
+    """Return what a training loop has already: pictures with labels, a network and its normalisation."""
     import torch
 
     some = torch.rand(2, 3, 32, 32), torch.tensor([0, 1])
@@ -154,7 +154,7 @@ LAID: dict[str, Callable[[Path], None]] = {
     "similarity.md": measured,
     "training.md": two_trained,
 }
-"""What lays the files of a page."""
+"""The functions that write the files which a page needs, by page."""
 
 GIVEN: dict[str, Callable[[Path], dict[str, Any]]] = {"training.md": training_loop}
-"""What the Python of a page takes for granted."""
+"""The functions that return the names which the Python of a page uses without defining them, by page."""

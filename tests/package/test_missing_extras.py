@@ -1,4 +1,4 @@
-"""Where a library of an extra is not installed, the message has the command that installs it."""
+"""The message about a missing library of an extra has the command that installs it."""
 
 from __future__ import annotations
 

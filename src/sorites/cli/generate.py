@@ -106,10 +106,11 @@ def sliders(
     from sorites.drawings.strip import sheet
     from sorites.generation.concepts import SETS, concepts
     from sorites.generation.recipe import recipe as named
+    from sorites.generation.spread import open_pipe
     from sorites.generation.train_sliders import train_sliders
     from sorites.progress import bars
 
-    pipe, is_toy = _pipe(pipeline or "toy", device, dtype, words), pipeline in (None, "toy")
+    pipe, is_toy = open_pipe(pipeline or "toy", device, dtype, words), pipeline in (None, "toy")
     options = {
         "eta": eta, "rank": rank, "alpha": alpha, "layers": layers, "steps": steps, "rate": rate, "batch": batch,
         "noise_steps": train_noise_steps, "side": side, "seed": seed,
@@ -180,7 +181,7 @@ def pictures(
 
     found = shelf(sliders).kept(shift or (), only or ())
     where = pipeline or str(found.facts.get("pipeline", ""))
-    pipe, is_toy = _pipe(where, device, dtype, words), where == "toy"
+    pipe, is_toy = open_pipe(where, device, dtype, words), where == "toy"
     changes = _changes(noise_steps, guidance, active, negative, size if size or is_toy else 256)
     drawing, kind = drawing_from(found.facts, **changes), format or ("png" if is_toy else "jpg")
     spread = _spread(engine, workers, address, gpus_per_worker, functools.partial(open_pipe, where, device, dtype, words))
@@ -199,12 +200,6 @@ def pictures(
     say(f"{len(rows)} pictures are in {out}\nnext: sorites generate check {out}")
     own = out / "labels.txt"
     say(f"      sorites run cns_bench --source cns_bench:{out}" + (f" --labels {own}" if own.is_file() else ""))
-
-
-def _pipe(path: str, device: str | None, dtype: str | None, words: str | None) -> Pipe:
-    from sorites.generation.spread import open_pipe
-
-    return open_pipe(path, device, dtype, words)
 
 
 def _spread(

@@ -64,7 +64,7 @@ class Wholes:
 
 
 class Made:
-    """What a function makes of the values of other columns."""
+    """A column of the results of a function that is called with the values of other columns."""
 
     def __init__(self, make: Callable[..., Any], parts: Sequence[Column]) -> None:
         self._make, self._parts = make, parts

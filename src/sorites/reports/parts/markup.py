@@ -21,7 +21,7 @@ DASH = "–"
 THIN = "\u202f"
 """A narrow space that does not break, between a number and its unit."""
 BREAKS = re.compile(r"(?<=[_/:@])(?=[^_/:@])")
-"""Where a line may break inside a name."""
+"""The characters of a name after which a line may break."""
 
 
 def safe(text: object) -> Html:
