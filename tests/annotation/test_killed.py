@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import http.client
 import sqlite3
 import threading
 import time
@@ -36,7 +37,7 @@ class Sender(threading.Thread):
                 click = {"id": f"click-{self.tag}-{self.n:07d}", "assignment": item, "action": "answer"}
                 sent = {"clicks": [{**click, "value": {"class": ("class", "partly", "not class")[self.n % 3]}}]}
                 self.acknowledged += ask(self.served.address, "api/clicks", self.token, sent).json["kept"]
-        except (OSError, ValueError):
+        except (OSError, ValueError, http.client.HTTPException):
             pass  # the server is gone in the middle of an answer
 
 

@@ -91,6 +91,15 @@ def test_costs_carry_their_intervals(run: RunView) -> None:
     assert f"the least {least}" in said
 
 
+def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunView) -> None:
+    wrong = dataclasses.replace(run, table=run.table.with_columns(correct=pl.col("correct") & False))
+    said = in_short(merge([wrong]))
+    assert "costs the most" not in said
+    assert "All 3 shifts cost as much accuracy: 0 points" in said
+    assert "−0.0" not in card(wrong, "lite2")
+    assert "> max" not in card(wrong, "lite2")
+
+
 def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView) -> None:
     worse = run.table.with_columns(
         correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "thing-15")).then(False).otherwise("correct")

@@ -65,11 +65,11 @@ def percent(value: float | None, digits: int = 1) -> str:
 
 
 def points(value: float | None, digits: int = 1) -> str:
-    """Return a difference of two fractions in percentage points, always with its sign."""
+    """Return a difference of two fractions in percentage points, with its sign unless it rounds to 0."""
     if _missing(value):
         return DASH
-    text = f"{100 * value:+.{digits}f}".replace("-", "−")  # type: ignore[operator]
-    return f"{text}{THIN}points"
+    text = f"{100 * value:+.{digits}f}"  # type: ignore[operator]
+    return f"{text.replace('-', '−') if float(text) else text[1:]}{THIN}points"
 
 
 def number(value: float | None, digits: int = 3) -> str:

@@ -42,6 +42,8 @@ def _hardest(view: View) -> str:
     if drops.height < 2:
         return ""
     least, most = drops.row(0, named=True), drops.row(-1, named=True)
+    if least["value"] == most["value"]:
+        return f"All {drops.height} shifts cost as much accuracy: {_points(most)} ({most['shift']})."
     return f"{most['shift']} costs the most accuracy ({_points(most)}), {least['shift']} the least ({_points(least)})."
 
 

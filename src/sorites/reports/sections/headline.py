@@ -138,7 +138,12 @@ def _by_shift(view: View, model: str) -> Html:
 
 def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
     name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
-    return [name, _point(lost), DASH if halved is None else _point(halved), percent(lost["survived"] / lost["n"], 0)]
+    return [
+        name,
+        _point(lost),
+        _point(halved) if halved is not None and halved["clean"] else DASH,
+        percent(lost["survived"] / lost["n"], 0),
+    ]
 
 
 def _point(row: Row) -> Html:
