@@ -84,14 +84,19 @@ def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     """Return the work that no scorer can do without.
 
     It is a product in float32 by the last layer and a partial sort; for ViM a product by half of the directions in float64,
-    the covariance and its directions.
+    the covariance and its directions, where the last layer gives 0, and the exponentials of all logits.
     """
     asked, weight, train = held["asked"], held["weight"].T, held["train"].astype(np.float64)
     blocks = [asked[i : i + 256] for i in range(0, PICTURES, 256)]
     half = np.eye(WIDE)[:, : WIDE // 2].copy()
     clipped = [lambda: [block @ weight for block in blocks]]
     sorted_too = [*clipped, lambda: [np.partition(block, WIDE * 9 // 10, axis=1) for block in blocks]]
+    logits = asked @ weight
     split = [lambda: [block.astype(np.float64) @ half for block in blocks], lambda: np.linalg.eigh(train.T @ train)]
+    split += [
+        lambda: np.linalg.lstsq(weight.T, held["bias"]),
+        lambda: [np.exp(logits[i : i + 256]).sum(axis=1) for i in range(0, PICTURES, 256)],
+    ]
     needs = {"react": clipped, "ash_b": sorted_too, "ash_s": sorted_too, "ash_p": sorted_too, "vim": split}
     return {spec: lambda works=works: [work() for work in works] for spec, works in needs.items()}
 

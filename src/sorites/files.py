@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator, Sequence
@@ -23,7 +24,7 @@ from sorites.stores.lock import held
 
 Kept = TypeVar("Kept")
 
-_OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+\.tmp")
+_OURS = re.compile(r"sorites-[0-9a-f]{16}-\d+(-\d+)?\.tmp")
 _LOCKS = ("run.lock", ".sorites.lock")
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _FORBIDDEN = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -67,9 +68,9 @@ def read_json(path: Path) -> Any:
 
 
 def temporary_name(path: Path) -> Path:
-    """Return where a file is written before it gets its name: a name of our own, short whatever the length of the file's."""
+    """Return where a file is written before it gets its name: a short one of this thread's own, whatever the name of the file."""
     key = hashlib.blake2b(os.fsencode(path.name), digest_size=8).hexdigest()
-    return path.with_name(f"sorites-{key}-{os.getpid()}.tmp")
+    return path.with_name(f"sorites-{key}-{os.getpid()}-{threading.get_ident()}.tmp")
 
 
 def is_temporary(path: Path) -> bool:

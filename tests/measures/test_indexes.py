@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,27 +25,36 @@ def features() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_an_index_finds_nearly_all_and_says_how_much(kind: str, features: tuple[np.ndarray, np.ndarray]) -> None:
+def test_an_index_finds_nearly_all_and_says_how_much(kind: str, features: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
     bank, queries = features
-    index = Index(bank, kind, 10)  # type: ignore[arg-type]
+    index = Index.build(bank, kind, 10)  # type: ignore[arg-type]
     found, exact = index.kth_distance(queries), kth_distance(queries, bank, 10)
     assert (found >= exact - 1e-5).all()
     unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, bank)]
     true = np.sort(unit[0] @ unit[1].T, axis=1)[:, ::-1][:, :10]
     share = np.mean([np.isin(np.round(a, 4), np.round(b, 4)).mean() for a, b in zip(true, index.search(queries), strict=True)])
-    recall, count = index.recall(queries)
+    recall, count = index.recall(queries, bank)
     assert count == 300
     assert recall == pytest.approx(share, abs=0.02)
     assert recall > 0.8
-    assert index.name(queries).startswith(f"{kind}(")
-    assert f"recall {recall:.3f} of the 10 nearest on 300 queries" in index.name(queries)
+    again = tmp_path / "index"
+    again.write_bytes(index.packed())
+    read = Index.read(again, kind, 10)  # type: ignore[arg-type]
+    assert read.options == index.options
+    np.testing.assert_array_equal(read.kth_distance(queries), found)
+    assert index.name(queries, bank).startswith(f"{kind}(")
+    assert f"recall {recall:.3f} of the 10 nearest on 300 queries" in index.name(queries, bank)
 
 
 def test_too_few_familiar_rows_and_a_missing_library_are_errors(
-    features: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch
+    features: tuple[np.ndarray, np.ndarray], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     with pytest.raises(SoritesError, match="only 5"):
-        Index(features[0][:5], "ivf", 10)
+        Index.build(features[0][:5], "ivf", 10)
+    broken = tmp_path / "index"
+    broken.write_bytes(b"IxF2 no index")
+    with pytest.raises(SoritesError, match="is no index of faiss"):
+        Index.read(broken, "ivf", 10)
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(SoritesError, match=r"pip install 'sorites\[faiss\]'"):
-        Index(features[0], "ivf", 10)
+        Index.build(features[0], "ivf", 10)

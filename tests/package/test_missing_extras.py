@@ -45,4 +45,4 @@ def test_a_store_of_another_library() -> None:
 def test_an_index_of_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
     without(monkeypatch, "faiss")
     with pytest.raises(SoritesError, match=r"Type: pip install 'sorites\[faiss\]'"):
-        Index(np.eye(20, dtype=np.float32), "ivf", 3)
+        Index.build(np.eye(20, dtype=np.float32), "ivf", 3)

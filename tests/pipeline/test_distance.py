@@ -19,7 +19,7 @@ from sorites.cli import app
 from sorites.core import Attr, Examples, Model, Referee, Sample, Setting, Source, referee
 from sorites.errors import SoritesError
 from sorites.labels import Labels, labels
-from sorites.pipeline import decomposition, distance
+from sorites.pipeline import decomposition, distance, rulers
 from sorites.pipeline.distance_of_texts import distance_of_texts
 from sorites.suite import parse
 
@@ -243,7 +243,7 @@ def test_a_referee_without_classes_is_decomposed_by_those_of_the_pictures(judge:
     monkey = Referee("bare", bare.images, bare.texts, styles=bare.styles)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(core, "referee", lambda spec: monkey)
-        held = distance.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
+        held = rulers.ruler(how(judge, photos), labels(("cat", "dog", "frog", "ship")))
     expected = decomposition.learn(bare, decomposition.recipe(bare))
     np.testing.assert_array_equal(held.decomposition.matrix, expected.matrix)
 

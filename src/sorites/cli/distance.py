@@ -11,7 +11,7 @@ from sorites.cli.options import Address, GpusPerWorker, MaxPixels, Seed, Workers
 from sorites.cli.output import say
 
 if TYPE_CHECKING:
-    from sorites.pipeline.distance import Distances
+    from sorites.pipeline.levels import Distances
 
 decompose_app = typer.Typer(help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True)
 
@@ -147,7 +147,11 @@ def distance(
     ] = "exact",
     engine: Annotated[
         str | None,
-        typer.Option("--engine", metavar="NAME", help="Encode a run on local, processes or ray, and keep the features."),
+        typer.Option(
+            "--engine",
+            metavar="NAME",
+            help="Encode and search on local, processes or ray, in units that are kept: stopped, the same command goes on.",
+        ),
     ] = None,
     workers: Workers = None,
     address: Address = None,
@@ -173,6 +177,8 @@ def distance(
     if (what is None) == (texts is None):
         raise SoritesError("name what to measure: either a source of pictures or a run folder, or a file with --texts FILE")
 
+    if texts is not None and engine is not None:
+        raise SoritesError("--engine is for pictures; texts are measured in this process")
     path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)

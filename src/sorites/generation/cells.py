@@ -13,7 +13,8 @@ from sorites.files import write_bytes
 from sorites.frame import Distance
 from sorites.generation.prompts import Prompts
 from sorites.measures._levels import level_of, uniform
-from sorites.pipeline.distance import COLUMNS, HALVES, Ruler, ruler
+from sorites.pipeline.levels import COLUMNS
+from sorites.pipeline.rulers import HALVES, Ruler, ruler
 from sorites.progress import Bar
 from sorites.reading.frames import parquet
 from sorites.rng import digest

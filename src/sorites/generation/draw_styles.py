@@ -28,8 +28,8 @@ from sorites.generation.pictures import packed
 from sorites.generation.prompts import Prompts
 from sorites.generation.safety import Checker
 from sorites.labels import open_labels
-from sorites.pipeline.distance import limited
 from sorites.pipeline.left_out import LeftOut, readable
+from sorites.pipeline.rulers import limited
 from sorites.progress import Bar, Tick
 from sorites.rng import digest
 from sorites.types import to_picture

@@ -14,7 +14,8 @@ from sorites.frame import Distance
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
 from sorites.pipeline import decomposition as decompositions
-from sorites.pipeline.distance import HALVES, Distances, ruler, with_levels
+from sorites.pipeline.levels import Distances, made_by, rows_of, with_levels
+from sorites.pipeline.rulers import HALVES, ruler
 from sorites.progress import Bar
 from sorites.reading.texts import lines
 from sorites.stores import place
@@ -34,7 +35,7 @@ def distance_of_texts(texts: Iterable[str], how: Distance, labels: Labels | None
     tick = bar("measuring", len(sentences)) if bar else lambda n: None
     parts = [against.distances(found) for found in decompositions.text_features(against.referee, sentences, tick)]
     distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
-    return with_levels("text", sentences, distances, how, against)
+    return with_levels(rows_of("text", sentences, distances), how, made_by(against))
 
 
 def distance_of_file(

@@ -22,6 +22,11 @@ class LeftOut:
         self.count += 1
         self.first = self.first or f"{what}: {why}"
 
+    def join(self, count: int, first: str) -> None:
+        """Count those that were left out elsewhere as well."""
+        self.count += count
+        self.first = self.first or first
+
     def say(self) -> str:
         """Return one sentence about them; empty where there are none."""
         return f"{self.count} {self.kind} could not be read and are left out; the first, {self.first}" if self.count else ""

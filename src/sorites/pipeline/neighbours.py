@@ -1,0 +1,161 @@
+"""The nearest familiar pictures of encoded ones, as units of an engine that know nothing but files.
+
+The features of the familiar pictures are rotated once into a bank: files that every worker reads. A unit takes some files of
+features, searches the bank and writes the distances. The name of each folder follows from all that its files follow from, so that
+work that was stopped goes on, and other options begin anew without another pass of the referee.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.engines import Engine
+from sorites.engines.interrupts import leave_if_asked
+from sorites.errors import SoritesError
+from sorites.files import at_hand, write_bytes
+from sorites.measures._decompose import Decomposition
+from sorites.measures._indexes import Index, Kind, evenly
+from sorites.measures._neighbours import kth_distance
+from sorites.pipeline.encoding import about_encoded
+from sorites.pipeline.left_out import LeftOut
+from sorites.pipeline.rulers import HALVES
+from sorites.pipeline.tensors import read_tensors
+from sorites.progress import Tick
+from sorites.rng import digest
+
+Array = NDArray[np.float32]
+MATRIX = "decomposition.safetensors"
+
+
+@dataclass(frozen=True)
+class Bank:
+    """The familiar features in a folder, by half, and how they are searched."""
+
+    folder: Path
+    parts: tuple[str, ...]
+    rows: int
+    k: int
+    neighbours: str
+
+    @property
+    def key(self) -> str:
+        """The name of what is found by this search."""
+        return digest(self.folder.name, self.k, self.neighbours, size=8).hex()
+
+    def blocks(self, half: str) -> Iterator[Array]:
+        """Yield the familiar features of a half, file by file."""
+        for part in self.parts:
+            leave_if_asked()
+            yield read_tensors(self.folder / part, (), (half,))[1][half]
+
+    def halves(self, found: Array) -> dict[str, Array]:
+        """Return features by half."""
+        split = Decomposition(read_tensors(self.folder / MATRIX, ())[1]["matrix"].astype(np.float64))
+        return {half: getattr(split, half)(found) for half in HALVES}
+
+    def index_file(self, half: str) -> Path:
+        return self.folder / f"{half}-{self.neighbours}-{self.k}.faiss"
+
+
+def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, neighbours: str) -> Bank:
+    """Rotate the features in some files into a bank, or find it there; an index is built over it unless the search is exact."""
+    from safetensors.numpy import save
+
+    name = digest(files[0].parent.name, split.matrix.tobytes().hex(), size=8).hex()
+    folder = work / f"bank-{name}"
+    if not (folder / MATRIX).exists():
+        write_bytes(save({"matrix": split.matrix}), folder / MATRIX)
+    parts, rows = [], 0
+    for file in files:
+        count = len(about_encoded(file, "sample_id")["sample_id"])
+        if count and not (folder / file.name).exists():
+            found = read_tensors(file, ("sample_id",))[1]["features"]
+            write_bytes(save({half: getattr(split, half)(found) for half in HALVES}), folder / file.name)
+        parts += [file.name] if count else []
+        rows += count
+    if rows < k:
+        raise SoritesError(f"wanted the {k}th nearest of the familiar, which are only {rows}; give more of them or a smaller k")
+    bank = Bank(folder, tuple(parts), rows, k, neighbours)
+    for half in HALVES if neighbours != "exact" else ():
+        if not bank.index_file(half).exists():
+            rows_of_half = np.concatenate(list(bank.blocks(half)))
+            write_bytes(Index.build(rows_of_half, _kind(bank), k).packed(), bank.index_file(half))
+    return bank
+
+
+def _kind(bank: Bank) -> Kind:
+    return "ivf" if bank.neighbours == "ivf" else "hnsw"
+
+
+@functools.lru_cache(maxsize=4)
+def _index(bank: Bank, half: str) -> Index:
+    """Return the index over a half, which a process reads once."""
+    return Index.read(at_hand([bank.index_file(half)])[0], _kind(bank), bank.k)
+
+
+def search_files(bank: Bank, work: Path, files: tuple[Path, ...]) -> int:
+    """A unit of work: measure the distances of all features in some files, keep them, and return how many there are."""
+    from safetensors.numpy import save
+
+    parts = [read_tensors(file, ())[1]["features"] for file in files]
+    kept = [part for part in parts if len(part)]
+    empty = np.empty(0, np.float32)
+    halves = bank.halves(np.concatenate(kept)) if kept else {}
+    found = {half: _distances(bank, half, halves[half]) if kept else empty for half in HALVES}
+    write_bytes(save(found), found_file(bank, work, files))
+    return len(found[HALVES[0]])
+
+
+def _distances(bank: Bank, half: str, asked: Array) -> Array:
+    if bank.neighbours == "exact":
+        return kth_distance(asked, bank.blocks(half), bank.k)
+    return _index(bank, half).kth_distance(asked)
+
+
+def found_file(bank: Bank, work: Path, files: Sequence[Path]) -> Path:
+    """Return the file of the distances of the features in some files."""
+    names = [name for file in files for name in file.parts[-2:]]
+    return work / f"found-{bank.key}" / f"{digest(*names, size=8).hex()}.safetensors"
+
+
+def search_all(bank: Bank, work: Path, groups: Sequence[Sequence[Path]], engine: Engine, workers: int, tick: Tick) -> None:
+    """Search for the groups of files that are not searched yet; each is a unit of the engine."""
+    todo = [tuple(files) for files in groups if not found_file(bank, work, files).exists()]
+    tick(len(groups) - len(todo))
+    for _ in engine(todo, functools.partial(search_files, bank, work), workers):
+        tick(1)
+
+
+def found_rows(bank: Bank, work: Path, groups: Sequence[Sequence[Path]], key: str, left: LeftOut) -> pl.DataFrame:
+    """Return one row per picture: its id under ``key`` and its distance in each half; what could not be read is counted."""
+    frames = []
+    for files in groups:
+        ids: list[str] = []
+        for file in files:
+            about = about_encoded(file, key)
+            ids += about[key]
+            left.join(*about["left_out"])
+        found = read_tensors(found_file(bank, work, files), ())[1]
+        frames.append(pl.DataFrame({key: pl.Series(ids, dtype=pl.String), **{half: found[half] for half in HALVES}}))
+    return pl.concat(frames)
+
+
+def search_names(bank: Bank, files: Sequence[Path], key: str) -> dict[str, str]:
+    """Name the search of each half with the recall that is measured on some features of the files; nothing where it is exact."""
+    if bank.neighbours == "exact":
+        return {}
+    counts = [len(about_encoded(file, key)[key]) for file in files]
+    places, ends, some = evenly(sum(counts)), np.cumsum(counts), []
+    for file, end, count in zip(files, ends, counts, strict=True):
+        rows = places[(places >= end - count) & (places < end)] - (end - count)
+        if len(rows):
+            some.append(read_tensors(file, (key,))[1]["features"][rows])
+    halves = bank.halves(np.concatenate(some))
+    return {half: _index(bank, half).name(halves[half], bank.blocks(half)) for half in HALVES}
