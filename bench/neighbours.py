@@ -1,5 +1,7 @@
 """The k-th neighbour of 20 000 queries among 100 000 in 256 dimensions against the bare blocked matmul, and its memory.
 
+The search is also measured as users of ``sorites distance --engine local`` have it: features in files, both halves, in units.
+
 Each is measured in a process of its own; time is the process's own (all its threads), which neighbours on a busy machine
 do not change much. The peak counts what the search adds to the arrays it is given, for two sizes of the reference.
 """
@@ -35,6 +37,43 @@ else:
 print(json.dumps([time.process_time() - start, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10]))
 """
 
+_JOB = """
+import json, resource, sys, tempfile, time
+from pathlib import Path
+import numpy as np
+from safetensors.numpy import save
+from sorites.engines import ENGINES
+from sorites.measures._decompose import Decomposition
+from sorites.pipeline import neighbours, slices
+size, queries, wide = map(int, sys.argv[1:])
+rng = np.random.default_rng(0)
+split = Decomposition(np.linalg.qr(rng.standard_normal((2 * wide, 2 * wide)))[0])
+with tempfile.TemporaryDirectory() as folder:
+    def written(name, count):
+        files = []
+        for start in range(0, count, slices.SLICE):
+            rows = rng.standard_normal((min(slices.SLICE, count - start), 2 * wide), dtype=np.float32)
+            about = {"sample_id": json.dumps([str(i) for i in range(len(rows))]), "left_out": '[0, ""]', "version": '""'}
+            files.append(Path(folder, name, f"{start:09d}.safetensors"))
+            files[-1].parent.mkdir(exist_ok=True)
+            files[-1].write_bytes(save({"features": rows}, metadata=about))
+        return files
+    familiar, asked = written("familiar", size), written("asked", queries)
+    before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
+    bank = neighbours.make_bank(Path(folder), familiar, split, 10, "exact")
+    made = time.process_time()
+    neighbours.search_all(bank, Path(folder), [[file] for file in asked], ENGINES.get("local"), 2, lambda n: None)
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
+    print(json.dumps([made - start, time.process_time() - made, peak]))
+"""
+
+
+def job(size: int) -> list[float]:
+    """Seconds of making the bank, seconds of the search of both halves, and the peak in MB."""
+    done = subprocess.run([sys.executable, "-c", _JOB, str(size), str(QUERIES), str(WIDE)], capture_output=True, check=True)
+    found: list[float] = json.loads(done.stdout)
+    return found
+
 
 def ask(what: str, size: int) -> tuple[float, float]:
     done = subprocess.run([sys.executable, "-c", _ASK, what, str(size), str(QUERIES), str(WIDE)], capture_output=True, check=True)
@@ -47,3 +86,15 @@ def run() -> Iterator[tuple[str, float, str]]:
     yield "k-th neighbour / bare matmul, time", statistics.median(a[0] / b[0] for a, b in pairs), "aim <= 1.5"
     yield "peak added, 100 000 neighbours (MB)", max(a[1] for a, _ in pairs), "aim <= 1000"
     yield "peak added, 20 000 neighbours (MB)", ask("search", 20_000)[1], "aim: about the same"
+    bare = statistics.median(b[0] for _, b in pairs)
+    made, searched, peak = job(100_000)
+    yield "units of an engine, both halves / two bare matmuls", searched / (2 * bare), f"aim <= 1.5; the bank took {made:.1f} s"
+    yield "peak added by units on two threads (MB)", peak, "aim <= 1000"
+    fewer = [job(size) for size in (25_000, 50_000)]
+    growth = [fewer[1][1] / fewer[0][1], searched / fewer[1][1]]
+    yield (
+        "time of 100 000 / 25 000 neighbours in units",
+        growth[0] * growth[1],
+        f"aim: 4, linear; doublings {growth[0]:.2f}, {growth[1]:.2f}",
+    )
+    yield "peak added by units, 25 000 neighbours (MB)", fewer[0][2], "aim: about the same"

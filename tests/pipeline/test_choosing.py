@@ -11,9 +11,10 @@ import pytest
 import sorites
 from sorites.core import Model, Outputs, Picture
 from sorites.errors import SoritesError
+from sorites.pipeline import choosing
 from sorites.pipeline import plan as plans
 from sorites.pipeline.answers import ask
-from sorites.pipeline.choosing import choose, choose_batch, holds_lock, largest_batch
+from sorites.pipeline.choosing import choose, choose_batch, holds_lock, largest_batch, works_alone
 from sorites.pipeline.folder import read_info
 from sorites.suite import parse
 from sorites.torch_tools import torchvision_ready
@@ -34,6 +35,34 @@ def _waits(pictures: list[Picture]) -> Outputs:
 def test_a_model_of_plain_python_holds_the_lock_and_one_that_waits_does_not() -> None:
     assert holds_lock(Model("busy", _busy))
     assert not holds_lock(Model("waits", _waits))
+
+
+def _computes(pictures: list[Picture]) -> Outputs:
+    held = np.ones((256, 256), np.float32)
+    for _ in range(20):
+        np.tanh(held, out=held)
+    return Outputs(np.zeros((len(pictures), 4), np.float32))
+
+
+def test_a_model_that_takes_one_caller_works_alone_unless_it_only_waits() -> None:
+    assert works_alone(Model("busy", _computes, one_caller=True)) == "takes one caller at a time, and computes on one core"
+    assert not works_alone(Model("busy", _computes))
+    assert not works_alone(Model("waits", _waits, one_caller=True))
+
+
+def test_a_function_of_ones_own_gets_processes_and_the_reason(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "matrices.py").write_text(
+        "import numpy as np\ndef logits(pictures):\n    held = np.ones((256, 256), np.float32)\n"
+        "    for _ in range(20):\n        np.tanh(held, out=held)\n    return np.zeros((len(pictures), 1000), np.float32)\n"
+    )
+    monkeypatch.setattr(choosing, "FEW", 1)
+    monkeypatch.syspath_prepend(tmp_path)
+    suite = {"name": "s", "source": f"folder:{photos}", "shifts": ["contrast"], "models": ["python:matrices:logits"]}
+    chosen = choose(plans.make(parse(suite, "test")), 2)
+    assert chosen.engine.name == "processes"
+    assert chosen.said == "processes, 2: python:matrices:logits takes one caller at a time, and computes on one core"
 
 
 def _small(pictures: list[Picture]) -> Outputs:

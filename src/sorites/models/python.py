@@ -67,7 +67,7 @@ def as_model(name: str, thing: Any) -> Model:
         return _from_module(name, thing)
     if not callable(thing):
         raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return versioned(with_boxes(Model(name, checked(name, _as_forward(name, thing))), thing), thing)
+    return versioned(with_boxes(Model(name, checked(name, _as_forward(name, thing)), one_caller=True), thing), thing)
 
 
 def _import(module: str) -> Any:

@@ -1,4 +1,4 @@
-"""Choose what a command leaves open: threads unless a model holds the interpreter's lock, and the batch."""
+"""Choose what a command leaves open: threads unless a model lets only one of them work, and the batch."""
 
 from __future__ import annotations
 
@@ -40,14 +40,12 @@ def choose(plan: Plan, workers: int | None) -> Chosen:
     here = f"local, {count} thread{'s' if count > 1 else ''}"
     if count == 1 or plan.images() * len(plan.models) < FEW:
         return Chosen(local, f"{here}: the run is {'for one worker' if count == 1 else 'small'}")
-    holding = [name for name, model in plan.models.items() if holds_lock(model)]
-    if not holding:
+    alone = [f"{name} {why}" for name, model in plan.models.items() if (why := works_alone(model))]
+    if not alone:
         return Chosen(local, f"{here}: while a model works, other threads can too")
     if plan.objects:
-        why = f"{', '.join(holding)} holds the interpreter's lock, but {', '.join(plan.objects)} is an object of this process"
-        return Chosen(local, f"{here}: {why}")
-    found = ENGINES.get("processes")
-    return Chosen(found, f"processes, {count}: {', '.join(holding)} holds the interpreter's lock while it works")
+        return Chosen(local, f"{here}: {'; '.join(alone)}, but {', '.join(plan.objects)} is an object of this process")
+    return Chosen(ENGINES.get("processes"), f"processes, {count}: {'; '.join(alone)}")
 
 
 def choose_batch(plan: Plan, smallest: int) -> tuple[int, str]:
@@ -81,6 +79,21 @@ def device_used(plan: Plan) -> str:
     if plan.suite.device is not None:
         return plan.suite.device
     return device_of(None) if any(model.module is not None for model in plan.models.values()) else "cpu"
+
+
+def works_alone(model: Model) -> str:
+    """Say why other threads cannot work while the model does; empty where they can, or where it keeps the cores busy itself."""
+    if holds_lock(model):
+        return "holds the interpreter's lock while it works"
+    return "takes one caller at a time, and computes on one core" if model.one_caller and on_one_core(model) else ""
+
+
+def on_one_core(model: Model) -> bool:
+    """Return whether the model computes, and on one core."""
+    clock, processor = time.perf_counter(), time.process_time()
+    while time.perf_counter() < clock + LOOK:
+        model([GREY] * 4, False)
+    return 0.5 < (time.process_time() - processor) / (time.perf_counter() - clock) < 1.5
 
 
 def holds_lock(model: Model) -> bool:
