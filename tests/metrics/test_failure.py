@@ -155,3 +155,16 @@ def test_a_table_in_parts_gives_the_same_answer(row: Any, frame: Any, monkeypatc
     monkeypatch.setattr("sorites.metrics.failure.AT_ONCE", 50)
     assert failure_point(table.lazy()).equals(whole)
     assert whole["n"].sum() == 120
+
+
+@settings(deadline=None)
+@given(SEEN)
+def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[Any]) -> None:
+    some = build(row, frame, drawn)
+    nameless = some.with_columns(pl.lit(None, pl.String).alias("run_id"), model=pl.lit("other"), seed=pl.lit(None, pl.Int64))
+    table = pl.concat([some, nameless.cast(dict(some.schema))])
+    for by in (("model", "shift"), ("shift", "label"), ("run_id", "shift", "sample_id")):
+        whole = failure_point(table, by)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
+            assert failure_point(table, by).equals(whole)

@@ -14,12 +14,13 @@ import polars as pl
 
 from sorites.core import CLEAN, add_metric
 from sorites.errors import SoritesError
+from sorites.metrics._hashed import counted_failures
 from sorites.metrics._intervals import wilson_interval
 from sorites.metrics._rows import CLEAN_KEY, IMAGE_COLUMNS, REAL_SAMPLES, SHIFTED, answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
-AT_ONCE = 25_000_000
-"""Rows whose trajectories are counted at a time: about a gigabyte."""
+AT_ONCE = 50_000_000
+"""Rows whose trajectories are counted at a time: less than two gigabytes."""
 TRAJECTORY = ("run_id", "model", "shift", "sample_id", "seed")
 
 
@@ -51,9 +52,8 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     can be pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail. Trajectories are
     treated as independent, so pooling the shifts of one sample gives an interval that is somewhat too narrow.
     """
-    some = [failure_points(part, by, relative) for part in ([table] if relative else _parts(table))]
-    keys = some[0][2]
-    ordered = pl.concat([_counts(points, keys) for points, _, _ in some]).group_by(*keys, "failure").agg(pl.col("count").sum())
+    counts, keys = _large(table, by) if not relative and _row_count(table) > AT_ONCE else _small(table, by, relative)
+    ordered = counts.group_by(*keys, "failure").agg(pl.col("count").sum())
     ordered = ordered.sort([*keys, "failure"])
     cumulated = ordered.with_columns(up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys))
     ranked = cumulated.with_columns(rank=lower_rank(cumulated["n"]))
@@ -68,19 +68,25 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     return answer_frame(medians.with_columns(beyond), keys, "value", "n", "low", "high", "survived")
 
 
-def _counts(points: pl.LazyFrame, keys: list[str]) -> pl.DataFrame:
+def _small(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFrame, list[str]]:
+    """Return the number of trajectories by keys and failure point, infinite for survivors, and the keys."""
+    points, _, keys = failure_points(table, by, relative)
     failures = pl.col("failure").fill_null(float("inf"))
-    return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(engine="streaming")
+    return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(engine="streaming"), keys
 
 
-def _parts(table: Table) -> list[Table]:
-    """Return a table in parts of whole samples where it has so many rows that its trajectories do not fit into memory at once."""
-    lazy = table.lazy()
-    rows = lazy.select(pl.len()).collect(engine="streaming").item() if isinstance(table, pl.LazyFrame) else 0
-    count = -(-rows // AT_ONCE)
-    if count < 2:
-        return [table]
-    return [lazy.filter(pl.col("sample_id").hash(0) % count == part) for part in range(count)]
+def _large(table: Table, by: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
+    """Return the same, counted in parts of whole samples."""
+    rows, keys = _real_rows(table, by, relative=False)
+    trajectory = list(dict.fromkeys([*TRAJECTORY, *keys]))
+    parts = -(-_row_count(table) // AT_ONCE)
+    return pl.concat(counted_failures(judged_rows(rows, probes=True), keys, trajectory, parts)), keys
+
+
+def _row_count(table: Table) -> int:
+    if isinstance(table, pl.LazyFrame):
+        return int(table.select(pl.len()).collect(engine="streaming").item())
+    return table.height
 
 
 def _nth(rank: pl.Expr) -> pl.Expr:
@@ -162,10 +168,7 @@ def _with_wilson(shares: pl.DataFrame, keys: list[str], then: list[str]) -> pl.D
 
 def failure_points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, pl.LazyFrame, list[str]]:
     """Return the trajectories, the severities of the suite, and the columns to group both by."""
-    rows, keys = select_rows(table, by, IMAGE_COLUMNS)
-    rows = rows.filter(REAL_SAMPLES)
-    if "shift" not in keys and not relative:
-        raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
+    rows, keys = _real_rows(table, by, relative)
     points = _trajectories(judged_rows(rows, probes=True), keys)
     shifted = judged_rows(rows).filter(SHIFTED)
     grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
@@ -174,6 +177,13 @@ def failure_points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.
         points = _fraction(points, greatest, "failure", "top")
         grid = _fraction(grid, greatest, "severity")
     return points, grid, keys
+
+
+def _real_rows(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.LazyFrame, list[str]]:
+    rows, keys = select_rows(table, by, IMAGE_COLUMNS)
+    if "shift" not in keys and not relative:
+        raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
+    return rows.filter(REAL_SAMPLES), keys
 
 
 def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.LazyFrame:
