@@ -131,7 +131,7 @@ def calibrate(suite: Suite, out: Path, workers: int | None = None, say: Callable
     models = {name: _model_seconds(model, pictures, framed) for name, model in plan.models.items()}
     write_seconds = _write_seconds(plan) if plan.models else 0.0
     most = workers or os.cpu_count() or 1
-    speedup = {n: _speedup(plan, pictures, framed, n) for n in sorted({1, most})}
+    speedup = {n: _speedup(plan, n) for n in sorted({1, most})}
     found = Calibration(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}", date=time.strftime("%Y-%m-%d"),
         samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
@@ -192,18 +192,22 @@ def _write_seconds(plan: Plan) -> float:
         return _seconds(lambda: write(many, path)) / many.height
 
 
-def _speedup(plan: Plan, pictures: list[Picture], framed: bool, workers: int) -> float:
-    """Return how much more threads do together than one alone, on the first model, or on the first shift where there is none."""
+def _speedup(plan: Plan, workers: int) -> float:
+    """Return how much more threads do together than one alone, on units of the last shift as a run does them.
+
+    A model may use several cores for one caller already: then threads gain less than their number.
+    """
+    from sorites.pipeline.runner import BATCH
+
     if workers == 1:
         return 1.0
-    model = next(iter(plan.models.values()), None)
     shift = list(plan.groups)[-1]
-    unit = Unit(shift, 0, len(plan.groups[shift]))
+    unit = Unit(shift, 0, min(4, len(plan.groups[shift])))
 
     def once(_: int = 0) -> object:
-        return list(shots(plan, unit)) if model is None else model(pictures[:1], framed)
+        return predict(plan, shots(plan, unit), BATCH) if plan.models else list(shots(plan, unit))
 
-    jobs = max(8, 2 * workers)
+    jobs = 2 * workers
     alone = _seconds(lambda: [once() for _ in range(jobs)])
     with ThreadPoolExecutor(workers) as pool:
         together = _seconds(lambda: list(pool.map(once, range(jobs))))
