@@ -8,7 +8,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.long_table import HELD, csv_link, long_table
-from sorites.reports.parts.markup import DASH, Html, between, count, folded, join, points, tag
+from sorites.reports.parts.markup import DASH, Html, between, count, folded, join, points, several, tag
 from sorites.reports.parts.picker import picked
 from sorites.reports.parts.scorers import estimate
 from sorites.reports.section import Section, add_section
@@ -16,6 +16,8 @@ from sorites.reports.view import UNTOUCHED, View
 
 FEW = 10
 """Classes with fewer pictures than this are marked: their numbers say little."""
+ALONE = 3
+"""Where no class has so many pictures the table is folded: its numbers are of pictures and not of classes."""
 KEPT = 20_000
 """So many rows at most stand in the CSV file."""
 TITLE = "Which classes suffer most?"
@@ -45,7 +47,9 @@ def classes(view: View) -> Section | None:
     run_id = view.table.select(pl.col("run_id").first()).collect().item()
     names = {label: view.class_name(run_id, label) for label in found["label"].unique()}
     models = [model for model in view.models if model in set(found["model"])]
-    parts = {model: _card(model, found.filter(pl.col("model") == model), names, HELD // len(models)) for model in models}
+    most, greatest = HELD // len(models), int(found["n"].max())  # type: ignore[arg-type]
+    open_rows = 12 if greatest >= ALONE else 0
+    parts = {model: _card(model, found.filter(pl.col("model") == model), names, most, open_rows) for model in models}
     rows = found.head(KEPT).to_dicts()
     told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
     few = f"with fewer than {FEW} pictures (in grey) a number says little."
@@ -55,6 +59,10 @@ def classes(view: View) -> Section | None:
     )
     if found["drop"].is_null().all():
         lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
+    if greatest < ALONE:
+        lead = (
+            f"No class has more than {several(greatest, 'picture')}, which says little about classes: the table is folded. {lead}"
+        )
     paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
     body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, told)])
     return Section("Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead)
@@ -78,8 +86,8 @@ def class_rows(view: View) -> pl.DataFrame:
     return counted.sort("model", "drop", "clean", "label", descending=[False, True, False, False], nulls_last=True)
 
 
-def _card(model: str, rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
-    return folded(f"{model}: accuracy of each class", _table(rows, names, most), rows.height, most=12)
+def _card(model: str, rows: pl.DataFrame, names: dict[int, str], most: int, open_rows: int) -> Html:
+    return folded(f"{model}: accuracy of each class", _table(rows, names, most), rows.height, most=open_rows)
 
 
 def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
