@@ -53,16 +53,16 @@ with tempfile.TemporaryDirectory() as folder:
         files = []
         for start in range(0, count, slices.SLICE):
             rows = rng.standard_normal((min(slices.SLICE, count - start), 2 * wide), dtype=np.float32)
-            about = {"sample_id": json.dumps([str(i) for i in range(len(rows))]), "left_out": '[0, ""]', "version": '""'}
+            about = {"sample_id": [str(i) for i in range(len(rows))], "left_out": [0, ""], "content": f"{name} {start}"}
             files.append(Path(folder, name, f"{start:09d}.safetensors"))
             files[-1].parent.mkdir(exist_ok=True)
-            files[-1].write_bytes(save({"features": rows}, metadata=about))
+            files[-1].write_bytes(save({"features": rows}, metadata={k: json.dumps(v) for k, v in about.items()}))
         return files
     familiar, asked = written("familiar", size), written("asked", queries)
     before, start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
     bank = neighbours.make_bank(Path(folder), familiar, split, 10, "exact")
     made = time.process_time()
-    neighbours.search_all(bank, Path(folder), [[file] for file in asked], ENGINES.get("local"), 2, lambda n: None)
+    neighbours.search_all(bank, Path(folder), [[file] for file in asked], "sample_id", ENGINES.get("local"), 2, lambda n: None)
     peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 2**10
     print(json.dumps([made - start, time.process_time() - made, peak]))
 """

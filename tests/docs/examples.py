@@ -21,6 +21,7 @@ CANNOT: Mapping[str, str] = {
     "pip install": INSTALLS,
     "sorites run demo --source folder:s3://": NO_CLUSTER,
     "sorites run SUITE --engine ray": NO_CLUSTER,
+    "sorites distance 'webdataset:s3://": NO_CLUSTER + "; tests/pipeline/test_neighbours.py runs the verb's job",
     "sorites generate ": NO_WEIGHTS,
     "sorites run cns_bench": NO_WEIGHTS,
     "sorites filter run ": NO_WEIGHTS,

@@ -168,3 +168,7 @@ def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[An
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
             assert failure_point(table, by).equals(whole)
+    pooled = failure_point(table, ("model",), relative=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("sorites.metrics.failure.AT_ONCE", max(1, table.height // 2))
+        assert failure_point(table, ("model",), relative=True).equals(pooled)

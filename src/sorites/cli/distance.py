@@ -179,6 +179,8 @@ def distance(
 
     if texts is not None and engine is not None:
         raise SoritesError("--engine is for pictures; texts are measured in this process")
+    if engine is None and (workers or address or gpus_per_worker):
+        raise SoritesError("--workers, --address and --gpus-per-worker need an engine: give --engine local, processes or ray too")
     path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)

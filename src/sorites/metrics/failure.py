@@ -52,7 +52,8 @@ def failure_point(table: Table, by: Sequence[str] = ("model", "shift"), relative
     can be pooled: ``by=("model",), relative=True`` is the fraction at which half of the trajectories fail. Trajectories are
     treated as independent, so pooling the shifts of one sample gives an interval that is somewhat too narrow.
     """
-    counts, keys = _large(table, by) if not relative and _row_count(table) > AT_ONCE else _small(table, by, relative)
+    rows = _row_count(table)
+    counts, keys = _large(table, by, relative, -(-rows // AT_ONCE)) if rows > AT_ONCE else _small(table, by, relative)
     ordered = counts.group_by(*keys, "failure").agg(pl.col("count").sum())
     ordered = ordered.sort([*keys, "failure"])
     cumulated = ordered.with_columns(up_to=pl.col("count").cum_sum().over(keys), n=pl.col("count").sum().over(keys))
@@ -75,12 +76,16 @@ def _small(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.DataFram
     return points.group_by(*keys, failures).agg(pl.len().cast(pl.Int64).alias("count")).collect(engine="streaming"), keys
 
 
-def _large(table: Table, by: Sequence[str]) -> tuple[pl.DataFrame, list[str]]:
+def _large(table: Table, by: Sequence[str], relative: bool, parts: int) -> tuple[pl.DataFrame, list[str]]:
     """Return the same, counted in parts of whole samples."""
-    rows, keys = _real_rows(table, by, relative=False)
+    rows, keys = _real_rows(table, by, relative)
+    judged = judged_rows(rows, probes=True)
     trajectory = list(dict.fromkeys([*TRAJECTORY, *keys]))
-    parts = -(-_row_count(table) // AT_ONCE)
-    return pl.concat(counted_failures(judged_rows(rows, probes=True), keys, trajectory, parts)), keys
+    apart = list(dict.fromkeys([*keys, "shift"]))
+    counts = pl.concat(counted_failures(judged, apart, trajectory, parts))
+    if relative:
+        counts = _fraction(counts.lazy(), _greatest(judged), "failure").collect()
+    return counts, keys
 
 
 def _row_count(table: Table) -> int:
@@ -173,7 +178,7 @@ def failure_points(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.
     shifted = judged_rows(rows).filter(SHIFTED)
     grid = shifted.select(*keys, "severity", *({"shift"} - set(keys))).unique()
     if relative:
-        greatest = judged_rows(rows, probes=True).filter(SHIFTED).group_by("shift").agg(greatest=pl.col("severity").max())
+        greatest = _greatest(judged_rows(rows, probes=True))
         points = _fraction(points, greatest, "failure", "top")
         grid = _fraction(grid, greatest, "severity")
     return points, grid, keys
@@ -184,6 +189,10 @@ def _real_rows(table: Table, by: Sequence[str], relative: bool) -> tuple[pl.Lazy
     if "shift" not in keys and not relative:
         raise SoritesError("severities of different shifts have different units: add shift to by, or set relative=True")
     return rows.filter(REAL_SAMPLES), keys
+
+
+def _greatest(rows: pl.LazyFrame) -> pl.LazyFrame:
+    return rows.filter(SHIFTED).group_by("shift").agg(greatest=pl.col("severity").max())
 
 
 def _fraction(frame: pl.LazyFrame, greatest: pl.LazyFrame, *names: str) -> pl.LazyFrame:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -21,6 +22,8 @@ MOST = 1024
 """The largest batch that is tried."""
 LATE = 0.003
 """Seconds that a thread wakes late if another holds the interpreter's lock; the holder gives it up every 5 ms, or never."""
+WAITS = 0.02
+"""The share of the time below which a model that works alone only waits; a busy machine leaves a model that computes more."""
 LOOK = 0.25
 """Seconds for which a model is watched."""
 
@@ -41,6 +44,8 @@ def choose(plan: Plan, workers: int | None) -> Chosen:
     if count == 1 or plan.images() * len(plan.models) < FEW:
         return Chosen(local, f"{here}: the run is {'for one worker' if count == 1 else 'small'}")
     alone = [f"{name} {why}" for name, model in plan.models.items() if (why := works_alone(model))]
+    if device_used(plan) != "cpu" or _on_gpu():
+        return Chosen(local, f"{here}: the models share a GPU")
     if not alone:
         return Chosen(local, f"{here}: while a model works, other threads can too")
     if plan.objects:
@@ -89,11 +94,18 @@ def works_alone(model: Model) -> str:
 
 
 def on_one_core(model: Model) -> bool:
-    """Return whether the model computes, and on one core."""
-    clock, processor = time.perf_counter(), time.process_time()
+    """Return whether the model computes, and on the core of its caller: other threads of the process then have little to do."""
+    clock, whole, own = time.perf_counter(), time.process_time(), time.thread_time()
     while time.perf_counter() < clock + LOOK:
         model([GREY] * 4, False)
-    return 0.5 < (time.process_time() - processor) / (time.perf_counter() - clock) < 1.5
+    own = time.thread_time() - own
+    return own > WAITS * (time.perf_counter() - clock) and time.process_time() - whole < 1.5 * own
+
+
+def _on_gpu() -> bool:
+    """Return whether a model of this process computes on a GPU, of which every process would take a part."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_initialized())
 
 
 def holds_lock(model: Model) -> bool:

@@ -27,6 +27,7 @@ from sorites.core import CLEAN, Model, Picture
 from sorites.errors import SoritesError
 from sorites.files import read_json, write_bytes
 from sorites.pipeline import plan as plans
+from sorites.pipeline.choosing import works_alone
 from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan, Unit
@@ -131,7 +132,8 @@ def calibrate(suite: Suite, out: Path, workers: int | None = None, say: Callable
     models = {name: _model_seconds(model, pictures, framed) for name, model in plan.models.items()}
     write_seconds = _write_seconds(plan) if plan.models else 0.0
     most = workers or os.cpu_count() or 1
-    speedup = {n: _speedup(plan, n) for n in sorted({1, most})}
+    alone = any(works_alone(model) for model in plan.models.values())  # threads gain nothing, and processes are not measured
+    speedup = {n: _speedup(plan, n) for n in sorted({1} if alone else {1, most})}
     found = Calibration(
         machine=f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}", date=time.strftime("%Y-%m-%d"),
         samples=len(group), decode=decode, shifts=shifts, models=models, write=write_seconds, speedup=speedup,
@@ -202,12 +204,13 @@ def _speedup(plan: Plan, workers: int) -> float:
     if workers == 1:
         return 1.0
     shift = list(plan.groups)[-1]
-    unit = Unit(shift, 0, min(4, len(plan.groups[shift])))
+    unit = Unit(shift, 0, 1)
 
     def once(_: int = 0) -> object:
         return predict(plan, shots(plan, unit), BATCH) if plan.models else list(shots(plan, unit))
 
     jobs = 2 * workers
+    once()
     alone = _seconds(lambda: [once() for _ in range(jobs)])
     with ThreadPoolExecutor(workers) as pool:
         together = _seconds(lambda: list(pool.map(once, range(jobs))))

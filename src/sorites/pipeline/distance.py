@@ -19,11 +19,11 @@ from sorites import core
 from sorites.core import Picture, Source
 from sorites.engines import ENGINES, Engine
 from sorites.errors import SoritesError
-from sorites.files import locked, write_bytes
+from sorites.files import locked, sweep_temporaries, write_bytes
 from sorites.frame import Distance
 from sorites.labels import Labels, open_labels
 from sorites.labels import labels as labels_of
-from sorites.pipeline.distance_on_engine import distance_of_slices, search_encoded, work_of
+from sorites.pipeline.distance_on_engine import afresh, distance_of_slices, search_encoded, work_of
 from sorites.pipeline.encoding import encode_run
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.left_out import LeftOut, readable
@@ -34,6 +34,7 @@ from sorites.pipeline.reopen import plan_of
 from sorites.pipeline.rulers import HALVES, ruler, ticked
 from sorites.pipeline.running import chosen_engine, lent
 from sorites.pipeline.shards import read_facts, read_record
+from sorites.pipeline.slices import judge_of
 from sorites.progress import Bar
 from sorites.reading.places import is_file
 from sorites.reading.texts import numbers
@@ -135,10 +136,11 @@ def distance_of_run(
         made = made_by(against, left, against.searched(found))
         measured = with_levels(rows_of("image_id", keys, against.distances(found)), how, made)
     else:
-        start, judge = chosen_engine(engine, plan), core.referee(how.referee)
+        start = chosen_engine(engine, plan)
         many, work = workers or start.cores(), folder / WORK
-        with lent(folder, plan, read_info(folder)["run_id"]), locked(work, "work", ".sorites.lock"):
-            groups = encode_run(folder, plan, judge, start, many, tick)
+        with lent(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
+            sweep_temporaries(folder)
+            groups = encode_run(folder, plan, judge_of(how.referee), start, many, tick)
             measured = search_encoded(groups, "image_id", how, plan.labels, work, start, many, left, bar)
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
     record = {**measured.record, "asked": told(how, "json"), "path": str(path)}

@@ -1,16 +1,19 @@
 """The nearest familiar pictures of encoded ones, as units of an engine that know nothing but files.
 
 The features of the familiar pictures are rotated once into a bank: files that every worker reads. A unit takes some files of
-features, searches the bank and writes the distances. The name of each folder follows from all that its files follow from, so that
-work that was stopped goes on, and other options begin anew without another pass of the referee.
+features, searches the bank and writes the distances. Each file says from which content it was made, and is made again where that
+is another one or the file is damaged. So work that was stopped goes on, and other options search without the referee.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+import json
+import threading
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -26,34 +29,36 @@ from sorites.measures._neighbours import kth_distance
 from sorites.pipeline.encoding import about_encoded
 from sorites.pipeline.left_out import LeftOut
 from sorites.pipeline.rulers import HALVES
-from sorites.pipeline.tensors import read_tensors
+from sorites.pipeline.tensors import read_header, read_tensors
 from sorites.progress import Tick
 from sorites.rng import digest
 
 Array = NDArray[np.float32]
 MATRIX = "decomposition.safetensors"
+_reading = threading.RLock()
 
 
 @dataclass(frozen=True)
 class Bank:
-    """The familiar features in a folder, by half, and how they are searched."""
+    """The familiar features in a folder, by half, and how they are searched; ``content`` is a hash of them all."""
 
     folder: Path
     parts: tuple[str, ...]
     rows: int
+    content: str
     k: int
     neighbours: str
 
     @property
     def key(self) -> str:
         """The name of what is found by this search."""
-        return digest(self.folder.name, self.k, self.neighbours, size=8).hex()
+        return digest(self.folder.name, self.content, self.k, self.neighbours, size=8).hex()
 
     def blocks(self, half: str) -> Iterator[Array]:
         """Yield the familiar features of a half, file by file."""
-        for part in self.parts:
+        for path in _at_hand(self):
             leave_if_asked()
-            yield read_tensors(self.folder / part, (), (half,))[1][half]
+            yield read_tensors(path, (), (half,))[1][half]
 
     def halves(self, found: Array) -> dict[str, Array]:
         """Return features by half."""
@@ -61,33 +66,61 @@ class Bank:
         return {half: getattr(split, half)(found) for half in HALVES}
 
     def index_file(self, half: str) -> Path:
-        return self.folder / f"{half}-{self.neighbours}-{self.k}.faiss"
+        """Return the file of the index over a half."""
+        return self.folder / f"{half}-{self.neighbours}-{self.content}.faiss"
 
 
 def make_bank(work: Path, files: Sequence[Path], split: Decomposition, k: int, neighbours: str) -> Bank:
     """Rotate the features in some files into a bank, or find it there; an index is built over it unless the search is exact."""
-    from safetensors.numpy import save
-
-    name = digest(files[0].parent.name, split.matrix.tobytes().hex(), size=8).hex()
-    folder = work / f"bank-{name}"
-    if not (folder / MATRIX).exists():
-        write_bytes(save({"matrix": split.matrix}), folder / MATRIX)
-    parts, rows = [], 0
+    folder = work / f"bank-{digest(files[0].parent.name, split.matrix.tobytes().hex(), size=8).hex()}"
+    there = {path.name for path in folder.glob("*")}
+    if not _is_of(folder / MATRIX, MATRIX, there):
+        _keep(folder / MATRIX, {"matrix": split.matrix}, MATRIX)
+    parts, contents, rows = [], [], 0
     for file in files:
-        count = len(about_encoded(file, "sample_id")["sample_id"])
-        if count and not (folder / file.name).exists():
+        about = about_encoded(file, "sample_id")
+        if not (count := len(about["sample_id"])):
+            continue
+        if not _is_of(folder / file.name, about["content"], there):
             found = read_tensors(file, ("sample_id",))[1]["features"]
-            write_bytes(save({half: getattr(split, half)(found) for half in HALVES}), folder / file.name)
-        parts += [file.name] if count else []
+            _keep(folder / file.name, {half: getattr(split, half)(found) for half in HALVES}, about["content"])
+        parts.append(file.name)
+        contents.append(about["content"])
         rows += count
     if rows < k:
         raise SoritesError(f"wanted the {k}th nearest of the familiar, which are only {rows}; give more of them or a smaller k")
-    bank = Bank(folder, tuple(parts), rows, k, neighbours)
+    bank = Bank(folder, tuple(parts), rows, digest(*contents, size=8).hex(), k, neighbours)
     for half in HALVES if neighbours != "exact" else ():
-        if not bank.index_file(half).exists():
-            rows_of_half = np.concatenate(list(bank.blocks(half)))
-            write_bytes(Index.build(rows_of_half, _kind(bank), k).packed(), bank.index_file(half))
+        if bank.index_file(half).name not in there:
+            index = Index.build(np.concatenate(list(bank.blocks(half))), _kind(bank), k)
+            write_bytes(index.packed(), bank.index_file(half))
     return bank
+
+
+def _keep(path: Path, arrays: Mapping[str, NDArray[Any]], of: str) -> None:
+    from safetensors.numpy import save
+
+    write_bytes(save(dict(arrays), metadata={"of": json.dumps(of)}), path)
+
+
+def _is_of(path: Path, of: str, there: Collection[str]) -> bool:
+    """Return whether a file is there, whole, and made from this content."""
+    try:
+        return path.name in there and read_header(path).get("of") == of
+    except SoritesError:
+        return False
+
+
+def forget() -> None:
+    """Let go of the indexes that this process holds."""
+    _index.cache_clear()
+    _at_hand.cache_clear()
+
+
+@functools.lru_cache(maxsize=2)
+def _at_hand(bank: Bank) -> list[Path]:
+    """Return where the files of a bank can be read on this machine, which a process asks once."""
+    return at_hand([bank.folder / part for part in bank.parts])
 
 
 def _kind(bank: Bank) -> Kind:
@@ -100,23 +133,24 @@ def _index(bank: Bank, half: str) -> Index:
     return Index.read(at_hand([bank.index_file(half)])[0], _kind(bank), bank.k)
 
 
-def search_files(bank: Bank, work: Path, files: tuple[Path, ...]) -> int:
-    """A unit of work: measure the distances of all features in some files, keep them, and return how many there are."""
-    from safetensors.numpy import save
-
+def search_files(bank: Bank, work: Path, group: tuple[str, tuple[Path, ...]]) -> int:
+    """A unit of work: measure the distances of all features in some files of a content, and return how many there are."""
+    content, files = group
     parts = [read_tensors(file, ())[1]["features"] for file in files]
     kept = [part for part in parts if len(part)]
     empty = np.empty(0, np.float32)
     halves = bank.halves(np.concatenate(kept)) if kept else {}
     found = {half: _distances(bank, half, halves[half]) if kept else empty for half in HALVES}
-    write_bytes(save(found), found_file(bank, work, files))
+    _keep(found_file(bank, work, files), found, content)
     return len(found[HALVES[0]])
 
 
 def _distances(bank: Bank, half: str, asked: Array) -> Array:
     if bank.neighbours == "exact":
         return kth_distance(asked, bank.blocks(half), bank.k)
-    return _index(bank, half).kth_distance(asked)
+    with _reading:
+        index = _index(bank, half)
+    return index.kth_distance(asked)
 
 
 def found_file(bank: Bank, work: Path, files: Sequence[Path]) -> Path:
@@ -125,9 +159,17 @@ def found_file(bank: Bank, work: Path, files: Sequence[Path]) -> Path:
     return work / f"found-{bank.key}" / f"{digest(*names, size=8).hex()}.safetensors"
 
 
-def search_all(bank: Bank, work: Path, groups: Sequence[Sequence[Path]], engine: Engine, workers: int, tick: Tick) -> None:
+def search_all(
+    bank: Bank, work: Path, groups: Sequence[Sequence[Path]], key: str, engine: Engine, workers: int, tick: Tick
+) -> None:
     """Search for the groups of files that are not searched yet; each is a unit of the engine."""
-    todo = [tuple(files) for files in groups if not found_file(bank, work, files).exists()]
+    there = {path.name for path in (work / f"found-{bank.key}").glob("*.safetensors")}
+    contents = [digest(*(about_encoded(file, key)["content"] for file in files)).hex() for files in groups]
+    todo = [
+        (content, tuple(files))
+        for content, files in zip(contents, groups, strict=True)
+        if not _is_of(found_file(bank, work, files), content, there)
+    ]
     tick(len(groups) - len(todo))
     for _ in engine(todo, functools.partial(search_files, bank, work), workers):
         tick(1)

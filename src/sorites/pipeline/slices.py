@@ -1,12 +1,14 @@
 """Features of a source's pictures by a referee, slice by slice on an engine: a slice is a file, which is kept and not made again.
 
-A worker in another process lists the source again by its name. It refuses to go on where it finds other pictures.
+A slice is made again if one of its files changed, or could not be read before. A worker in another process lists the source again
+by its name, and refuses to go on where it finds other pictures.
 """
 
 from __future__ import annotations
 
 import functools
 import hashlib
+import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +19,8 @@ from sorites.engines import Engine
 from sorites.engines.interrupts import leave_if_asked
 from sorites.errors import SoritesError
 from sorites.labels import Labels
-from sorites.pipeline.encoding import encode, is_encoded
+from sorites.pipeline.contents import stamp
+from sorites.pipeline.encoding import encode, is_encoded, version_of
 from sorites.pipeline.left_out import LeftOut, readable
 from sorites.pipeline.rulers import familiar_pictures, limited
 from sorites.progress import Tick
@@ -26,14 +29,27 @@ from sorites.rng import digest
 SLICE = 2048
 """The number of pictures that are encoded into one file."""
 
+_opening = threading.RLock()
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """The pictures of a source, by what other processes can open again.
+
+    ``familiar`` ones may be of other classes than ``labels``, and a ``limit`` takes the first of a fair order.
+    """
+
+    source: str
+    labels: Labels
+    familiar: bool = False
+    limit: int | None = None
+
 
 @dataclass(frozen=True)
 class Slices:
-    """The pictures of a source in slices, and the referee that looks at them, by what other processes can open again."""
+    """Pictures in slices, and the referee that looks at them."""
 
-    source: str
-    labels: Labels | None
-    limit: int | None
+    pictures: Pictures
     referee: str
     version: str
     count: int
@@ -47,8 +63,8 @@ class Slices:
         return range(0, self.count, self.size)
 
     def folder(self, work: Path) -> Path:
-        """Return the folder of the features. Its name follows from all that they follow from, but for the pictures themselves."""
-        parts = (self.source, self.limit, self.referee, self.version, self.ids, self.size)
+        """Return the folder of the features."""
+        parts = (self.pictures.source, self.pictures.limit, self.referee, self.version, self.ids, self.size)
         return work / f"features-{digest(*parts, size=8).hex()}"
 
     def files(self, work: Path) -> list[Path]:
@@ -56,13 +72,18 @@ class Slices:
         return [file_of(self.folder(work), start) for start in self.starts()]
 
 
-def slices_of(source: str, labels: Labels | None, limit: int | None, referee: str) -> Slices:
-    """List a source afresh and cut it into slices."""
-    _opened.cache_clear()
-    samples, judge, ids = _opened(source, labels, limit, referee)
+def slices_of(pictures: Pictures, referee: str) -> Slices:
+    """List a source and cut it into slices."""
+    samples, ids = _listed(pictures, referee)
     if not len(samples):
-        raise SoritesError(f"the source {source} has no pictures")
-    return Slices(source, labels, limit, referee, judge.version, len(samples), ids, SLICE)
+        raise SoritesError(f"the source {pictures.source} has no pictures")
+    return Slices(pictures, referee, version_of(judge_of(referee)), len(samples), ids, SLICE)
+
+
+def forget() -> None:
+    """Let go of the sources and the referee that this process holds."""
+    _listed.cache_clear()
+    judge_of.cache_clear()
 
 
 def file_of(folder: Path, start: int) -> Path:
@@ -73,7 +94,14 @@ def file_of(folder: Path, start: int) -> Path:
 def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick: Tick) -> None:
     """Encode the slices that are not encoded yet; each is a unit of the engine."""
     sizes = {start: min(slices.size, slices.count - start) for start in slices.starts()}
-    todo = [start for start in sizes if not is_encoded(file_of(slices.folder(work), start), "sample_id", slices.version)]
+    folder, samples = slices.folder(work), _listed(slices.pictures, slices.referee)[0]
+    there = {path.name for path in folder.glob("*.safetensors")}
+
+    def is_kept(start: int) -> bool:
+        file, some = file_of(folder, start), samples[start : start + slices.size]
+        return file.name in there and is_encoded(file, "sample_id", slices.version, lambda: stamp(some))
+
+    todo = [start for start in sizes if not is_kept(start)]
     tick(slices.count - sum(sizes[start] for start in todo))
     for start, _ in engine(todo, functools.partial(encode_slice, work, slices), workers):
         tick(sizes[start])
@@ -81,29 +109,36 @@ def encode_slices(work: Path, slices: Slices, engine: Engine, workers: int, tick
 
 def encode_slice(work: Path, slices: Slices, start: int) -> None:
     """A unit of work: read the pictures of a slice, encode them, and keep the features with the ids of the samples."""
-    samples, judge, ids = _opened(slices.source, slices.labels, slices.limit, slices.referee)
+    with _opening:
+        samples, ids = _listed(slices.pictures, slices.referee)
+        judge = judge_of(slices.referee)
     if (len(samples), ids) != (slices.count, slices.ids):
-        raise SoritesError(
-            f"{slices.source} lists other pictures to this process than when the work began: {len(samples)} of them"
-        )
-    left = LeftOut()
-    encode(judge, _pictures(samples[start : start + slices.size], left), "sample_id", left, file_of(slices.folder(work), start))
+        named = slices.pictures.source
+        raise SoritesError(f"{named} lists other pictures to another process: {len(samples)}, wanted {slices.count}")
+    some, left, file = samples[start : start + slices.size], LeftOut(), file_of(slices.folder(work), start)
+    encode(judge, slices.version, _read(some, left), "sample_id", left, file, stamp(some))
 
 
-def _pictures(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, Picture, bool]]:
+def _read(samples: Sequence[Sample], left: LeftOut) -> Iterator[tuple[str, Picture, bool]]:
     for sample, picture in readable(samples, left):
         leave_if_asked()
         yield sample.id, picture, sample.framed
 
 
+@functools.lru_cache(maxsize=1)
+def judge_of(referee: str) -> Referee:
+    """Return a referee, which a process loads once."""
+    return core.referee(referee)
+
+
 @functools.lru_cache(maxsize=2)
-def _opened(source: str, labels: Labels | None, limit: int | None, referee: str) -> tuple[Sequence[Sample], Referee, str]:
-    """Return the samples, the referee and the hash of all ids; a process opens them once."""
-    judge = core.referee(referee)
-    found = familiar_pictures(source, labels, judge)
-    samples = found.samples if limit is None else limited(found, limit)
+def _listed(pictures: Pictures, referee: str) -> tuple[Sequence[Sample], str]:
+    """Return the samples and a hash of all ids; a process lists a source once."""
+    spec, labels = pictures.source, pictures.labels
+    found = familiar_pictures(spec, labels, judge_of(referee)) if pictures.familiar else core.source(spec, labels)
+    samples = found.samples if pictures.limit is None else limited(found, pictures.limit)
     hasher = hashlib.blake2b(digest_size=16)
     for sample in samples:
         spelled = sample.id.encode(errors="backslashreplace")
         hasher.update(len(spelled).to_bytes(8, "little") + spelled)
-    return samples, judge, hasher.hexdigest()
+    return samples, hasher.hexdigest()

@@ -4,6 +4,7 @@ file that is cut short or of another kind is an error that names it."""
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 
 from sorites.errors import Damaged
 from sorites.files import at_hand
+from sorites.stores import read_span
 from sorites.table import repair
 
 Arrays = dict[str, NDArray[np.float32]]
@@ -38,6 +40,22 @@ def read_tensors(path: Path, lists: Collection[str], parts: Sequence[str] | None
     if why:
         raise _damaged(path, why)
     return about, arrays
+
+
+def read_header(path: Path) -> About:
+    """Return what a file says of its rows without reading its arrays; one that is cut short is an error that names it."""
+    try:
+        (length,) = struct.unpack("<Q", read_span(path, 0, 8))
+        size = path.stat().st_size
+        if length > size:
+            raise ValueError("it is cut short")
+        header = json.loads(read_span(path, 8, length))
+        about = header.pop("__metadata__", {})
+        if 8 + length + max((entry["data_offsets"][1] for entry in header.values()), default=0) != size:
+            raise ValueError("it is cut short")
+        return {key: json.loads(text) for key, text in about.items()}
+    except Exception as error:  # scrambled bytes make the reader raise nearly anything
+        raise _damaged(path, error) from error
 
 
 def _damaged(path: Path, why: object) -> Damaged:

@@ -42,14 +42,22 @@ def _hardest(view: View) -> str:
     if drops.height < 2:
         return ""
     least, most = drops.row(0, named=True), drops.row(-1, named=True)
-    if least["value"] == most["value"]:
-        return f"All {drops.height} shifts cost as much accuracy: {_points(most)} ({most['shift']})."
+    if (cost := _whole(most["value"])) == _whole(least["value"]):
+        return f"All {drops.height} shifts cost about the same accuracy, {cost} {_unit(cost)}."
     return f"{most['shift']} costs the most accuracy ({_points(most)}), {least['shift']} the least ({_points(least)})."
 
 
 def _points(row: dict[str, float]) -> str:
-    value, low, high = (f"{100 * row[name]:.0f}".replace("-", "−") for name in ("value", "low", "high"))
-    return f"{value} {'point' if value in ('1', '−1') else 'points'}, {low} to {high}"
+    value, low, high = (_whole(row[name]) for name in ("value", "low", "high"))
+    return f"{value} {_unit(value)}, {low} to {high}"
+
+
+def _whole(share: float) -> str:
+    return f"{round(100 * share)}".replace("-", "−")
+
+
+def _unit(value: str) -> str:
+    return "point" if value in ("1", "−1") else "points"
 
 
 def _ahead(view: View) -> str:
