@@ -12,6 +12,7 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
+from polars.testing import assert_frame_equal
 from tests.pipeline import fading
 
 from sorites import core, metrics, table
@@ -285,7 +286,8 @@ def test_worker_processes_give_the_same(photos: Path, clip: tuple[str, Any, Any,
     run(suite, out=tmp_path / "run")
     here = filter_run(tmp_path / "run", clip[0], second).rows
     (tmp_path / "run" / "facts" / "out_of_class.parquet").unlink()
-    assert filter_run(tmp_path / "run", clip[0], second, engine="processes", workers=1).rows.equals(here)
+    there = filter_run(tmp_path / "run", clip[0], second, engine="processes", workers=1).rows
+    assert_frame_equal(there, here, abs_tol=1e-5)  # torch rounds otherwise where it has another number of threads
 
 
 @pytest.mark.usefixtures("fading_source")
