@@ -44,13 +44,15 @@ def blocks(pictures):
 def bare(pictures):
     return np.ones((len(pictures), 4), np.float32)
 """
+Clip = tuple[str, Any, Any, Any]
+"""The spec of a CLIP, and the library's own model, transform and tokenizer."""
 SEVERITIES = (0.3, 0.9)
 LABELS = ["n01440764", "n01443537", "n01484850", "n01491361"]
 
 
 @pytest.fixture(scope="module")
-def clip(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any, Any, Any]:
-    """A very small CLIP with weights by chance: its spec, and the library's own model, transform and tokenizer."""
+def clip(tmp_path_factory: pytest.TempPathFactory) -> Clip:
+    """Return a very small CLIP with random weights."""
     library = beside_torchvision("open_clip", "referee open_clip", "clip")
     import torch
     from safetensors.torch import save_file
@@ -94,9 +96,7 @@ def cosine(a: np.ndarray, b: np.ndarray) -> float:
 
 
 @pytest.mark.parametrize("softmax", [False, True])
-def test_equations_4_and_5_for_every_shifted_image(
-    folder: Path, photos: Path, clip: tuple[str, Any, Any, Any], second: str, softmax: bool
-) -> None:
+def test_equations_4_and_5_for_every_shifted_image(folder: Path, photos: Path, clip: Clip, second: str, softmax: bool) -> None:
     """Text: 100 cos(CLIP_img(I_k), CLIP_text(p)); features: cos(F_0, F_k) in CLIP and in a second encoder, by the libraries."""
     import torch
 
@@ -126,7 +126,7 @@ def limits(path: Path, **values: float) -> Path:
 
 
 def test_thresholds_are_moved_without_encoding_again(
-    folder: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, clip: Clip, second: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = filter_run(folder, clip[0], second, thresholds=limits(tmp_path / "all.toml"))
     assert first.rows["valid"].all()
@@ -146,7 +146,7 @@ def test_thresholds_are_moved_without_encoding_again(
 
 
 def test_other_encoders_encode_anew_and_a_stop_loses_little(
-    folder: Path, clip: tuple[str, Any, Any, Any], second: str, monkeypatch: pytest.MonkeyPatch
+    folder: Path, clip: Clip, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = filter_run(folder, clip[0], second, workers=1).rows
     asked: list[int] = []
@@ -179,7 +179,7 @@ def annotated(path: Path, rows: pl.DataFrame, told: dict[str, list[str]]) -> Pat
     return path
 
 
-def test_calibration_and_table_2b_by_counting(folder: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path) -> None:
+def test_calibration_and_table_2b_by_counting(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     rows = filter_run(folder, clip[0], second).rows
     words = [["class", "not class"], ["class"], ["partial class properties"], ["partial", "in"], ["out", "partial"]]
     told = {row: words[i % 5] for i, row in enumerate(rows["image_id"])}
@@ -210,7 +210,7 @@ def test_calibration_and_table_2b_by_counting(folder: Path, clip: tuple[str, Any
     assert later.rows["valid"].to_list() == kept["code"]
 
 
-def test_a_trajectory_may_stay_only_whole(folder: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path) -> None:
+def test_a_trajectory_may_stay_only_whole(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     rows = filter_run(folder, clip[0], second).rows
     limit = limits(tmp_path / "t.toml", class_text=float(rows["class_text"].median()))  # type: ignore[arg-type]
     single = filter_run(folder, thresholds=limit, rule="text").rows
@@ -220,9 +220,7 @@ def test_a_trajectory_may_stay_only_whole(folder: Path, clip: tuple[str, Any, An
     assert found["valid"].sum() < single["valid"].sum()
 
 
-def test_the_lpips_cut_and_the_filter_together(
-    folder: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path
-) -> None:
+def test_the_lpips_cut_and_the_filter_together(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     """An image is valid only if neither says no, whichever file comes last by its name."""
     rows = filter_run(folder, clip[0], second).rows
     limit = float(rows["joint_image"].median())  # type: ignore[arg-type]
@@ -242,9 +240,7 @@ def test_the_lpips_cut_and_the_filter_together(
     assert metrics.accuracy(table.read(folder), by="shift")["n"].sum() == 3 + sum(held.values())
 
 
-def test_what_is_missing_or_wrong_is_said_before_any_encoding(
-    folder: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path
-) -> None:
+def test_what_is_missing_or_wrong_is_said_before_any_encoding(folder: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     for words, said in (
         ({}, "holds no similarities yet: name both encoders"),
         ({"referee": clip[0]}, "give both --referee NAME and --second NAME"),
@@ -280,7 +276,7 @@ def test_annotations_that_do_not_fit_are_named(folder: Path, tmp_path: Path, tex
 
 
 @pytest.mark.slow
-def test_worker_processes_give_the_same(photos: Path, clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path) -> None:
+def test_worker_processes_give_the_same(photos: Path, clip: Clip, second: str, tmp_path: Path) -> None:
     asked = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 48}, "limit": 2, "labels": LABELS}
     suite = parse({**asked, "models": [second], "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far")
     run(suite, out=tmp_path / "run")
@@ -291,9 +287,7 @@ def test_worker_processes_give_the_same(photos: Path, clip: tuple[str, Any, Any,
 
 
 @pytest.mark.usefixtures("fading_source")
-def test_pictures_of_dials_of_samples_own_are_filtered_as_others(
-    clip: tuple[str, Any, Any, Any], second: str, tmp_path: Path
-) -> None:
+def test_pictures_of_dials_of_samples_own_are_filtered_as_others(clip: Clip, second: str, tmp_path: Path) -> None:
     run(fading.suite(source="fading:6"), models=[fading.model()], out=tmp_path / "run")
     found = filter_run(tmp_path / "run", clip[0], second, phrases={"fade": "in the dark", "drift": "at the edge"})
     assert found.counts().select("shift", "severity", "images", "judged").rows() == [

@@ -150,7 +150,7 @@ def distance(
         typer.Option(
             "--engine",
             metavar="NAME",
-            help="Encode and search on local, processes or ray, in units that are kept: stopped, the same command goes on.",
+            help="Encode and search on local, processes or ray, in units that are kept; type the same command to continue.",
         ),
     ] = None,
     workers: Workers = None,

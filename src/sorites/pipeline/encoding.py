@@ -29,6 +29,8 @@ from sorites.rng import digest
 
 ROOM = "encoded"
 """The room of a run folder that keeps features of its images by referees."""
+TOGETHER = 2048
+"""The least number of images whose neighbours are searched together."""
 
 Named = tuple[str, Picture, bool]
 """The id of a picture, the picture, and whether it is framed."""
@@ -128,7 +130,3 @@ def encode_run(folder: Path, plan: Plan, referee: Referee, engine: Engine, worke
         groups[-1].append(files[unit])
         room -= plan.images_of(unit)
     return groups
-
-
-TOGETHER = 2048
-"""The number of images whose neighbours are searched together, at least."""

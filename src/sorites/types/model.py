@@ -86,7 +86,7 @@ class Model:
     """The kind of output: logits over its labels, or boxes, whose labels are places in ``labels``."""
 
     one_caller: bool = False
-    """Whether it takes one caller at a time: other threads wait for their turn."""
+    """True where it takes one caller at a time: other threads wait for their turn."""
     repeats: bool = True
     """False where it was seen to answer the same picture in two ways."""
     input: Mapping[str, Any] = field(default_factory=dict)

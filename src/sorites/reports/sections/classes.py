@@ -17,9 +17,9 @@ from sorites.reports.view import UNTOUCHED, View
 FEW = 10
 """Classes with fewer pictures than this are marked: their numbers say little."""
 ALONE = 3
-"""Where no class has so many pictures the table is folded: its numbers are of pictures and not of classes."""
+"""The table is folded where no class has this many pictures: its numbers say something of pictures, not of classes."""
 KEPT = 20_000
-"""So many rows at most stand in the CSV file."""
+"""The CSV file holds this many rows at most."""
 TITLE = "Which classes suffer most?"
 ENDS = ("value", "low", "high")
 HEAD = (
