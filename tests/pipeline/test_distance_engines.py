@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image as Pillow
 
 import sorites
 from sorites import table
@@ -39,3 +41,19 @@ def test_a_run_is_encoded_on_an_engine_and_continued(
         np.testing.assert_allclose(alone.rows["semantic"], first.rows["semantic"], atol=1e-5)
     else:
         assert all("hnsw(" in name and "recall" in name for name in names)
+
+
+def test_a_picture_that_changed_is_encoded_again(judge: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+    mine = Path(shutil.copytree(photos, tmp_path / "mine"))
+    suite = parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}}, "test")
+    sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "r")
+    how = distance.distance_options(referee=judge, against=f"folder:{photos}", k=1)
+    first = distance.distance(str(tmp_path / "r"), how, engine="local")
+    picture = next(mine.rglob("*.png"))
+    Pillow.fromarray(np.full((60, 60, 3), 7, np.uint8)).save(picture)
+    with pytest.warns(match="1 of 20 pictures have changed"):
+        sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "r")
+    again = distance.distance(str(tmp_path / "r"), how, engine="local")
+    sorites.run(suite, source=f"folder:{mine}", models=[tiny()], out=tmp_path / "fresh")
+    fresh = distance.distance(str(tmp_path / "fresh"), how, engine="local")
+    assert again.rows["semantic"].to_list() == fresh.rows["semantic"].to_list() != first.rows["semantic"].to_list()

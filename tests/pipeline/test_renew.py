@@ -19,8 +19,9 @@ import sorites
 from sorites import table
 from sorites.core import Model, Sample, Source
 from sorites.errors import SoritesError
+from sorites.pipeline import explanations, runner
 from sorites.pipeline import plan as plans
-from sorites.pipeline import runner
+from sorites.pipeline.explanations import Change, Side
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.similarity import similarity
 from sorites.suite import parse
@@ -156,6 +157,23 @@ def test_facts_of_changed_pictures_are_measured_again_or_set_aside(run: Run) -> 
     assert after["sem_level"].null_count() == after.height
     assert set(after.filter(pl.col("valid").is_null())["sample_id"]) == {f"{CLASSES[0]}/p00.png"}
     assert (run.out / "replaced" / "facts" / "distance.json").exists()
+
+
+def test_explanations_of_changed_pictures_are_gone(run: Run) -> None:
+    images = run().filter(pl.col("shift") == "clean")
+    changes = [explained(row) for row in images.iter_rows(named=True)]
+    explanations.write_changes(run.out, changes)
+    repaint(run.photos / CLASSES[0] / "p00.png")
+    run()
+    assert run.said[0].endswith("measured again: explanations")
+    assert explanations.read_changes(run.out) == tuple(c for c in changes if c.sample_id != f"{CLASSES[0]}/p00.png")
+
+
+def explained(row: dict[str, Any]) -> Change:
+    """Return a change whose two sides are the same image."""
+    known: dict[str, Any] = {"shift": "clean", "severity": None, "params": "{}", "model": "tiny", "version": "1", "conf": None}
+    side = Side(file=row["image_id"], image_id=row["image_id"], pred=0, correct=True, target=0, layer="last", **known)
+    return Change(between="models", sample_id=row["sample_id"], label=0, sides=(side, side))
 
 
 def test_kept_features_and_refined_points_follow_a_changed_picture(run: Run) -> None:

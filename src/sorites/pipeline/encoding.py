@@ -21,14 +21,12 @@ from sorites.pipeline.left_out import LeftOut
 from sorites.pipeline.pictures import shots
 from sorites.pipeline.plan import Plan, Unit
 from sorites.pipeline.running import Running, running_in
-from sorites.pipeline.shards import slug, stem
+from sorites.pipeline.shards import ENCODED, encoded
 from sorites.pipeline.tensors import About, read_header
 from sorites.progress import Tick
 from sorites.referees._features import features
 from sorites.rng import digest
 
-ROOM = "encoded"
-"""The room of a run folder that keeps features of its images by referees."""
 TOGETHER = 2048
 """The least number of images whose neighbours are searched together."""
 
@@ -87,17 +85,12 @@ def is_encoded(path: Path, key: str, version: str, stamp: Callable[[], str] = st
     return about.get("version") == version and not about["left_out"][0] and about.get("stamp") == stamp()
 
 
-def place_of(folder: Path, unit: Unit, referee: str) -> Path:
-    """Return the file of one unit's features."""
-    return folder / ROOM / f"{stem(unit, slug(referee))}.safetensors"
-
-
 def encode_unit(folder: Path, unit: Unit, *, referee: str, version: str) -> None:
     """A unit of work: make its pictures again, encode them, and keep the features with the ids of the images."""
     running = running_in(folder)
     judge: Referee = running.once(f"referee {referee}", lambda plan: core.referee(referee))
     left = LeftOut()
-    encode(judge, version, _images(running, unit, left), "image_id", left, place_of(folder, unit, referee))
+    encode(judge, version, _images(running, unit, left), "image_id", left, encoded(folder, unit, referee))
 
 
 def _images(running: Running, unit: Unit, left: LeftOut) -> Iterator[Named]:
@@ -115,8 +108,8 @@ def encode_run(folder: Path, plan: Plan, referee: Referee, engine: Engine, worke
     Return the files of all units, in groups of about as many images as are searched together.
     """
     units, version = plan.units(), version_of(referee)
-    there = {path.name for path in (folder / ROOM).glob("*.safetensors")}
-    files = {unit: place_of(folder, unit, referee.name) for unit in units}
+    there = {path.name for path in (folder / ENCODED).glob("*.safetensors")}
+    files = {unit: encoded(folder, unit, referee.name) for unit in units}
     todo = [unit for unit, file in files.items() if file.name not in there or not is_encoded(file, "image_id", version)]
     tick(sum(map(plan.images_of, units)) - sum(map(plan.images_of, todo)))
     for unit, _ in engine(todo, functools.partial(encode_unit, folder, referee=referee.name, version=version), workers):

@@ -21,6 +21,9 @@ from sorites.rng import digest
 from sorites.stores import StorePath
 from sorites.table import FORMER, KEY, SCHEMA, read_compacted, read_file, repair, scan
 
+ENCODED = "encoded"
+"""The folder of a run for features of its images by referees."""
+
 
 def slug(name: str) -> str:
     """A name as part of a file name: readable, plain, and different for different names."""
@@ -49,6 +52,11 @@ def features(folder: Path, unit: Unit, model: str) -> Path:
 def all_features(folder: Path, model: str) -> list[Path]:
     """List what was kept of all units of a model. A slug holds no two hyphens in a row: the last part of a name is the model."""
     return sorted((folder / "features").glob(f"*--{slug(model)}.safetensors"))
+
+
+def encoded(folder: Path, unit: Unit, referee: str) -> Path:
+    """The features of one unit's images by a referee."""
+    return folder / ENCODED / f"{stem(unit, referee)}.safetensors"
 
 
 def training(folder: Path, unit: Unit, model: str) -> Path:

@@ -14,7 +14,7 @@ import polars as pl
 
 from sorites.core import CLEAN, Sample
 from sorites.files import at_hand, write_bytes
-from sorites.pipeline import shards
+from sorites.pipeline import explanations, shards
 from sorites.pipeline.framing import framed_picture
 from sorites.pipeline.pictures import reason
 from sorites.pipeline.plan import Plan, Unit
@@ -37,7 +37,7 @@ Shard = tuple[Unit, str]
 
 
 def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[str]:
-    """Set aside what was made of samples that have changed since; return the names of the facts that went with it."""
+    """Set aside what was made of samples that have changed since; return the names of facts and other findings that went too."""
     marked = {_key(sample) for sample in changed}
     ids = {sample_id for sample_id, *_ in marked}
     units = [
@@ -49,9 +49,11 @@ def redo_changed(folder: Path, plan: Plan, changed: Collection[Sample]) -> list[
     for unit, model in (done := _with_probes(plan, {(unit, model) for unit in units for model in plan.models})):
         tried.pop(shards.stem(unit, model), None)
     _write_retried(folder, tried)
-    facts = _without_facts(folder, _images(plan, ids))
+    images = _images(plan, ids)
+    gone = [*_without_facts(folder, images), *_without_explanations(folder, images)]
     _set_aside(folder, done)
-    return facts
+    _forget_encoded(folder, units)
+    return gone
 
 
 def _key(sample: Sample) -> tuple[str, str, str]:
@@ -155,6 +157,24 @@ def _set_aside(folder: Path, found: Iterable[Shard]) -> None:
         for path in (*added, shards.features(folder, unit, model), shards.shard(folder, unit, model)):
             if path.exists():
                 path.replace(_aside(folder, path))
+
+
+def _forget_encoded(folder: Path, units: Iterable[Unit]) -> None:
+    """Delete the features by referees of some units: distances that are measured again need the pictures as they are now."""
+    stems = {shards.stem(unit, "") for unit in units}
+    for path in (folder / shards.ENCODED).glob("*.safetensors"):
+        if f"{path.stem.rpartition('--')[0]}--" in stems:
+            path.unlink()
+
+
+def _without_explanations(folder: Path, images: Collection[str]) -> list[str]:
+    """Take images out of the explanations of a run; return their name where some were explained."""
+    changes = explanations.read_changes(folder)
+    left = [change for change in changes if not any(side.image_id in images for side in change.sides)]
+    if len(left) == len(changes):
+        return []
+    explanations.write_changes(folder, left)
+    return [explanations.ROOM]
 
 
 def _aside(folder: Path, path: Path) -> Path:
