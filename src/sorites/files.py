@@ -150,7 +150,7 @@ def locked(folder: Path, kind: str = "run", lock_name: str = "run.lock") -> Iter
     """Keep every other process from writing into the folder meanwhile; make it if new, refuse it at once if it is held."""
     folder = place(folder)
     if isinstance(folder, StorePath):
-        with held(folder / lock_name, folder):
+        with held(folder / lock_name, folder, kind):
             yield
         return
     import filelock

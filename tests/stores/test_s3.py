@@ -166,3 +166,22 @@ def test_tars_on_a_store_are_read_in_place(home: Home) -> None:
     assert "there is no tar" in home.type(
         *common, "--source", "webdataset:s3://bucket/tars/a-{000..001}.tar", "--out", "no", code=2
     )
+
+
+@pytest.mark.slow
+def test_a_dataset_built_on_a_store_equals_the_one_on_a_disk(home: Home, photos: Path) -> None:
+    common = ("build", "s.toml", "--source", f"folder:{photos}", "--shift", "jpeg", "--limit", "6", "--out")
+    for built in [home.start(*common, out) for out in ("built", "s3://bucket/built")]:
+        home.finish(built)
+    assert "36" in home.type(*common, "s3://bucket/built")
+    home.python("import s3fs; s3fs.S3FileSystem().get('bucket/built', 'copied', recursive=True)")
+    names = [path.relative_to(home.folder / "built") for path in sorted((home.folder / "built").rglob("*.png"))]
+    assert len(names) == 36
+    for name in names:
+        assert (home.folder / "copied" / name).read_bytes() == (home.folder / "built" / name).read_bytes()
+    common = ("run", "s.toml", "--engine", "local", "--source")
+    for run in [home.start(*common, f"folder:{at}built", "--out", out) for at, out in (("", "b1"), ("s3://bucket/", "b2"))]:
+        home.finish(run)
+    wanted, found = (in_order(table.read(home.folder / out).collect()) for out in ("b1", "b2"))
+    assert wanted["shift"].unique().sort().to_list() == ["clean", "contrast", "gaussian_noise", "jpeg"]
+    assert_frame_equal(found, wanted)

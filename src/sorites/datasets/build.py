@@ -128,7 +128,10 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
 
 def _holds(path: Path, data: bytes) -> bool:
     """Return whether a file is there and holds just these bytes; made of a picture that changed since, it holds others."""
-    return path.exists() and path.stat().st_size == len(data) and path.read_bytes() == data
+    try:
+        return path.stat().st_size == len(data) and path.read_bytes() == data
+    except FileNotFoundError:
+        return False
 
 
 def is_whole_picture(path: Path) -> bool:

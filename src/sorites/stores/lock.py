@@ -31,10 +31,10 @@ SETTLE = 0.5
 
 
 @contextlib.contextmanager
-def held(lock: StorePath, folder: StorePath) -> Iterator[None]:
+def held(lock: StorePath, folder: StorePath, kind: str) -> Iterator[None]:
     """Hold a lock while the block runs; one that another process holds is refused at once."""
     mine = {"host": platform.node(), "pid": os.getpid(), "key": secrets.token_hex(8), "started": _started(os.getpid())}
-    _take(lock, folder, mine)
+    _take(lock, folder, kind, mine)
     ended = threading.Event()
     keeper = threading.Thread(target=_renew, args=(lock, mine, ended), daemon=True)
     keeper.start()
@@ -48,7 +48,7 @@ def held(lock: StorePath, folder: StorePath) -> Iterator[None]:
                 lock.unlink(missing_ok=True)
 
 
-def _take(lock: StorePath, folder: StorePath, mine: dict[str, Any]) -> None:
+def _take(lock: StorePath, folder: StorePath, kind: str, mine: dict[str, Any]) -> None:
     try:
         if not _put_new(lock, mine):
             found = _read(lock) or {}
@@ -61,7 +61,7 @@ def _take(lock: StorePath, folder: StorePath, mine: dict[str, Any]) -> None:
         time.sleep(SETTLE)
         found = _read(lock) or {}
     except OSError as error:
-        raise SoritesError(f"cannot make the run folder {folder}: {error}") from error
+        raise SoritesError(f"cannot make the {kind} folder {folder}: {error}") from error
     if found.get("key") != mine["key"]:
         raise _refused(folder, found)
 
