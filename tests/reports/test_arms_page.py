@@ -40,7 +40,7 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
     assert "OpticsAugment gains most on optics at severity 3: +30.0" in body
     headline = "OpticsAugment gains +30.0\u202fpoints on optics at severity 3, and +10.0\u202fpoints on clean pictures"
     assert f"<h1>{headline}</h1>" in body
-    assert "the seeds' scatter is in the intervals" in body.replace("&#x27;", "'")
+    assert "the seeds' scatter is in the intervals, which are wide with two seeds" in body.replace("&#x27;", "'")
     assert '<a href="models/x.html">optics_0</a>' in body
     assert 'class="chart"' in body
 
