@@ -103,6 +103,14 @@ def read(run: str | Path) -> pl.LazyFrame:
     return _join_attrs(table, facts)
 
 
+def set_aside(run: str | Path) -> pl.Series | None:
+    """Return the ids of the images that facts of a run set aside; None where there are none."""
+    folder = place(run)
+    facts = [_scanned_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
+    found = [fact.filter(~pl.col("valid")).select("image_id").collect() for fact in _valid(facts)]
+    return found[0]["image_id"] if found and found[0].height else None
+
+
 COMPACTED = "compacted.json"
 """The file of a run folder that says which shards were merged into which file, and which rows of it each is."""
 

@@ -12,6 +12,7 @@ import pytest
 from scipy import stats
 
 import sorites
+from sorites import table
 from sorites.comparisons.compare import compare
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
@@ -114,17 +115,49 @@ def test_other_pictures_and_other_versions_are_refused(runs: Path, tmp_path: Pat
         compare(runs / "base", seeded)
 
 
-def test_pictures_that_both_lack_or_one_lacks_are_no_evidence(runs: Path, tmp_path: Path) -> None:
-    holed = copied(runs / "weak", tmp_path / "holed")
-    shard = sorted((holed / "predictions").glob("jpeg*"))[0]
-    rows = pl.read_parquet(shard)
-    gone = rows["sample_id"] == rows["sample_id"][0]
-    empty = [pl.when(gone).then(None).otherwise(pl.col(name)).alias(name) for name in ("correct", "pred", "conf")]
-    told = pl.when(gone).then(pl.lit("cannot be read")).otherwise(pl.col("error")).alias("error")
-    rows.with_columns(*empty, told).write_parquet(shard)
-    found = compare(runs / "base", holed)
-    assert dict(found.dials.select("dial", "n").iter_rows()) == {"clean": 20, "gaussian_noise": 20, "jpeg": 19, "all": 20}
-    assert "5 rows are errors" in found.notes[0]
+def with_errors(folder: Path, shift: str, samples: int) -> Path:
+    """Let the first samples of a shift be errors."""
+    for shard in sorted((folder / "predictions").glob(f"{shift}*")):
+        rows = pl.read_parquet(shard)
+        gone = pl.col("sample_id").is_in(sorted(rows["sample_id"].unique())[:samples])
+        empty = [pl.when(gone).then(None).otherwise(pl.col(name)).alias(name) for name in ("correct", "pred", "conf")]
+        told = pl.when(gone).then(pl.lit("cannot be read")).otherwise(pl.col("error")).alias("error")
+        rows.with_columns(*empty, told).write_parquet(shard)
+    return folder
+
+
+def test_a_model_that_fails_where_it_is_hard_is_not_judged_on_the_rest(runs: Path, tmp_path: Path) -> None:
+    holed = with_errors(copied(runs / "weak", tmp_path / "holed"), "jpeg", 1)
+    said = r"pictures \(jpeg\) are in error for weak of .*holed alone \(the first: cannot be read\)\. Mend .* add --shared"
+    with pytest.raises(SoritesError, match=said):
+        compare(runs / "base", holed)
+    found = compare(runs / "base", holed, shared=True)
+    lacks = 20 - found.dials.filter(pl.col("dial") == "jpeg")["n"].item()
+    assert lacks > 0
+    assert found.notes[0].startswith(f"{5 * lacks} pictures (jpeg) are in error")
+    none = with_errors(copied(runs / "weak", tmp_path / "none"), "jpeg", 20)
+    found = compare(runs / "base", none, shared=True)
+    assert found.places == ("clean", "gaussian_noise")
+    assert found.notes[1] == "Not compared, because no picture of theirs was judged for both models: jpeg."
+
+
+def test_errors_of_both_are_left_out_and_told(runs: Path, tmp_path: Path) -> None:
+    holed = [with_errors(copied(runs / name, tmp_path / name), "jpeg", 1) for name in ("base", "weak")]
+    found = compare(*holed)
+    assert found.notes[0].endswith("pictures (jpeg) are in error for both models; they are left out.")
+    counts = dict(found.dials.select("dial", "n").iter_rows())
+    assert counts["jpeg"] < counts["gaussian_noise"] == 20
+
+
+def test_runs_that_were_filtered_in_other_ways_are_refused(runs: Path, tmp_path: Path) -> None:
+    base = copied(runs / "base", tmp_path / "base")
+    rows = table.read(base).filter(pl.col("shift") == "jpeg").select("image_id").unique().sort("image_id").collect()
+    table.write_facts(base, "out_of_class", rows.with_columns(valid=pl.int_range(pl.len()) > 9))
+    with pytest.raises(
+        SoritesError, match=r"10 pictures \(jpeg\) are set aside by a filter in .*base alone\. Filter both runs alike"
+    ):
+        compare(base, runs / "weak")
+    assert "10 pictures (jpeg) are set aside" in compare(base, runs / "weak", shared=True).notes[0]
 
 
 def test_no_order_of_files_changes_a_number(runs: Path) -> None:

@@ -51,5 +51,5 @@ def test_lpips_grows_with_blur_and_is_nought_for_equal_pictures() -> None:
 
 
 def test_too_small_a_picture_is_refused() -> None:
-    with pytest.raises(BadPicture, match="32 px a side or more, got 31x31"):
+    with pytest.raises(BadPicture, match="32 px per side or more, got 31x31"):
         lpips(scene(0, 31), scene(1, 31))

@@ -29,7 +29,7 @@ def compare(
         str | None, typer.Option("--base-model", metavar="NAME", help="The model of BASE, where it has several.")
     ] = None,
     model: Annotated[str | None, typer.Option("--model", metavar="NAME", help="The model of NEW, where it has several.")] = None,
-    shared: Annotated[bool, typer.Option("--shared", help="Compare the pictures that both have, where one has more.")] = False,
+    shared: Annotated[bool, typer.Option("--shared", help="Compare the pictures that both have and were judged on.")] = False,
     other_versions: Annotated[
         bool, typer.Option("--other-versions", help="Allow other versions of the libraries that make pictures.")
     ] = False,
@@ -76,8 +76,8 @@ def _conclude(verdicts: list[Verdict], written: list[Path], format: str) -> None
     """Say what was written and which checks are broken; exit with 1 where any is."""
     say(f"wrote {', '.join(map(str, written))}", err=format != "table")
     broken = [verdict for verdict in verdicts if verdict.broken]
-    for verdict in broken:
-        say(f"broken: {verdict.rule.text}: {verdict}", err=True)
+    for verdict in sorted(verdicts, key=lambda verdict: verdict.broken):
+        say(f"{'broken' if verdict.broken else 'holds'}: {verdict.rule.text}: {verdict}", err=True)
     if verdicts:
         said = f"{len(broken)} of {len(verdicts)} checks are broken" if broken else f"all {len(verdicts)} checks hold"
         say(f"gate: {said}", err=True)

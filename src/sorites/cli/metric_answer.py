@@ -105,6 +105,8 @@ def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] 
     if answer.is_empty() and run is not None and (read_info(run).get("imported") or {}).get("as") == "counts":
         made_up = "was imported from counts: its samples are made up, and nothing can be paired."
         return f"no rows. {metric} answers: {about} {run} {made_up}"
+    if answer.is_empty() and "measure" in inspect.signature(METRICS.get(metric)).parameters:
+        return f"no rows: nothing was measured here. Type: sorites similarity {run or 'RUN'}"
     if answer.is_empty():
         return f"no rows. {metric} answers: {about} This run holds nothing to answer that with, given these options."
     if "value" not in answer.columns or answer["value"].null_count() < answer.height:

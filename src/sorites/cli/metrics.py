@@ -52,9 +52,12 @@ def metrics(
     What is missing or not shared is said first, and left out unless --partial
     is given.
     """
+    import polars as pl
+
     from sorites.cli.metric_answer import answer_metric, explain_empty, measure_note, parse_options, with_class_names
     from sorites.cli.printing import format_frame
     from sorites.core import METRICS
+    from sorites.errors import SoritesError
     from sorites.metrics import interval_note
     from sorites.pipeline.together import open_folders, together
     from sorites.pipeline.where import where as rows_where
@@ -74,5 +77,7 @@ def metrics(
     if said := interval_note(metric, answer):
         say(f"note: {said}", err=True)
     if reason := explain_empty(answer, metric, options, runs[0]):
+        if where and not table.select(pl.len()).collect().item():
+            raise SoritesError(f"no row of the table meets --where {where!r}")
         kept = f' Only rows with {where} were asked; to keep the clean pictures too: --where "({where}) or shift = clean"'
         say(reason + (kept if where else ""), err=True)

@@ -99,7 +99,7 @@ def _print(found: Costs, known: Calibration | None, workers: int | None, price: 
     how = "" if measured else f"; extrapolated: {max(known.speedup)} workers were measured"
     say(f"time       {_time(seconds)} with {count} workers (measured {known.date} on {known.machine}{how})")
     if cost is not None:
-        say(f"price      {cost:,.2f} at {price:g} an hour")
+        say(f"price      {cost:,.2f} at {price:g} per hour")
 
 
 def _print_calibration(known: Calibration) -> None:

@@ -10,10 +10,11 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
+from sorites.comparisons.judged import refuse_one_sided
 from sorites.comparisons.pairs import ALL, Curves, Matrix, curves, matrix, paired
 from sorites.comparisons.points import Points, points
 from sorites.comparisons.sides import Side, refuse_unlike, side, together
-from sorites.comparisons.statistics import Flips, detectable, flips, holm, mcnemar_mid
+from sorites.comparisons.statistics import Flips, flips, holm, mcnemar_mid, noticed
 from sorites.core import CLEAN
 from sorites.metrics import paired_difference
 from sorites.passports.document import NAME as PASSPORT
@@ -61,7 +62,10 @@ class Comparison:
 
     @functools.cached_property
     def dials(self) -> pl.DataFrame:
-        """One row per dial: accuracies, the drop with its interval, pictures that changed sides, p, Holm's p, detectable drop."""
+        """One row per dial: accuracies, the drop with its interval, pictures that changed sides, p, Holm's p, detectable drop.
+
+        The detectable drop is null where not even a model that is always wrong would be noticed.
+        """
         drops = _drops(_clean_once(self.table, self.base), *self.names)
         counts = _counts(self.pairs)
         rows = drops.join(counts, on="dial", how="left")
@@ -107,15 +111,15 @@ def compare(
 ) -> Comparison:
     """Compare the models of two run folders (or passports) on the same pictures.
 
-    Folders of other pictures, other versions or an unfinished run are refused. ``shared`` compares the pictures that both have,
-    ``other_versions`` allows other versions of the libraries that make pictures. ``rate`` is how often equal models raise alarm.
+    Folders of other pictures, other versions or an unfinished run are refused, and so are pictures on which one model failed.
+    ``shared`` compares the pictures that both have and were judged on, ``other_versions`` allows other versions of the libraries
+    that make pictures. ``rate`` is how often equal models raise alarm.
     """
     sides = (_open(base, base_model, "--base-model"), _open(new, model, "--model"))
-    notes = refuse_unlike(*sides, other_versions, shared)
+    notes = [*refuse_unlike(*sides, other_versions, shared), *refuse_one_sided(*sides, shared)]
     names = _names(*sides)
     table = together(*sides, names)
     pairs = paired(_clean_once(table, sides[0]), *names)
-    notes += _unjudged(table, pairs)
     return Comparison(*sides, names, tuple(notes), table, pairs, matrix(pairs), rate)
 
 
@@ -142,11 +146,6 @@ def _names(base: Side, new: Side) -> tuple[str, str]:
     return f"{base.model} ({base.path})", f"{new.model} ({new.path})"
 
 
-def _unjudged(table: pl.LazyFrame, pairs: pl.DataFrame) -> list[str]:
-    errors = table.filter((pl.col("output") == "label") & pl.col("error").is_not_null()).select(pl.len()).collect().item()
-    return [f"{errors} rows are errors; their pictures are left out for both models."] if errors else []
-
-
 def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     """Return the paired difference of each dial as a drop, with its interval; clean pictures stand as a dial of their own."""
     clean = pl.col("shift") == CLEAN
@@ -157,7 +156,7 @@ def _drops(table: pl.LazyFrame, base: str, new: str) -> pl.DataFrame:
     return rows.select(
         dial=pl.col("shift").replace({_AS_SHIFT: CLEAN}),
         n="n",
-        drop=0 - pl.col("value"),
+        drop=(0 - pl.col("value")).round(12) + 0.0,
         low=0 - pl.col("high"),
         high=0 - pl.col("low"),
     )
@@ -186,7 +185,7 @@ def _tests(found: Comparison) -> pl.DataFrame:
             "new": np.nanmean(new, axis=0),
             "p": [*p, *(float(value) for value in (pooled.p if pooled else ()))],
             "p_holm": [*corrected, *([None] if pooled else [])],
-            "detectable": [detectable(float(e), c) for e, c in zip(error, critical, strict=True)],
+            "detectable": [noticed(float(e), c, found.rate) for e, c in zip(error, critical, strict=True)],
         },
-        schema_overrides={"p_holm": pl.Float64},
+        schema_overrides={"p_holm": pl.Float64, "detectable": pl.Float64},
     )

@@ -7,7 +7,7 @@ bootstrap over samples, with Bonferroni's share of the rate for each dial. Sever
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ import numpy as np
 from sorites.comparisons.compare import Comparison
 from sorites.comparisons.pairs import ALL
 from sorites.comparisons.rules import IN_PERCENT, Gate, Rule, rules_of
-from sorites.comparisons.statistics import POWER, detectable, flips
+from sorites.comparisons.statistics import POWER, flips, noticed
 from sorites.errors import SoritesError, UnknownName
 
 
@@ -31,7 +31,7 @@ class Verdict:
     broken: bool
     n: int
     detectable: float | None
-    """The distance beyond the limit that is noticed in four of five cases; None where that is not known."""
+    """The distance beyond the limit that is noticed in four of five cases; None where there is none, or it is not known."""
 
     @property
     def by(self) -> float:
@@ -44,15 +44,24 @@ class Verdict:
         scale = 100 if self.rule.metric in IN_PERCENT else 1
 
         def told(value: float) -> str:
-            return f"{scale * value:.3g}"
+            return f"{round(scale * value, 6) + 0.0:.3g}"
 
         side = "at least" if self.rule.above else "at most"
         found = (
             f"{self.rule.metric}.{self.dial} is {told(self.value)}{unit} ({side} {told(self.bound)}), limit {told(self.limit)}"
         )
         where = f"beyond by {told(self.by)}" if self.by > 0 else f"within by {told(abs(self.by))}"
-        seen = "" if self.detectable is None else f"; {told(self.detectable)} beyond would be noticed with {POWER:.0%} power"
-        return f"{found}, {where}, n = {self.n}{seen}"
+        return f"{found}, {where}, n = {self.n}; {self._power(told)}"
+
+    def _power(self, told: Callable[[float], str]) -> str:
+        """Say what the check would have noticed."""
+        if self.detectable is not None:
+            return f"{told(self.detectable)} beyond would be noticed with {POWER:.0%} power"
+        if self.rule.metric in IN_PERCENT:
+            return f"with so few pictures nothing would be noticed with {POWER:.0%} power"
+        if not self.rule.above and self.limit <= 0:
+            return "nothing can lie beyond this limit"
+        return "its power is not known"
 
 
 def judge(found: Comparison, gate: Gate) -> list[Verdict]:
@@ -90,7 +99,7 @@ def _means(found: Comparison, rule: Rule, dials: Sequence[str], rate: float, est
     return [
         Verdict(
             rule, dial, float(seen[i]), float(wanted[i] + way * test.bound[i]), float(wanted[i]), bool(broken[i]), int(counts[i]),
-            detectable(float(test.cautious[i]), test.critical),
+            noticed(float(test.cautious[i]), test.critical, rate, float(1 - wanted[i] if rule.above else wanted[i])),
         )
         for i, dial in enumerate(dials)
     ]  # fmt: skip

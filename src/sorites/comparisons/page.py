@@ -19,7 +19,21 @@ from sorites.files import write_bytes
 from sorites.reports.page import document, hero
 from sorites.reports.parts.album import Album
 from sorites.reports.parts.dots import Dot, Key, dot_chart, scale
-from sorites.reports.parts.markup import EMPTY, Html, between, count, folded, grid, join, number, percent, points, several, tag
+from sorites.reports.parts.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    number,
+    percent,
+    points,
+    several,
+    tag,
+)
 from sorites.reports.report import run_views
 from sorites.reports.section import Section
 from sorites.reports.view import RunView, View, merge
@@ -94,7 +108,7 @@ def _dials(found: Comparison) -> Section:
     drawn = dot_chart(dots, {"change": Key(0, "right of 0 is better")}, scale([*ends, 0.0]), {"no change": 0.0}, label)
     lines = [
         [row["dial"], percent(row["base"]), percent(row["new"]), _change(row), f"{count(row['lost'])} / {count(row['gained'])}",
-         number(row["p"]), number(row["p_holm"]), f"{100 * row['detectable']:.1f}", count(row["n"])]
+         number(row["p"]), number(row["p_holm"]), _detectable(row), count(row["n"])]
         for row in rows
     ]  # fmt: skip
     head = ["dial", *found.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
@@ -104,6 +118,10 @@ def _dials(found: Comparison) -> Section:
     )
     table = tag("div", tag("article", grid(head, lines), cls="card"), cls="below")
     return Section("What changed on each dial?", join([tag("article", drawn, cls="card"), table]), "Dials", lead)
+
+
+def _detectable(row: Row) -> str:
+    return DASH if row["detectable"] is None else f"{100 * row['detectable']:.1f}"
 
 
 def _change(row: Row) -> Html:

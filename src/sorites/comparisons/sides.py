@@ -94,7 +94,7 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
     if not both:
         raise SoritesError(f"{one.name} and {two.name} share no picture: run both models on the same source and suite")
     only = zip(lacks, (one.name, two.name), strict=True)
-    said = " and ".join(f"{len(lack)} pictures ({_shifts(lack)}) are only in {name}" for lack, name in only if len(lack))
+    said = " and ".join(f"{len(lack)} pictures ({shifts_of(lack)}) are only in {name}" for lack, name in only if len(lack))
     if not shared:
         raise SoritesError(f"{said}. Run both in the same way, or add --shared to compare the {both} pictures that both have.")
     return [*notes, f"{said}; they are left out."]
@@ -106,7 +106,8 @@ def _images(rows: pl.LazyFrame) -> pl.LazyFrame:
     return grid.select("image_id", "shift").unique("image_id")
 
 
-def _shifts(rows: pl.DataFrame, most: int = 3) -> str:
+def shifts_of(rows: pl.DataFrame, most: int = 3) -> str:
+    """Name the shifts of some pictures, the first few of many."""
     names = rows["shift"].unique().sort().to_list()
     return ", ".join(names[:most]) + (" …" if len(names) > most else "")
 

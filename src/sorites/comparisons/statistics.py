@@ -148,6 +148,15 @@ def detectable(error: float, critical: float, power: float = POWER) -> float:
     return (critical + float(ndtri(power))) * error
 
 
+def noticed(error: float, critical: float, rate: float, most: float = 1.0) -> float | None:
+    """Return the mean that is found in four of five cases, or None where it would have to be greater than ``most``.
+
+    The critical value is at least that of a normal test at this rate: where no verdict differs, flips give none.
+    """
+    found = detectable(error, max(critical, float(ndtri(1 - rate))))
+    return found if found <= most else None
+
+
 def power_of(mean: float, error: float, critical: float) -> float:
     """Return the chance that a true mean is found by a test with this standard error and critical value."""
     return float(ndtr(mean / error - critical)) if error > 0 else float(mean > 0)

@@ -23,17 +23,12 @@ def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
 
 
 def _verdict(verdicts: Sequence[Verdict]) -> list[str]:
-    broken = [verdict for verdict in verdicts if verdict.broken]
     if not verdicts:
         return []
-    if not broken:
-        return [f"**The gate holds**: none of {len(verdicts)} checks is broken.", ""]
-    return [
-        f"**The gate fails**: {len(broken)} of {len(verdicts)} checks are broken.",
-        "",
-        *(f"- {_plain(str(v))}" for v in broken),
-        "",
-    ]
+    broken, held = ([_plain(f"{v.rule.text}: {v}") for v in verdicts if v.broken is side] for side in (True, False))
+    said = f"fails**: {len(broken)} of {len(verdicts)} checks are broken." if broken else f"holds**: {len(verdicts)} checks."
+    folded = ["<details><summary>checks that hold</summary>", "", *(f"- {line}" for line in held), "", "</details>", ""]
+    return [f"**The gate {said}", "", *(f"- {line}" for line in broken), "", *(folded if held else [])]
 
 
 def _line(row: dict[str, Any]) -> str:
@@ -48,7 +43,7 @@ def _line(row: dict[str, Any]) -> str:
         between,
         f"{row['lost']} / {row['gained']}",
         p,
-        f"{100 * row['detectable']:.1f}",
+        "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
     ]
     return f"| {' | '.join(map(str, cells))} |"
 
@@ -57,7 +52,8 @@ def _legend(found: Comparison) -> str:
     return (
         "Accuracies in percent on the same pictures; n counts samples. A drop is the base minus the new model. p comes from "
         "flipping the sides of samples (with one picture per sample: McNemar's exact test) and is corrected for all dials by "
-        f"Holm; bold where it is at most {SIGNIFICANT:g}. The detectable drop is found in four of five cases with this n."
+        f"Holm; bold where it is at most {SIGNIFICANT:g}. The detectable drop is found in four of five "
+        "cases with this n; – where none would be."
     )
 
 

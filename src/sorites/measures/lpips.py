@@ -25,7 +25,7 @@ def lpips(reference: Picture, moved: Picture) -> float:
     Lower is nearer. Pictures must be 32 px or more on each side.
     """
     if min(reference.shape[:2]) < 32:
-        raise BadPicture(f"LPIPS wants pictures of 32 px a side or more, got {reference.shape[1]}x{reference.shape[0]}")
+        raise BadPicture(f"LPIPS wants pictures of 32 px per side or more, got {reference.shape[1]}x{reference.shape[0]}")
     try:
         import torch
     except ImportError as error:

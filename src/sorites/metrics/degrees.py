@@ -43,7 +43,9 @@ def _refuse_unmeasured(table: Table, measure: str) -> None:
     entries = table.lazy().select(pl.col("degrees").explode().struct.field("measure").drop_nulls().unique().sort())
     known = entries.collect(engine="streaming")["measure"].to_list()
     if known and measure not in known:
-        raise UnknownName("measure in this table", measure, known, f"It has {', '.join(known)}.")
+        typed = f"sorites similarity RUN --measure {measure}"
+        advice = f"It has {', '.join(known)}: name one of these as the option measure, or type: {typed}"
+        raise UnknownName("measure in this table", measure, known, advice)
 
 
 @add_metric

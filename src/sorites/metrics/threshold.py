@@ -81,12 +81,12 @@ def _splits(table: Table, split: str | None) -> list[str]:
     """Return the splits that have scores; it is an error if ``split`` is not one of them."""
     found = table.lazy().filter(pl.col("output") == "ood").select(pl.col("split").unique()).collect(engine="streaming")
     names = sorted({name or "" for name in found["split"]})
+    wanted = "F1 needs a threshold, and a threshold a validation split of its own"
+    if names == [""]:
+        raise SoritesError(f"{wanted}, and the pictures of this table belong to no split. Ask f1_at_tpr95, which needs none.")
     if names and (split is None or split not in names):
         came = "no split was named" if split is None else f"there is no {split!r}"
-        raise SoritesError(
-            f"F1 needs a threshold, and a threshold a validation split of its own: {came}. "
-            f"Type --option split=NAME, one of {', '.join(map(repr, names))}."
-        )
+        raise SoritesError(f"{wanted}: {came}. Type split=NAME, with a NAME of {', '.join(map(repr, names))}.")
     return names
 
 

@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 SIGMA, REACH = 1.5, 5
 """The 11 x 11 Gaussian window of Wang et al. 2004."""
 STEP = 16
-"""So many windows a side are averaged at a time: strips stay in the processor's cache."""
+"""This many windows per side are averaged at a time: strips stay in the processor's cache."""
 
 
 def psnr(first: Array, second: Array) -> float:

@@ -60,11 +60,12 @@ SAID: Mapping[str, Words] = {
     "dust": (_through, "dust, {} % of light left"),
     "sandstorm": (_through, "sand, {} % of light left"),
     "rain": (lambda s: number(20 * s, 2), "rain, {} mm/h"),
-    "snowfall": (_two, "{} cm of snow an hour"),
+    "snowfall": (_two, "{} cm of snow per hour"),
     "jpeg": (lambda s: f"{100 - s:.0f}", "JPEG quality {}"),
-    "pixelate": (_left, "{} % of pixels a side"),
+    "pixelate": (_left, "{} % of the pixels per side"),
     "contrast": (_left, "{} % of the contrast"),
     "brightness": (_percent, "{} % brighter"),
+    "elastic_transform": (_plain, "elastic gain of {}"),
     "context": (_two, "{} uncommon traits"),
 }
 """The words for a severity of a shift, where its unit does not say enough."""
@@ -73,6 +74,7 @@ NAMES = {
     "exposure_stops": "over-exposure", "exposure_stops_down": "under-exposure", "iso_noise": "ISO noise", "haze": "fog",
     "defocus_disk": "defocus", "defocus_spherical": "defocus, spherical", "jpeg": "JPEG", "context": "uncommon context",
     "aperture": "open aperture", "pixelate": "few pixels", "contrast": "low contrast",
+    "fog": "fog (ImageNet-C)", "snow": "snow (ImageNet-C)",
 }  # fmt: skip
 
 

@@ -19,6 +19,7 @@ import polars as pl
 from sorites import table as tables
 from sorites.core import CLEAN, split_spec
 from sorites.errors import SoritesError
+from sorites.pipeline import set_aside
 from sorites.pipeline.apart import distinct_names, renamed
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.unfinished import Unfinished, unfinished
@@ -31,7 +32,7 @@ PROBE = pl.col("probe").fill_null(False)
 
 
 class Run(Protocol):
-    """A run as it is asked: its table, its name, its ``run.json`` (empty for a bare table) and what is missing of it."""
+    """A run as it is asked: its table, name, ``run.json`` (empty for a bare table), what is missing, and the images set aside."""
 
     @property
     def table(self) -> pl.LazyFrame: ...
@@ -41,6 +42,8 @@ class Run(Protocol):
     def info(self) -> Mapping[str, Any]: ...
     @property
     def unfinished(self) -> Unfinished | None: ...
+    @property
+    def aside(self) -> pl.Series | None: ...
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,8 @@ class Folder:
     name: str
     info: Mapping[str, Any]
     unfinished: Unfinished | None = None
+    aside: pl.Series | None = None
+    """The ids of the images that a filter set aside; None where there are none."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +91,7 @@ def open_folder(run: str | Path) -> Folder:
     folder = place(run)
     table = tables.read(folder)
     info = read_info(folder) if (folder / "run.json").exists() else {}
-    return Folder(table, str(folder), info, unfinished(folder))
+    return Folder(table, str(folder), info, unfinished(folder), tables.set_aside(folder))
 
 
 def open_folders(runs: Sequence[str | Path]) -> list[Folder]:
@@ -106,6 +111,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     if not runs:
         raise SoritesError("wanted at least one run, got none")
     notes = [said for run in runs if run.unfinished is not None for said in run.unfinished.sentences(partial)]
+    notes += set_aside.sentences(runs, partial)
     kept = [run.table if partial or run.unfinished is None else run.unfinished.keep(run.table) for run in runs]
     if len(runs) == 1:
         return Together(kept[0], tuple(kept), (_ids(kept[0]),), tuple(notes))
@@ -115,7 +121,7 @@ def together(runs: Sequence[Run], partial: bool = False) -> Together:
     ids = tuple(_ids(table) if kind is None else (kind,) for table, kind in zip(told, kinds, strict=True))
     shared = _Shared.of(runs, told)
     notes += [*shared.sentences(partial), *_differences(runs), *_refinement(runs, partial)]
-    cut = told if partial else [shared.keep(table) for table in told]
+    cut = told if partial else set_aside.left_out([shared.keep(table) for table in told], runs)
     if _refined_in_part(runs) and not partial:
         cut = [table.filter(~PROBE) for table in cut]
     whole = pl.concat(cut)

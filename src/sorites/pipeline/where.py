@@ -2,7 +2,8 @@
 
 A comparison is a column, one of ``= != < <= > >=``, and a value; ``in (a, b)`` and ``is null``, ``is not null`` are understood
 too, and ``and``, ``or``, ``not`` and parentheses join them. Values with spaces or signs stand in quotes. ``params.iso`` is the
-entry iso of a setting's params, and ``attrs.weather`` the attribute weather of a sample.
+entry iso of a setting's params, and ``attrs.weather`` the attribute weather of a sample. A row without a value there meets ``!=``
+and no other comparison, so that ``not level = 3`` keeps the clean pictures.
 """
 
 from __future__ import annotations
@@ -131,9 +132,9 @@ class _Reader:
         if name.startswith(ATTRS):
             pair = pl.element().struct
             has = (pair.field("key") == name.removeprefix(ATTRS)) & (pair.field("value") == str(read))
-            found = pl.col("attrs").list.eval(has).list.any()
+            found = pl.col("attrs").list.eval(has).list.any().fill_null(False)
             return found if COMPARE[sign] is operator.eq else ~found
-        return COMPARE[sign](self._column(name, read), read)
+        return COMPARE[sign](self._column(name, read), read).fill_null(COMPARE[sign] is operator.ne)
 
     def _column(self, name: str, value: Any) -> pl.Expr:
         """Return a column, or an entry of a setting's params as the kind of thing that it is compared with."""

@@ -25,7 +25,7 @@ from sorites.pipeline.shards import read_record
 from sorites.pipeline.unfinished import unfinished
 from sorites.reports.view import RunView
 from sorites.stores import place
-from sorites.table import Table, read
+from sorites.table import Table, read, set_aside
 
 
 def report(
@@ -67,7 +67,7 @@ def _about(folder: Path) -> dict[str, Any]:
 def _view(table: pl.LazyFrame, folder: Path, plan: Callable[[], Plan]) -> RunView:
     info = _about(folder)
     pictures = None if {"imported", ATTACK} & info.keys() else _Pictures(folder, plan)
-    kept = features_of(folder), _records(folder), unfinished(folder), _explanations(folder)
+    kept = features_of(folder), _records(folder), unfinished(folder), _explanations(folder), set_aside(folder)
     return RunView(table, info["suite"]["name"], info, class_names(info), pictures, *kept)
 
 

@@ -41,6 +41,8 @@ class RunView:
     """The parts of the run that are missing; None where nothing is."""
     explanations: Explanations | None = None
     """Pictures that changed sides, with where the models looked; None where nothing was explained."""
+    aside: pl.Series | None = None
+    """The ids of the images that a filter set aside; None where there are none."""
 
     @property
     def suite(self) -> Mapping[str, Any]:

@@ -107,7 +107,7 @@ def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView
     )
     assert "counting the 25% that it has wrong when clean." in card(dataclasses.replace(run, table=worse), "lite2")
     assert "counting" not in card(run, "lite2")
-    assert "Severity half lost halved survive" in card(run, "lite2")
+    assert "Severity half failed half lost survive" in card(run, "lite2")
 
 
 @pytest.mark.parametrize("rows_kept", [0, 1])

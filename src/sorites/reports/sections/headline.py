@@ -29,8 +29,8 @@ from sorites.reports.view import UNTOUCHED, View
 Row = dict[str, Any]
 MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
 LOST = (
-    "A picture is lost at the least severity at which the model is wrong about it, which is 0 where it is wrong about the "
-    "clean picture: half lost counts pictures that the model never had. Halved does not: it is where accuracy comes down to "
+    "A picture fails at the least severity at which the model is wrong about it, which is 0 where it is wrong about the "
+    "clean picture: half failed counts pictures that the model never had. Half lost does not: it is where accuracy comes down to "
     "half of what it is on clean pictures. A trajectory is one picture under one shift at rising severity."
 )
 
@@ -83,7 +83,7 @@ def _figure(name: str, row: Row, format_value: Any) -> Html:
 
 
 def _dial(view: View, model: str) -> Html:
-    """Return where half of all trajectories are lost, as a fraction of the greatest severity of each shift."""
+    """Return where half of all trajectories have failed, as a fraction of the greatest severity of each shift."""
     half = _row(view.compute(metrics.failure_point, by=("model",), relative=True), model)
     if half is None:
         return EMPTY
@@ -93,7 +93,7 @@ def _dial(view: View, model: str) -> Html:
     else:
         sentence = join(
             [
-                "Half of its pictures are lost at ",
+                "Half of its pictures have failed at ",
                 tag("b", percent(value, 0)),
                 " of the greatest severity ",
                 tag("span", _ends(half), cls="range"),
@@ -110,7 +110,7 @@ def _dial(view: View, model: str) -> Html:
 
 
 def _never_had(view: View, model: str) -> str:
-    """Say how many of the lost pictures were wrong when clean."""
+    """Say how many of the failed pictures were wrong when clean."""
     clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
     if clean is None or clean["value"] is None or clean["value"] == 1:
         return "."
@@ -133,7 +133,7 @@ def _by_shift(view: View, model: str) -> Html:
         for metric in (metrics.failure_point, metrics.half_accuracy)
     )
     lines = [_line(view, shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
-    return grid(["Severity", "half lost", "halved", "survive"], lines) if lines else EMPTY
+    return grid(["Severity", "half failed", "half lost", "survive"], lines) if lines else EMPTY
 
 
 def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
