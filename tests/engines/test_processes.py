@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import textwrap
 from collections.abc import Callable
 from pathlib import Path
@@ -85,3 +86,12 @@ def test_the_first_failure_is_raised_and_the_workers_end() -> None:
     with pytest.raises(ValueError, match="two"):
         list(processes([2], _fails, 2))
     assert sorted(processes([0, 1, 3], _fails, 2)) == [(0, 0), (1, 1), (3, 3)]
+
+
+def _dies(unit: int) -> int:
+    os._exit(3)
+
+
+def test_a_worker_that_dies_is_said_in_words() -> None:
+    with pytest.raises(SoritesError, match="a worker process ended before its work was done"):
+        list(processes([1, 2], _dies, 2))

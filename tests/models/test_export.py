@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -178,3 +181,30 @@ def test_head_of_a_linear_layer_only() -> None:
     assert head[0].shape == (4, 3)
     assert not head[1].any()
     assert linear_head(nn.Identity()) is None
+
+
+QUIET = """
+import torch
+from sorites.models._preprocess import Input
+from sorites.models._torch import torch_model
+from sorites.models._export import trial_pictures
+class Small(torch.nn.Module):
+    def forward(self, x):
+        return x.mean((2, 3))
+model = torch_model("small", Small().eval(), Input(size=(16, 16)))
+print(model(trial_pictures((16, 16)), False).logits.shape)
+"""
+
+
+@pytest.mark.slow
+def test_onnx_runtime_reports_nothing_to_its_makers(tmp_path: Path) -> None:
+    """It keeps an id and a list of events below the user's cache folder where it does."""
+    homes = {
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "SORITES_CACHE": str(tmp_path / "sorites"),
+        "HOME": str(tmp_path / "home"),
+    }
+    env = {key: value for key, value in os.environ.items() if key != "ORT_DISABLE_TELEMETRY"} | homes
+    (tmp_path / "cache").mkdir()
+    subprocess.run([sys.executable, "-c", QUIET], env=env, check=True, timeout=120)
+    assert list((tmp_path / "cache").iterdir()) == []

@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+from pathlib import Path
+
+import polars as pl
+
 from sorites.models._preprocess import Input
-from sorites.pipeline.inputs import input_words
+from sorites.pipeline import plan as plans
+from sorites.pipeline.inputs import input_words, note_unlabelled
+from sorites.suite import parse
 
 
 def test_an_input_is_said_as_it_is_prepared() -> None:
@@ -14,3 +20,12 @@ def test_an_input_is_said_as_it_is_prepared() -> None:
     assert input_words(squashed).startswith("320 x 240 px: both sides scaled to 240 and 320 and the middle cut out (bilinear)")
     assert input_words(told, framed=True).startswith("224 x 224 px: the frame scaled (bicubic)")
     assert input_words({}) == "pictures as they are; what it does with them is its own"
+
+
+def test_a_source_without_labels_is_told(photos: Path, tmp_path: Path) -> None:
+    suite = {"name": "s", "shifts": ["jpeg"], "source": f"folder:{photos}", "models": []}
+    assert note_unlabelled(plans.make(parse(suite, "test"))) == ""
+    frame = pl.DataFrame({"img": [next(photos.rglob("*.png")).read_bytes()], "y": [3]})
+    frame.write_parquet(tmp_path / "p.parquet")
+    unlabelled = plans.make(parse({**suite, "source": f"parquet:{tmp_path / 'p.parquet'}"}, "test"))
+    assert note_unlabelled(unlabelled).startswith(f"no picture of parquet:{tmp_path / 'p.parquet'} has a label")

@@ -126,3 +126,18 @@ def test_the_verb(run: Run, tmp_path: Path) -> None:
     assert "knn(k=3): added 126 rows" in told.output
     again = CliRunner().invoke(app, ["score", str(tmp_path / "run"), "--scorer", "energy"])
     assert "energy: all its rows are there already" in again.output
+
+
+def test_an_unfinished_run_is_not_scored_in_part(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    next((tmp_path / "run" / "predictions").glob("contrast*.parquet")).unlink()
+    with pytest.raises(SoritesError, match=r"is not finished: .* Type the run's command again to finish it, then score"):
+        score(tmp_path / "run", ["energy"])
+
+
+def test_check_says_how_rows_of_an_added_scorer_are_made(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    score(tmp_path / "run", ["energy"])
+    next((tmp_path / "run" / "predictions").glob("*--energy.parquet")).unlink()
+    with pytest.raises(SoritesError, match=r"\d+ rows of energy missing: type sorites score RUN --scorer energy$"):
+        checks.check_run(tmp_path / "run")

@@ -11,6 +11,7 @@ from PIL import Image
 from tests.conftest import CLASSES
 
 import sorites
+from sorites import table as tables
 from sorites.core import Model
 from sorites.pipeline.together import open_folder, together
 from sorites.suite import parse
@@ -112,3 +113,20 @@ def test_failure_points_refined_in_one_run_only_are_taken_at_the_settings(go: Ca
     table, notes = read(*runs, partial=True)
     assert table["probe"].any()
     assert "they are used as they are" in notes
+
+
+def test_images_that_one_run_sets_aside_are_left_out_of_all(go: Callable[..., Path]) -> None:
+    runs = go("one", "jpeg"), go("two", "jpeg")
+    assert "filter" not in read(*runs)[1]
+    images = tables.read(runs[0]).filter(pl.col("shift") == "jpeg").select("image_id").collect().sort("image_id")
+    tables.write_facts(runs[0], "out_of_class", images.with_columns(valid=pl.int_range(pl.len()) >= 7))
+    alone, notes = read(runs[0])
+    assert notes == f"Images that a filter set aside are not counted: 7 in {runs[0]}."
+    assert alone.filter(~pl.col("valid")).height == 7
+    table, notes = read(*runs)
+    assert "Not all runs were filtered alike: what one sets aside is left out of all." in notes
+    counts = table.filter(pl.col("shift") == "jpeg", pl.col("valid").fill_null(True)).group_by("model").len()
+    assert counts["len"].to_list() == [24 - 7, 24 - 7]
+    assert "models may stand on different pictures" in read(*runs, partial=True)[1]
+    tables.write_facts(runs[1], "out_of_class", images.with_columns(valid=pl.int_range(pl.len()) >= 7))
+    assert "alike" not in read(*runs)[1]

@@ -47,6 +47,10 @@ TABLE = rows(
         ("attrs.weather = rain", "a"),
         ("attrs.weather = rain or attrs.time = day", "ab"),
         ("severity = 1e0", "b"),
+        ("level != 3", "abde"),
+        ("not level = 3", "abde"),
+        ("not level >= 3", "abde"),
+        ("attrs.weather != rain", "bcde"),
     ],
 )
 def test_conditions_choose_rows(text: str, ids: str) -> None:

@@ -122,7 +122,7 @@ def test_a_folder_of_links_to_elsewhere_says_so(tmp_path: Path) -> None:
     put(tmp_path / "out", "a.png")
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "tabby").symlink_to(tmp_path / "out")
-    with pytest.raises(SoritesError, match=r"no pictures .* 1 links that lead out"):
+    with pytest.raises(SoritesError, match=r"no pictures .* 1 link that leads out"):
         found(tmp_path / "in")
 
 

@@ -86,7 +86,8 @@ def _print(found: Costs, known: Calibration | None, workers: int | None, price: 
         return
     per_shift = ", ".join(f"{name} {count:,}" for name, count in found.images.items())
     say(f"pictures   {sum(found.images.values()):,} of {found.samples:,} samples ({per_shift})")
-    say(f"passes     {found.passes:,}: each picture by {len(found.models)} models ({', '.join(found.models) or 'none named'})")
+    models = f"{len(found.models)} model{'s' * (len(found.models) != 1)} ({', '.join(found.models) or 'none named'})"
+    say(f"passes     {found.passes:,}: each picture by {models}")
     if found.probes:
         say(f"probes     at most {found.probes:,} more pictures for each model, to refine failure points")
     size = found.bytes()

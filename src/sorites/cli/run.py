@@ -81,7 +81,7 @@ def run(
     from sorites.pipeline.choosing import choose, choose_batch
     from sorites.pipeline.fit import note_overlap
     from sorites.pipeline.fitted import fit_notes
-    from sorites.pipeline.inputs import input_lines
+    from sorites.pipeline.inputs import input_lines, note_unlabelled
     from sorites.progress import bars, recording, telling
 
     recipe = options.load_suite(
@@ -115,6 +115,8 @@ def run(
         say(f"note: left out without training pictures (add --fit SOURCE): {', '.join(plan.left_out)}", err=True)
     if note := note_overlap(plan):
         say(note, err=True)
+    if note := note_unlabelled(plan):
+        say(f"note: {note}", err=True)
     start = options.engine_of(engine, address, gpus_per_worker)
     if start == "auto":
         chosen = choose(plan, workers)

@@ -15,8 +15,10 @@ from PIL import Image as Pillow
 from PIL import ImageDraw, ImageFont
 
 from sorites.core import CLEAN, Picture
+from sorites.errors import SoritesError
 from sorites.labels import class_name
 from sorites.pipeline.folder import read_info
+from sorites.pipeline.plan import Plan
 from sorites.pipeline.reopen import class_names, plan_of
 from sorites.pipeline.sheet import MOST, Column, Sheet, Verdict, limited, pictures_of, sheet
 from sorites.table import read
@@ -36,8 +38,20 @@ def run_sheet(
     info = read_info(run)
     held = limited(sheet(read(run), sample, shift, light, most), list(info["models"]))
     names = class_names(info)
-    pictures = pictures_of(plan_of(run), held.sample_id, {column.image_id for column in held.columns})
+    plan = plan_of(run)
+    pictures = pictures_of(plan, held.sample_id, {column.image_id for column in held.columns})
+    if not pictures:
+        raise SoritesError(f"none of the pictures of {held.sample_id} can be made again: {_why(plan, held.sample_id)}")
     return draw(held, pictures, lambda label: class_name(names, label))
+
+
+def _why(plan: Plan, sample_id: str) -> str:
+    """Say why a sample's picture cannot be decoded."""
+    try:
+        next(sample for group in plan.groups.values() for sample in group.called(sample_id)).load()
+    except Exception as error:  # a source of the user's raises whatever it likes
+        return str(error)
+    return "its shifts fail"
 
 
 def draw(held: Sheet, pictures: Mapping[str, Picture], name: Names) -> Pillow.Image:

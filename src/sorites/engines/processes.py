@@ -8,10 +8,16 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from typing import TypeVar
 
 from sorites.engines.local import results
+from sorites.errors import SoritesError
 
+GONE = (
+    "a worker process ended before its work was done: it was killed, it ran out of memory, or a Python script started it outside "
+    "of 'if __name__ == \"__main__\":'. What was done is kept: type the same command again, with fewer --workers if memory lacks."
+)
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")
 
@@ -24,6 +30,8 @@ def processes(units: Sequence[Unit], work: Callable[[Unit], Result], workers: in
     try:
         yield from results(pool, units, work)
         finished = True
+    except BrokenProcessPool as error:
+        raise SoritesError(GONE) from error
     finally:
         workers_left = [] if finished else list((pool._processes or {}).values())
         for worker in workers_left:

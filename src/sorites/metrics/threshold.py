@@ -82,7 +82,7 @@ def _splits(table: Table, split: str | None) -> list[str]:
     found = table.lazy().filter(pl.col("output") == "ood").select(pl.col("split").unique()).collect(engine="streaming")
     names = sorted({name or "" for name in found["split"]})
     wanted = "F1 needs a threshold, and a threshold a validation split of its own"
-    if names == [""]:
+    if names == [""] and split != "":
         raise SoritesError(f"{wanted}, and the pictures of this table belong to no split. Ask f1_at_tpr95, which needs none.")
     if names and (split is None or split not in names):
         came = "no split was named" if split is None else f"there is no {split!r}"

@@ -39,10 +39,17 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
-def session(graph: str | bytes) -> Any:
-    """Open an ONNX Runtime session over a file or a serialised model; it uses a GPU if this build of ONNX Runtime can."""
+def runtime() -> Any:
+    """Return ONNX Runtime. It reports its use to its makers unless that is forbidden before it is imported."""
+    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
     import onnxruntime
 
+    return onnxruntime
+
+
+def session(graph: str | bytes) -> Any:
+    """Open an ONNX Runtime session over a file or a serialised model; it uses a GPU if this build of ONNX Runtime can."""
+    onnxruntime = runtime()
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     options.log_severity_level = 3

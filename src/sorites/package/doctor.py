@@ -14,6 +14,7 @@ from pathlib import Path
 from sorites import __version__
 from sorites.errors import SoritesError
 from sorites.files import cache
+from sorites.models._session import runtime
 
 USES = {
     "torch": "torch models, export to ONNX",
@@ -120,8 +121,7 @@ def _told(what: str, ask: Callable[[], str]) -> Iterator[str]:
 
 
 def _onnx() -> str:
-    import onnxruntime
-
+    onnxruntime = runtime()
     names = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
     return f"ONNX Runtime {onnxruntime.__version__} offers {', '.join(names)}"
 

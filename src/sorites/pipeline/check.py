@@ -25,7 +25,7 @@ from sorites.reading.places import is_dir, is_file
 from sorites.stores import place
 from sorites.suite import builtin_suites, load
 
-AGAIN = ": type the run's command again"
+AGAIN = "the run's command again"
 
 
 def check(what: str | Path, repair: bool = False) -> str:
@@ -59,7 +59,10 @@ def check_suite(spec: str) -> str:
     if suite.reference and suite.models and suite.reference not in suite.model_names and not is_file:
         among = ", ".join(suite.model_names)
         raise SoritesError(f"suite {suite.name}: reference {suite.reference!r} is not among its models {among}")
-    lines = [f"suite {suite.name}: {suite.about}", f"source {suite.source}: {len(source)} pictures, {len(names)} labels"]
+    lines = [
+        f"suite {suite.name}: {suite.about}".removesuffix(": "),
+        f"source {suite.source}: {len(source)} pictures, {len(names)} labels",
+    ]
     lines += [f"limit: at most {suite.limit} samples of it are taken; --limit N changes that"] if suite.limit else []
     if suite.sources:
         counts = Counter(s.source for group in plans.make(bare, source).groups.values() for s in group)
@@ -68,7 +71,8 @@ def check_suite(spec: str) -> str:
     lines += [f"shift {name}: {', '.join(map(str, at))}{units.get(name) or _unit(name)}" for name, at in stops.items()]
     if suite.fit and (note := note_overlap(plans.make(bare, source))):
         lines.append(note)
-    lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}", f"next: sorites run {spec}"]
+    lines += [f"models: {', '.join(suite.models) or 'none; name some with --model'}"]
+    lines += [f"next: sorites run {spec}{'' if suite.models else ' --model NAME'}"]
     return "\n".join(lines)
 
 
@@ -152,11 +156,14 @@ def _coverage(rows: pl.LazyFrame, manifest: pl.DataFrame, info: Mapping[str, Any
     for name in info["models"]:
         held = sum(seen[name, None, shift] for shift in wanted)
         lacks = [f"{lack} missing"] if (lack := _lack(seen, wanted, name)) else []
-        for scorer in _scorers(info):
-            lacks += [f"{n - lack} rows of {scorer} missing"] if (n := _lack(seen, wanted, name, scorer)) > lack else []
         lacks += [f"{unrefined[name]} slice not refined"] * (name in unrefined)
-        whole = whole and not lacks
-        lines.append(f"{name}: {held} rows, {errors[name]} errors, {', '.join(lacks) + AGAIN if lacks else 'whole'}")
+        gone = {scorer: n - lack for scorer in _scorers(info) if (n := _lack(seen, wanted, name, scorer)) > lack}
+        later = [scorer for scorer in gone if scorer in info.get("scored", ())]
+        said = [f"{n} rows of {scorer} missing" for scorer, n in gone.items()]
+        remedy = [AGAIN] * (bool(lacks) or len(later) < len(gone)) + [f"sorites score RUN --scorer {scorer}" for scorer in later]
+        whole = whole and not lacks and not gone
+        found = f"{', '.join([*lacks, *said])}: type {', then '.join(remedy)}" if remedy else "whole"
+        lines.append(f"{name}: {held} rows, {errors[name]} errors, {found}")
     if not whole:
         raise SoritesError("\n".join(lines))
     return "\n".join(lines)

@@ -30,7 +30,7 @@ def compact(run: str | Path, rows: int = ROWS, bar: Bar | None = None) -> tuple[
     folder = place(run)
     read_info(folder)
     if (left := unfinished(folder)) is not None:
-        raise SoritesError(f"{folder} is not finished: {left.found()} Type the run's command again, then compact it.")
+        raise SoritesError(f"{left.found()} Type the run's command again, then compact it.")
     with locked(folder):
         before = shard_files(folder)
         merged = read_compacted(folder)

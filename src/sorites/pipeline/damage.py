@@ -22,9 +22,14 @@ ASIDE = "damaged"
 Read = Callable[[Path], object]
 _READERS: tuple[tuple[str, str, Read, str], ...] = (
     ("predictions", "*.parquet", read_shard, "type the run's command again"),
-    ("features", "*.safetensors", lambda path: read_tensors(path, ("image_id",)), "type it with --keep-features"),
+    (
+        "features",
+        "*.safetensors",
+        lambda path: read_tensors(path, ("image_id",)),
+        "type the run's command again with --keep-features",
+    ),
     ("fits", "*.safetensors", lambda path: read_tensors(path, ("sample_id", "label")), "type the run's command again"),
-    ("heads", "*.safetensors", read_head_file, "type it with --keep-features"),
+    ("heads", "*.safetensors", read_head_file, "type the run's command again with --keep-features"),
     ("facts", "*.parquet", read_facts, "type the command that measured them again"),
     ("facts", "*.json", read_record, "type the command that measured them again"),
     (ROOM, LIST, read_list, "type: sorites explain RUN"),

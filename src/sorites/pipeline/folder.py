@@ -196,6 +196,10 @@ def _why_other(before: Info, now: Info) -> str:
                 f"models.{former[0]}: earlier releases knew it by its source text alone, and nothing says whether its weights "
                 "are still the same; its table can be read as ever"
             )
+    changed = [name for name, version in before["models"].items() if name in models and models[name] != version]
+    if changed:
+        versions = "; ".join(f"{name}: version {before['models'][name][:12]} there, {models[name][:12]} here" for name in changed)
+        return f"the models have changed since, by their weights, files or answers: {versions}"
     return _difference(before, now)
 
 

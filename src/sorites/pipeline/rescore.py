@@ -28,6 +28,7 @@ from sorites.pipeline.reopen import plan_of, suite_of
 from sorites.pipeline.scoring import INSIDE, WORDS, Scored, scored
 from sorites.pipeline.search import Told
 from sorites.pipeline.tensors import read_tensors
+from sorites.pipeline.unfinished import unfinished
 from sorites.stores import place
 from sorites.table import write
 
@@ -47,6 +48,8 @@ def score(
     info = read_info(folder)
     names = list(dict.fromkeys(core.scorer_name(spec) for spec in ([scorers] if isinstance(scorers, str) else scorers)))
     added = dict.fromkeys(names, 0)
+    if (left := unfinished(folder)) is not None:
+        raise SoritesError(f"{left.found()} Type the run's command again to finish it, then score.")
     with locked(folder):
         expand(folder)
         units = _units(folder, info["models"])

@@ -103,7 +103,16 @@ def measure_images(
     todo = found.todo(plan)
     tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
     found.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
-    return found.write(cut=cut)
+    path = found.write(cut=cut)
+    if not path.exists():
+        raise SoritesError(f"no picture of {folder} could be measured; the first: {_unmade(plan, todo)}")
+    return path
+
+
+def _unmade(plan: Plan, todo: Sequence[Todo]) -> str:
+    """Say why the first picture cannot be made again."""
+    shots = (shot for one in todo for shot in shots_of(plan, one))
+    return next((shot.error for shot in shots if shot.error), "it is too small for these measures")
 
 
 def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:

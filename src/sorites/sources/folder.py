@@ -41,7 +41,8 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
         return _on_store(root, labels)
     outside: list[Path] = []
     found = sorted((str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8)
-    note = f"{len(outside)} links that lead out of {root} were not followed, first {min(outside)}" if outside else ""
+    links = "1 link that leads out of {} was" if len(outside) == 1 else f"{len(outside)} links that lead out of {{}} were"
+    note = f"{links.format(root)} not followed, first {min(outside)}" if outside else ""
     if not found:
         raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
     if note:

@@ -73,7 +73,15 @@ class Shift:
             results = (self.apply(image, s, _copy(rng)) for s in moved)
         for stop in stops:
             result = image.copy() if stop == 0 else next(results)
-            yield result if isinstance(result, tuple) else (result, {})
+            moved_image, chosen = result if isinstance(result, tuple) else (result, {})
+            self._check(moved_image, image)
+            yield moved_image, chosen
+
+    def _check(self, moved: object, image: Image) -> None:
+        """Refuse what is not an image like the one that was given."""
+        if not isinstance(moved, np.ndarray) or moved.shape != image.shape or moved.dtype.kind != "f":
+            came = f"{moved.shape} of {moved.dtype}" if isinstance(moved, np.ndarray) else type(moved).__name__
+            raise TypeError(f"the shift {self.name} gave {came}; wanted an image of {image.shape}, floats from 0 to 1")
 
     def sweeper(self, together: AnySweep) -> AnySweep:
         """Register, as a decorator, a faster way to make many stops of one image; it must equal making them one at a time.

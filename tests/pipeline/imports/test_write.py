@@ -15,6 +15,7 @@ from tests.conftest import CLASSES
 import sorites
 from sorites import metrics, table
 from sorites.core import METRICS, Model
+from sorites.drawings.run_sheet import run_sheet
 from sorites.errors import SoritesError
 from sorites.pipeline.check import check
 from sorites.pipeline.folder import read_info
@@ -180,6 +181,8 @@ def test_a_lost_shard_is_made_again(tmp_path: Path) -> None:
         ("sample,label,pred,model\na,1,1001.0,m\n", "p.csv, row 1, column pred: wanted a class from 0 to 999, got 1001.0"),
         ("sample,label,pred,model,conf\na,1,1,m,.5\nb,1,1,m,high\n", "p.csv, row 2, column conf: wanted a number, got 'high'"),
         ("sample,label,pred,model,conf\na,1,1,m,nan\n", "p.csv, row 1, column conf: wanted a number, got 'nan'"),
+        ("sample,label,pred,model,conf\na,1,1,m,1.7\n", "p.csv, row 1, column conf: wanted a number from 0 to 1, got '1.7'"),
+        ("sample,label,pred,model,severity\na,1,1,m,-1\n", "row 1, column severity: wanted a number of at least 0, got '-1'"),
         ("sample,label,pred,model,level\na,1,1,m,1.5\n", "p.csv, row 1, column level: wanted a whole number, got '1.5'"),
         ("sample,label,pred,model,right\na,1,1,m,0\n", r"p.csv, row 1, column right: says false, but pred is 1 and .* \[1\]"),
         ("sample,label,pred,model,right\na,1,1,m,maybe\n", "row 1, column right: wanted true or false, got 'maybe'"),
@@ -245,8 +248,13 @@ def test_check_and_report_need_no_pictures(imported: Path, tmp_path: Path) -> No
     page = sorites.report(imported, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "half" in page
     sample = next(iter(plan_of(imported).groups["clean"]))
-    with pytest.raises(SoritesError, match="are not at hand: it was made of prediction files by sorites import"):
+    said = "are not at hand: it was made of prediction files by sorites import"
+    with pytest.raises(SoritesError, match=said):
         sample.load()
+    with pytest.raises(SoritesError, match=f"no picture of .* could be measured; the first: .*{said}"):
+        sorites.similarity(imported)
+    with pytest.raises(SoritesError, match=f"none of the pictures of .* can be made again: .*{said}"):
+        run_sheet(imported)
 
 
 def test_check_finds_lost_rows_and_says_which_images_a_model_lacks(tmp_path: Path) -> None:

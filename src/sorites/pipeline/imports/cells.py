@@ -23,6 +23,8 @@ ROW = "(row)"
 """The column with the number of a row in its file, counted from 1 below the header."""
 
 LABEL, LABELS = ("label", "pred"), ("accept", "top5")
+LIMITS = {"severity": (0.0, math.inf), "conf": (0.0, 1.0 + 1e-6)}
+"""The least and the greatest number of a column."""
 NESTED = ("truth", "attrs", "degrees", "boxes")
 _TRUTH = {"true": True, "1": True, "yes": True, "1.0": True, "false": False, "0": False, "no": False, "0.0": False}
 
@@ -127,6 +129,12 @@ def _numbers(sheet: Sheet, name: str, kind: pl.DataType) -> pl.Series:
     if bad.any():
         index = bad.arg_max() or 0
         raise sheet.wrong(index, name, f"wanted {'a whole number' if whole else 'a number'}, got {column[index]!r}")
+    low, high = LIMITS.get(name, (-math.inf, math.inf))
+    beyond = ((numbers < low) | (numbers > high)).fill_null(False)
+    if beyond.any():
+        index = beyond.arg_max() or 0
+        wanted = f"from {low:g} to {high:g}" if math.isfinite(high) else f"of at least {low:g}"
+        raise sheet.wrong(index, name, f"wanted a number {wanted}, got {column[index]!r}")
     return numbers.cast(kind)
 
 
