@@ -6,6 +6,7 @@ import polars as pl
 
 from sorites import metrics
 from sorites.reports.parts.markup import between, percent
+from sorites.reports.parts.whole_points import all_alike, unit, whole
 from sorites.reports.view import UNTOUCHED, View
 
 
@@ -36,4 +37,7 @@ def _hardest(view: View) -> list[str]:
         return []
     (least, low), (most, high) = means.row(0), means.row(-1)
     every = "" if drops["model"].n_unique() == 1 else ", on average over detectors"
-    return [f"{most} costs the most mAP ({100 * high:.0f} points), {least} the least ({100 * low:.0f} points){every}."]
+    if alike := all_alike("mAP", means.height, low, high):
+        return [f"{alike[:-1]}{every}."]
+    dear, cheap = (f"{cost} {unit(cost)}" for cost in (whole(high), whole(low)))
+    return [f"{most} costs the most mAP ({dear}), {least} the least ({cheap}){every}."]
