@@ -178,7 +178,7 @@ def test_boxes_that_cannot_be(tmp_path: Path) -> None:
         broken.load()
     with pytest.raises(SoritesError, match="no class named 'gnome'"):
         boxed(tmp_path, [cell(label="gnome")])
-    with pytest.warns(UserWarning, match="1 boxes have no width or height"):
+    with pytest.warns(UserWarning, match="1 box has no width or height"):
         assert boxed(tmp_path, [cell(x1=1.0)])[0].truth == ()
 
 
