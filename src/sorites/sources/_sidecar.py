@@ -107,7 +107,7 @@ def _fits_boxes(kind: pl.DataType) -> bool:
     cell = kind.inner if isinstance(kind, pl.List) else None
     if not isinstance(cell, pl.Struct):
         return kind == pl.Null or cell == pl.Null
-    held = {field.name: field.dtype for field in cell.fields}
+    held = pl.Schema(cell.to_schema())
     return {*_CORNERS, "label"} <= held.keys() and all(_fits(held[name], kind) for name, kind in _CELL.items() if name in held)
 
 
