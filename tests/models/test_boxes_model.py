@@ -88,6 +88,16 @@ def test_a_free_size_is_640_or_what_is_said(tmp_path: Path) -> None:
         core.model(f"boxes:{path}?size=320")
 
 
+def test_another_size_than_a_graph_fixes_is_refused(tmp_path: Path) -> None:
+    path = v8(tmp_path / "m.onnx", metadata={"imgsz": "[640, 640]"})
+    core.model(f"boxes:{path}?size=64")
+    with pytest.raises(SoritesError, match=r"its input is 64 x 64 px and cannot be another; wanted size 320 x 320\."):
+        core.model(f"boxes:{path}?size=320")
+    Path(f"{path}.json").write_text('{"size": [64, 96]}')
+    with pytest.raises(SoritesError, match="wanted size 64 x 96"):
+        core.model(f"boxes:{path}")
+
+
 @pytest.mark.parametrize(
     ("outputs", "said"),
     [
