@@ -53,7 +53,8 @@ def test_nothing_in_the_metadata_is_run(tmp_path: Path) -> None:
 
 def test_eighty_classes_without_names_are_cocos(tmp_path: Path) -> None:
     assert core.model(f"boxes:{v8(tmp_path / 'm.onnx', 80)}").labels == coco().ids
-    assert core.model(f"boxes:{v8(tmp_path / 'n.onnx', 5)}").labels is None
+    nameless = core.model(f"boxes:{v8(tmp_path / 'n.onnx', 5)}")
+    assert (nameless.labels, nameless.background) == (None, True)
 
 
 def test_the_file_beside_and_options_go_before_metadata(tmp_path: Path) -> None:
