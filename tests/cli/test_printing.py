@@ -11,10 +11,13 @@ import polars as pl
 import pytest
 
 import sorites
-from sorites.cli.metric_answer import answer_metric
+from sorites.cli.metric_answer import answer_metric, explain_empty
 from sorites.cli.printing import format_frame, headline, print_run_summary
 from sorites.core import Box, Model, Outputs, Sample, Setting, Source
 from sorites.errors import SoritesError
+from sorites.reports.page import render
+from sorites.reports.report import run_views
+from sorites.reports.view import merge
 from sorites.suite import parse
 
 FRAME = pl.DataFrame({"model": ["a,b", None], "value": [1 / 3, None], "n": [3, 0], "accept": [[1, 2], None]})
@@ -105,3 +108,21 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     ):
         answer_metric(tmp_path / "run", "accuracy")
     assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})["value"].to_list() == pytest.approx([1.0, 1.0])
+
+
+def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
+    model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("person",), output="boxes")
+    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=())])
+    suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
+    table = sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
+    said: list[str] = []
+    print_run_summary(tmp_path / "run", said.append)
+    assert "there is no mAP, for the source has no true boxes" in said
+    for metric in ("box_failure_point", "mean_map"):
+        with pytest.raises(SoritesError, match=f"{metric} has nothing to say here: the source has no true boxes"):
+            answer_metric(tmp_path / "run", metric)
+    with pytest.raises(SoritesError, match="accuracy has nothing to say here: the models are detectors"):
+        answer_metric(tmp_path / "run", "accuracy")
+    answer = answer_metric(tmp_path / "run", "map")
+    assert explain_empty(answer, "map") == "every value is null: the source has no true boxes for these pictures"
+    assert "No picture was judged, for the source has no true boxes." in render(merge(run_views(table)))

@@ -10,12 +10,16 @@ import numpy as np
 import polars as pl
 import pytest
 from scipy import stats
+from typer.testing import CliRunner
 
 import sorites
 from sorites import table
+from sorites.cli.app import app
 from sorites.comparisons.compare import compare
+from sorites.core import Box, Model, Outputs, Sample, Source
 from sorites.errors import SoritesError
 from sorites.files import write_bytes
+from sorites.suite import parse
 
 pytestmark = pytest.mark.slow
 
@@ -164,3 +168,17 @@ def test_no_order_of_files_changes_a_number(runs: Path) -> None:
     first, again = compare(runs / "base", runs / "weak"), compare(runs / "base", runs / "weak")
     assert first.dials.equals(again.dials)
     assert np.array_equal(first.matrix.base, again.matrix.base)
+
+
+def test_detectors_are_sent_to_what_compares_them(tmp_path: Path) -> None:
+    truth = Box((2, 2, 20, 20), 0)
+    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(truth,))])
+    for name in ("one", "two"):
+        model = Model(name, lambda seen: Outputs(boxes=[()] * len(seen)), labels=("person",), output="boxes", version="1")
+        suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
+        sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / name)
+    with pytest.raises(SoritesError, match="type: sorites metrics BASE NEW map_rank, or sorites report BASE NEW"):
+        compare(tmp_path / "one", tmp_path / "two")
+    asked = CliRunner().invoke(app, ["metrics", str(tmp_path / "one"), str(tmp_path / "two"), "map_rank"])
+    assert asked.exit_code == 0, asked.output
+    assert {"one", "two"} <= set(asked.output.split())

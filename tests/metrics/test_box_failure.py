@@ -10,6 +10,7 @@ import pytest
 from tests.metrics.test_box_map import box
 
 from sorites import metrics
+from sorites.errors import SoritesError
 from sorites.metrics.box_failure import _independent
 
 
@@ -86,3 +87,10 @@ def test_the_effective_number_of_independent_things() -> None:
     alone = np.random.default_rng(0).random(200) < 0.5
     assert _independent(alone, np.arange(200)) == pytest.approx(200, rel=0.01)
     assert _independent(np.ones(200, bool), sample) == 50
+
+
+@pytest.mark.parametrize("conf", [2.0, -0.1, float("nan")])
+def test_a_confidence_outside_0_to_1_is_refused(world: pl.DataFrame, conf: float) -> None:
+    for ask in (metrics.box_survival, metrics.box_failure_point, metrics.box_failure_histogram):
+        with pytest.raises(SoritesError, match="conf is a confidence from 0 to 1, got"):
+            ask(world, conf=conf)

@@ -158,3 +158,20 @@ def test_label_metrics_pass_over_boxes_and_box_metrics_over_labels(world: pl.Dat
     assert metrics.map(world, resamples=20).equals(metrics.map(boxes, resamples=20))
     assert metrics.box_failure_point(world).equals(metrics.box_failure_point(boxes))
     assert metrics.map(labels).is_empty()
+
+
+def test_things_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> None:
+    truth = [box(0, size=20), box(100), box(200), box(300, size=120), box(500, crowd=True)]
+    answer = metrics.map_numbers(frame([shot("a", truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0)
+    things = dict(answer.select("number", "things").iter_rows())
+    assert {name: things[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")} == {
+        "map": 4, "ar100": 4, "map_small": 1, "map_medium": 2, "map_large": 1, "ar_medium": 2,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("resamples", [-3, 1])
+def test_a_number_of_resamples_without_an_interval_is_refused(world: pl.DataFrame, resamples: int) -> None:
+    said = f"resamples is a number of draws from 2 up, or 0 for no interval, got {resamples}"
+    for ask in (metrics.map, metrics.mean_map, metrics.map_drop, metrics.map_rank, metrics.tide, metrics.attribute_gap):
+        with pytest.raises(SoritesError, match=said):
+            ask(world, resamples=resamples)

@@ -6,6 +6,7 @@ import inspect
 
 import polars as pl
 import pytest
+from tests.metrics.box_coverage import SIZES
 from tests.metrics.coverage import covered
 from tests.metrics.coverage_laws import ALIKE, LAWS
 from tests.metrics.test_contract import options
@@ -52,6 +53,9 @@ def test_a_note_is_for_the_sizes_that_need_it() -> None:
         return pl.DataFrame({"model": ["m"], "value": [0.1], "n": [n], "low": [0.0], "high": [0.2], **more})
 
     assert "hold the truth in 20, 45 and 94 % of simulated runs" in interval_note("calibration_error", answer(40))
+    assert "of 20, 100 and 1000 samples" in interval_note("calibration_error", answer(40))
+    assert "in 90, 94 and 95 % of simulated runs of 20, 100 and 500 samples" in interval_note("map", answer(40))
+    assert NOTED["map"].sizes == SIZES
     assert interval_note("calibration_error", answer(5000)) == ""
     assert interval_note("accuracy", answer(5)) == ""
     assert "independent" in interval_note("failure_point", answer(5000)), "pooled over shifts it is never enough"

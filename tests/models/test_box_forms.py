@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from sorites.core import Box, Model, Outputs, Picture
+from sorites.errors import SoritesError
 from sorites.models.python import as_model
 from sorites.pipeline.answers import ask
 
@@ -109,6 +110,8 @@ def test_names_and_label_spaces_of_a_function() -> None:
         ((BOXES, SCORES * np.inf, LABELS), "not finite"),
         ((BOXES[:, [2, 3, 0, 1]], SCORES, LABELS), r"x0 <= x1 and y0 <= y1, got \(30.0, 40.0, 1.0, 2.0\)"),
         ((BOXES, SCORES, LABELS - 5), "gave a box of class -3"),
+        ((BOXES, SCORES, ["dog", "cat"]), r"wanted labels as whole numbers, places in the list of labels, got \['dog', 'cat'\]"),
+        ({**KEYED, "labels": ["dog", "cat"]}, r"wanted labels as whole numbers, .* got \['dog', 'cat'\]"),
     ],
 )
 def test_what_is_no_box_becomes_an_error_row(one: Any, said: str) -> None:
@@ -139,3 +142,8 @@ def test_a_function_that_fails_on_grey_says_so_when_it_is_tried() -> None:
 
     _, (error,) = ask(as_model("mine", detect), [GREY], False)
     assert "no grey, please" in str(error)
+
+
+def test_a_result_with_a_part_too_many_is_refused_as_that_of_a_detector() -> None:
+    with pytest.raises(SoritesError, match=r"wanted of a detector \(boxes, scores, labels\), .* got 4 parts"):
+        as_model("mine", each((BOXES, SCORES, LABELS, np.zeros((2, 50, 80)))))

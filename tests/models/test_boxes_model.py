@@ -53,7 +53,8 @@ def test_nothing_in_the_metadata_is_run(tmp_path: Path) -> None:
 
 def test_eighty_classes_without_names_are_cocos(tmp_path: Path) -> None:
     assert core.model(f"boxes:{v8(tmp_path / 'm.onnx', 80)}").labels == coco().ids
-    assert core.model(f"boxes:{v8(tmp_path / 'n.onnx', 5)}").labels is None
+    nameless = core.model(f"boxes:{v8(tmp_path / 'n.onnx', 5)}")
+    assert (nameless.labels, nameless.background) == (None, True)
 
 
 def test_the_file_beside_and_options_go_before_metadata(tmp_path: Path) -> None:
@@ -86,6 +87,16 @@ def test_a_free_size_is_640_or_what_is_said(tmp_path: Path) -> None:
     assert core.model(f"boxes:{path}")([GREY]).boxes == [()]
     with pytest.raises(SoritesError, match="wanted boxes, got outputs o 1 x 7 x 8400"):
         core.model(f"boxes:{path}?size=320")
+
+
+def test_another_size_than_a_graph_fixes_is_refused(tmp_path: Path) -> None:
+    path = v8(tmp_path / "m.onnx", metadata={"imgsz": "[640, 640]"})
+    core.model(f"boxes:{path}?size=64")
+    with pytest.raises(SoritesError, match=r"its input is 64 x 64 px and cannot be another; wanted size 320 x 320\."):
+        core.model(f"boxes:{path}?size=320")
+    Path(f"{path}.json").write_text('{"size": [64, 96]}')
+    with pytest.raises(SoritesError, match="wanted size 64 x 96"):
+        core.model(f"boxes:{path}")
 
 
 @pytest.mark.parametrize(

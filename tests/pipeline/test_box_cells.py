@@ -9,7 +9,9 @@ import polars as pl
 import pytest
 
 from sorites.core import Box, Model, Outputs, Sample, Source
+from sorites.errors import SoritesError
 from sorites.frame import Frame
+from sorites.pipeline.box_cells import wrong_boxes
 from sorites.pipeline.run import run
 from sorites.table import SCHEMA, read, write
 
@@ -117,3 +119,36 @@ def test_shards_of_before_are_read_with_null_for_area_and_crowd(tmp_path: Path) 
     table = read(tmp_path).collect()
     assert table.schema == SCHEMA
     assert table["truth"].item().to_list() == [{**cell[0], "area": None, "crowd": None}]
+
+
+@pytest.mark.parametrize(
+    ("label", "background", "wrong"), [(79, False, False), (80, False, True), (80, True, False), (81, True, True)]
+)
+def test_a_class_that_no_label_has_is_an_error_unless_it_is_the_background(label: int, background: bool, wrong: bool) -> None:
+    model = Model("det", lambda seen: Outputs(boxes=[()]), output="boxes", background=background)
+    said = wrong_boxes([Box((0, 0, 1, 1), label, 0.5)], model, 80)
+    assert (said or "").startswith(
+        f"model det gave a box of class {label}, and its classes are the suite's 80 labels, 0 to 79"
+    ) is wrong
+    assert (said is None) is not wrong
+
+
+def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent(suite: Path, tmp_path: Path) -> None:
+    def forward(pictures: list[np.ndarray]) -> Outputs:
+        return Outputs(boxes=[(Box((0, 0, 1, 1), 99, 0.5),) if picture.std() > least else () for picture in pictures])
+
+    model, least = Model("det", forward, output="boxes", version="1"), 0.0
+    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    assert all("gave a box of class 99" in error for error in table["error"])
+    least = -1.0
+    with pytest.raises(
+        SoritesError, match="det fails on a plain grey picture: .* class 99, and its classes are the suite's 80 labels"
+    ):
+        run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "again")
+
+
+def test_a_classifier_for_a_source_of_boxes_is_called_that(suite: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        SoritesError, match="model lite0 is a classifier, and the source has boxes: name a detector, such as picodet"
+    ):
+        run(suite, source=Source("made", [made()]), out=tmp_path / "run")

@@ -117,10 +117,13 @@ def test_a_picture_of_another_size_than_its_annotations_is_an_error_row(made: Ma
 
 def test_classes_go_by_name_and_those_the_suite_lacks_are_counted(made: Made) -> None:
     file = made()
-    with pytest.warns(UserWarning, match="1 boxes are of classes that the suite does not have.* first 'toothbrush'"):
+    with pytest.warns(UserWarning, match="1 box is of a class that the suite does not have.* first 'toothbrush'"):
         first = core.source(f"coco:{file}", labels(["dog", "Person"])).samples[0]
     assert [box.label for box in first.truth or ()] == [1, 1]
-    with pytest.raises(SoritesError, match=r"none of its classes \('person', 'toothbrush', 'airplane'\) is one of"):
+    with pytest.raises(
+        SoritesError,
+        match=r"none of its classes \('person', 'toothbrush', 'airplane'\) is one of.*Type: --labels coco, or --labels",
+    ):
         core.source(f"coco:{file}", labels(["dog"]))
 
 
@@ -132,7 +135,7 @@ def boxes(*all_of_them: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def test_rounding_at_the_edge_is_kept_and_what_reaches_further_is_cut_and_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="1 boxes reach out of their picture and are cut at its edge, first annotation 2"):
+    with pytest.warns(UserWarning, match="1 box reaches out of its picture and is cut at its edge, first annotation 2"):
         first = read(made(boxes([-0.4, 5, 41, 5], [-5, 5, 100, 5])))[0]
     assert [box.xyxy for box in first.truth or ()] == [(-0.4, 5, 40.6, 10), (0, 5, 40, 10)]
 
@@ -171,7 +174,7 @@ def test_areas_that_are_none_fall_back_to_the_box(made: Made) -> None:
 
 
 def test_annotations_of_pictures_that_are_not_listed_are_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="1 annotations are of pictures that the file does not list"):
+    with pytest.warns(UserWarning, match="1 annotation is of a picture that the file does not list"):
         assert len(read(made(lambda data: data["annotations"].append(annotation(4, 99, 1, [0, 0, 1, 1]))))) == 2
 
 

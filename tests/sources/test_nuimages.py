@@ -98,9 +98,7 @@ def test_versions(made: Callable[..., Path], tmp_path: Path) -> None:
 
 def test_categories_that_the_suite_lacks_are_counted(made: Callable[..., Path]) -> None:
     last = f"c{len(CLASSES)}"
-    with pytest.warns(
-        UserWarning, match="1 boxes are of categories that the suite does not have, and are left out, first animal"
-    ):
+    with pytest.warns(UserWarning, match="1 box is of a class that the suite does not have, and is left out, first animal"):
         core.source(f"nuimages:{made(lambda t: t['object_ann'][0].update(category_token=last))}", labels(["pedestrian"]))
 
 

@@ -13,11 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from sorites.core import Attr, Box, Sample, Setting
+from sorites.core import Attr, Box, Model, Outputs, Sample, Setting
 from sorites.errors import BadPicture, SoritesError
 from sorites.labels import imagenet, labels
+from sorites.pipeline.run import run
 from sorites.sources import _sidecar as sidecar
 from sorites.sources.folder import folder
+from sorites.suite import parse
 
 IDS = imagenet().ids
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -136,8 +138,36 @@ def test_bad_files_are_named(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=r"cannot read .*sorites\.parquet"):
         sidecar.read(tmp_path, imagenet())
     pl.DataFrame({"path": [1]}).write_parquet(tmp_path / sidecar.NAME)
-    with pytest.raises(SoritesError, match=r"column path is Int64, not String; column sample_id is missing"):
+    with pytest.raises(SoritesError, match=r"column path is Int64, not String"):
         sidecar.read(tmp_path, imagenet())
+    for wrong, said in (
+        ({"sample_id": ["a"]}, "column path is missing"),
+        ({"path": ["a.png"], "severity": ["high"]}, "column severity is String, not Float64"),
+        ({"path": ["a.png"], "level": [1.5]}, "column level is Float64, not Int32"),
+        ({"path": ["a.png"], "level": [2**40]}, "conversion from `i64` to `i32` failed"),
+        ({"path": ["a.png", "a.png"]}, "wanted each path once"),
+        ({"path": ["a.png"], "boxes": [[{"x0": 1}]]}, "column boxes is List"),
+    ):
+        pl.DataFrame(wrong).write_parquet(tmp_path / sidecar.NAME)
+        with pytest.raises(SoritesError, match=said):
+            sidecar.read(tmp_path, imagenet())
+
+
+def test_a_sidecar_by_hand_needs_little_more_than_paths(tmp_path: Path) -> None:
+    thing = {"x0": 1, "y0": 2, "x1": 3, "y1": 4, "label": "dog"}
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (8, 8), (9, 9, 9)).save(tmp_path / name)
+    pl.DataFrame({"path": ["a.png", "b.png"], "boxes": [[thing], []]}).write_parquet(tmp_path / sidecar.NAME)
+    first, second = sidecar.read(tmp_path, labels("coco"))
+    assert (first.id, first.shift, first.framed, first.image_id) == ("a.png", "clean", False, None)
+    assert (first.truth, second.truth) == ((Box((1, 2, 3, 4), 16),), ())
+    model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("dog",), output="boxes", version="1")
+    suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
+    table = run(suite, source=f"folder:{tmp_path}", models=[model], levels=[1], out=tmp_path / "run").collect()
+    assert table["image_id"].n_unique() == table.height == 4
+    assert table["error"].null_count() == 4
+    pl.DataFrame({"path": ["a.png"], "label": ["dog"], "severity": [1]}).write_parquet(tmp_path / sidecar.NAME)
+    assert sidecar.read(tmp_path, labels("coco"))[0].label == 16
 
 
 def test_records_are_checked_when_written() -> None:
@@ -178,7 +208,7 @@ def test_boxes_that_cannot_be(tmp_path: Path) -> None:
         broken.load()
     with pytest.raises(SoritesError, match="no class named 'gnome'"):
         boxed(tmp_path, [cell(label="gnome")])
-    with pytest.warns(UserWarning, match="1 boxes have no width or height"):
+    with pytest.warns(UserWarning, match="1 box has no width or height"):
         assert boxed(tmp_path, [cell(x1=1.0)])[0].truth == ()
 
 

@@ -100,6 +100,8 @@ def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tm
         ("0 .5 .5 .5", "got 4 numbers"),
         ("0 .5 .5 .5 .5 .9", "five and a confidence are predictions"),
         ("person .5 .5 .5 .5", "wanted numbers"),
+        ("0 20 10 4 4", r"wanted middle and size as shares of the picture, 0 to 1, got 20 10 4 4 \(pixels\?\)"),
+        ("0 1 1 9 1 9 9", "shares of the picture, 0 to 1, got 1 1 9 1"),
     ],
 )
 def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: str, reason: str) -> None:
@@ -112,7 +114,7 @@ def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: 
 
 def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -> None:
     root = write(tmp_path, "names: [person, wheelbarrow]\n", {"labels/a.txt": "0 0 .5 .5 .5\n1 .5 .5 .1 .1"}, ("images/a.png",))
-    with pytest.warns(UserWarning, match=r"1 boxes reach out .*; 1 boxes are of classes .* first 'wheelbarrow'"):
+    with pytest.warns(UserWarning, match=r"1 box reaches out .*; 1 box is of a class .* first 'wheelbarrow'"):
         (a,) = read(root)
     assert boxes(a) == [(0, 5, 10, 15, "person")]
 
@@ -123,7 +125,10 @@ def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -
         ("nc: 2\n", "wanted names as a list of classes"),
         ("names: &a [x]\n", r"data.yaml, line 1: names is YAML that is not understood"),
         ("val: nowhere\nnames: [person]\n", "names the pictures 'nowhere', and .*nowhere does not exist"),
-        ("names: [gnome]\n", r"none of its classes \('gnome'\) is one of the suite's labels"),
+        (
+            "names: [gnome]\n",
+            r"none of its classes \('gnome'\) is one of the suite's labels, such as 'person'. Type: --labels FILE",
+        ),
     ],
 )
 def test_a_data_yaml_that_does_not_help_is_said(tmp_path: Path, yaml: str, message: str) -> None:

@@ -16,11 +16,18 @@ from sorites.cli.printing import first_sentence
 from sorites.core import METRICS
 from sorites.errors import SoritesError, UnknownName
 from sorites.labels import class_name
+from sorites.metrics._scenes import without_truth
 from sorites.pipeline.folder import read_info
 from sorites.pipeline.places import place_now
 from sorites.pipeline.reopen import class_names
 from sorites.table import Table, read
 
+OF_BOXES = (
+    "map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "map_rank", "tide", "box_failure_point",
+    "box_survival", "box_failure_histogram",
+)  # fmt: skip
+"""The metrics of detectors."""
+NO_TRUTH = "the source has no true boxes for these pictures"
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
 
@@ -56,6 +63,8 @@ def answer_metric(
     except SoritesError as error:
         raise SoritesError(as_typed(str(error), list(inspect.signature(question).parameters)[1:])) from error
     if answer.is_empty() and _outputs(held) == {"boxes"}:
+        if metric in OF_BOXES and without_truth(held):
+            raise SoritesError(f"{metric} has nothing to say here: {NO_TRUTH}")
         others = "map, map_numbers, map_drop, tide or box_failure_point"
         raise SoritesError(f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}")
     return answer
@@ -111,6 +120,8 @@ def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] 
         return f"no rows. {metric} answers: {about} This run holds nothing to answer that with, given these options."
     if "value" not in answer.columns or answer["value"].null_count() < answer.height:
         return ""
+    if "things" in answer.columns and answer["n"].sum() and not answer["things"].sum():
+        return f"every value is null: {NO_TRUTH}"
     reason = f"every value is null, n up to {max(answer['n'].to_list())}. {metric} answers: {about}"
     if "strange" in answer.columns and not answer["strange"].sum() and options.get("framework") != "model-specific":
         return f"{reason} None of these pictures is strange; to count those that the model gets wrong: --framework model-specific"

@@ -15,6 +15,7 @@ import polars as pl
 from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
 from sorites.errors import SoritesError
+from sorites.metrics._scenes import without_truth
 from sorites.pipeline.fitted import read_record
 from sorites.table import read
 
@@ -80,6 +81,8 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
             )
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
+        if without_truth(table):
+            echo("there is no mAP, for the source has no true boxes")
     counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
     rows, errors, probes = counts.row(0)
     if errors:

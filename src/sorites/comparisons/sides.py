@@ -66,7 +66,8 @@ def _refuse_boxes(part: Folder) -> None:
     outputs = part.table.select(pl.col("output").unique()).collect(engine="streaming")["output"].to_list()
     if outputs and "label" not in outputs:
         raise SoritesError(
-            f"{part.name} holds {' and '.join(map(str, outputs))}, and only answers of classifiers can be compared"
+            f"{part.name} holds {' and '.join(map(str, outputs))}, and only answers of classifiers can be compared. "
+            "For detectors type: sorites metrics BASE NEW map_rank, or sorites report BASE NEW"
         )
 
 

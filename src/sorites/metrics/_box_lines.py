@@ -10,8 +10,9 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from sorites.metrics._coco import by_class, over_classes, resampled_values, values
+from sorites.metrics._coco import AREAS, NUMBERS, by_class, over_classes, resampled_values, values
 from sorites.metrics._precision import drawn, interval
+from sorites.metrics._resampling import checked_resamples
 from sorites.metrics._rows import WHOLE, answer_frame
 from sorites.metrics._scenes import CLASS, COUNTS, Album, Ints, Scene
 
@@ -32,7 +33,7 @@ class Line:
 
 def counts_of(album: Album, resamples: int) -> NDArray[np.uint8]:
     """Return how often each sample stands in each resample; none where there are no samples to draw from."""
-    return drawn(album.samples, resamples if album.samples else 0)
+    return drawn(album.samples, checked_resamples(resamples) if album.samples else 0)
 
 
 def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], classed: bool) -> list[Line]:
@@ -42,16 +43,23 @@ def numbers(scene: Scene, names: Sequence[str], counts: NDArray[np.uint8], class
     lines = []
     for name in names:
         found, draws = values(classes, name), resampled_values(classes, name, counts)
-        lines += by_label(scene, labels, found, draws, classed, {"number": name})
+        lines += by_label(scene, labels, found, draws, classed, {"number": name}, AREAS[NUMBERS[name].area])
     return lines
 
 
 def by_label(
-    scene: Scene, labels: Sequence[int], found: Draws, draws: Draws, classed: bool, more: Mapping[str, object]
+    scene: Scene,
+    labels: Sequence[int],
+    found: Draws,
+    draws: Draws,
+    classed: bool,
+    more: Mapping[str, object],
+    sizes: tuple[float, float] = AREAS[0],
 ) -> list[Line]:
-    """Return one line for each class, or one for the mean over classes."""
+    """Return one line for each class, or one for the mean over classes; it counts the things of these ``sizes`` in px squared."""
     told = {"n": len(scene), **scene.counts, **more}
-    things = scene.things.label[~scene.things.crowd]
+    area = scene.things.area
+    things = scene.things.label[~scene.things.crowd & (area >= sizes[0]) & (area <= sizes[1])]
     samples = np.unique(scene.sample)
     if not classed:
         mean = float(over_classes(found)) if len(found) else float("nan")

@@ -1,7 +1,7 @@
 """Intervals that hold the truth in less or more than 93 to 97 % of simulated runs, and what is said beside their numbers.
 
 The figures come from ``python -m tests.metrics.coverage_laws`` (docs/metrics.md has them all); a test keeps them true. Those of
-mAP, which stand for all numbers of detectors, come from ``tests.metrics.box_coverage``, the last for 500 pictures.
+mAP, which stand for all numbers of detectors, come from ``tests.metrics.box_coverage``.
 """
 
 from __future__ import annotations
@@ -13,23 +13,25 @@ import polars as pl
 
 @dataclass(frozen=True)
 class Coverage:
-    """The per cent of 95 % intervals that held the truth in runs of 20, 100 and 1000 samples, and why it is not 95."""
+    """The per cent of 95 % intervals that held the truth in runs of three sizes, and why it is not 95."""
 
     shares: tuple[float, float, float]
     why: str
     pooled_over: str = ""
     """A column; the note is for answers that are not grouped by it."""
+    sizes: tuple[int, int, int] = (20, 100, 1000)
+    """The samples of the simulated runs."""
 
     @property
     def below(self) -> float:
         """The number of samples below which the note is needed: the least size from which all shares are near 95 %."""
-        off = [size for size, share in zip((100, 1000, float("inf")), self.shares, strict=True) if not 93 <= share <= 97]
+        off = [size for size, share in zip((*self.sizes[1:], float("inf")), self.shares, strict=True) if not 93 <= share <= 97]
         return max(off, default=0)
 
 
 _WIDE_SHARE = Coverage((99.8, 97.6, 96.5), "it takes an average precision for a share, and is wider than it need be")
 _THRESHOLD = Coverage((99.9, 99.6, 96.0), "few pictures say little of where the threshold lies")
-_FEW_THINGS = Coverage((89.5, 94.5, 95.0), "resamples of few pictures vary too little")
+_FEW_THINGS = Coverage((89.5, 94.5, 95.0), "resamples of few pictures vary too little", sizes=(20, 100, 500))
 _SKEWED = Coverage((87.5, 93.3, 94.0), "the mean of few skewed numbers is not normal")
 
 NOTED: dict[str, Coverage] = {
@@ -62,6 +64,6 @@ def interval_note(metric: str, answer: pl.DataFrame) -> str:
     sizes = answer.filter(pl.col("low").is_not_null() | pl.col("high").is_not_null())["n"]
     if not len(sizes) or min(sizes) >= found.below:
         return ""
-    small, middle, large = (f"{share:.0f}" for share in found.shares)
-    held = f"{small}, {middle} and {large} % of simulated runs of 20, 100 and 1000 samples"
+    (small, middle, large), (few, more, most) = (f"{share:.0f}" for share in found.shares), found.sizes
+    held = f"{small}, {middle} and {large} % of simulated runs of {few}, {more} and {most} samples"
     return f"the 95 % intervals of {metric} hold the truth in {held}: {found.why}"

@@ -5,11 +5,21 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.errors import SoritesError
+
 SEED = 0
 """Every bootstrap starts from this seed, so that the same question gets the same answer."""
 
 CELLS = 1 << 22
 """This many indices are drawn at a time."""
+
+
+def checked_resamples(resamples: int, or_none: bool = True) -> int:
+    """Return a number of resamples that gives an interval, or 0 for no interval where ``or_none`` allows it."""
+    if resamples < 2 and not (or_none and resamples == 0):
+        none = ", or 0 for no interval" if or_none else ""
+        raise SoritesError(f"resamples is a number of draws from 2 up{none}, got {resamples}")
+    return resamples
 
 
 def gap(sums: NDArray[np.float64]) -> NDArray[np.float64]:

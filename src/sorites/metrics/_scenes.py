@@ -91,6 +91,13 @@ def box_rows(
     return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in wanted
 
 
+def without_truth(table: Table) -> bool:
+    """Return whether detectors gave boxes for pictures of which none has a true box."""
+    answered = table.lazy().filter(pl.col("output") == "boxes", pl.col("error").is_null())
+    counts = answered.select(rows=pl.len(), things=pl.col("truth").list.len().sum()).collect(engine="streaming").row(0)
+    return bool(counts[0]) and not counts[1]
+
+
 class Album:
     """The rows of detectors, read scene by scene; a sample has one code in all of its scenes."""
 

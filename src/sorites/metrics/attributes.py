@@ -15,7 +15,7 @@ import polars as pl
 from sorites.core import add_metric
 from sorites.errors import SoritesError
 from sorites.metrics._intervals import wilson_interval
-from sorites.metrics._resampling import gap, interval
+from sorites.metrics._resampling import checked_resamples, gap, interval
 from sorites.metrics._rows import answer_frame, judged_rows, select_rows
 from sorites.table import Table
 
@@ -76,6 +76,7 @@ def attribute_gap(
     """
     if pool not in ("images", "cells"):
         raise SoritesError(f"attribute_gap: pool is images or cells, got {pool!r}")
+    checked_resamples(resamples)
     rows, keys = select_rows(table, by)
     images = _sides(_marked(rows, keys, top), keys, pool).collect(engine="streaming")
     both = pl.concat([images.with_columns(pl.lit(None, pl.String).alias("class")), images])

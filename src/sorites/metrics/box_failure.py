@@ -16,6 +16,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import add_metric
+from sorites.errors import SoritesError
 from sorites.metrics import failure
 from sorites.metrics._bounds import share
 from sorites.metrics._found import VERDICTS, found_things
@@ -37,6 +38,8 @@ def things(table: Table, conf: float = 0.0) -> pl.DataFrame:
     ``sample_id`` is the sample's with "#" and the place of the thing in ``truth``; ``thing``, ``class`` and ``size`` are new.
     Boxes below ``conf`` do not count.
     """
+    if not 0 <= conf <= 1:
+        raise SoritesError(f"conf is a confidence from 0 to 1, got {conf:g}")
     rows, _ = select_rows(table, ["model", "shift"], output="boxes")
     parts = rows.select("model", "shift").unique().sort("model", "shift").collect(engine="streaming")
     made = []

@@ -38,7 +38,7 @@ def map(table: Table, by: Sequence[str] = BY, number: str = "map", resamples: in
 def map_numbers(table: Table, by: Sequence[str] = BY, resamples: int = RESAMPLES) -> pl.DataFrame:
     """COCO's twelve numbers of detectors, a row each, in their usual order; bootstrap interval over samples.
 
-    A number without things of its size is null.
+    A number without things of its size is null; ``things`` counts those of its size.
     """
     lines, album, keys = _all_lines(table, by, list(NUMBERS), resamples)
     return answer(lines, album, keys, "things", *COUNTS, then="number")

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from sorites.core import add_metric
 from sorites.errors import SoritesError
-from sorites.metrics._resampling import SEED, percentile_ranks
+from sorites.metrics._resampling import SEED, checked_resamples, percentile_ranks
 from sorites.metrics._rows import (
     IMAGE_COLUMNS,
     REAL_SAMPLES,
@@ -36,8 +36,7 @@ def half_accuracy(table: Table, by: Sequence[str] = ("model", "shift"), resample
     half up to the greatest severity. ``n`` counts samples and ``clean`` is their clean accuracy. The interval is a percentile
     bootstrap over samples: ``high`` is null where it lies above the greatest severity, ``low`` where it does too.
     """
-    if resamples < 1:
-        raise SoritesError(f"resamples is a number of draws from 1 up, got {resamples}")
+    checked_resamples(resamples, or_none=False)
     _, keys = select_rows(table, by, IMAGE_COLUMNS)
     if "shift" not in keys:
         raise SoritesError("severities of different shifts have different units: add shift to by")

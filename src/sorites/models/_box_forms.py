@@ -36,6 +36,7 @@ def with_boxes(model: Model, function: Callable[[list[NDArray[Any]]], Any]) -> M
     except Exception:  # a function raises whatever it likes; that is said when the model is tried
         return model
     if not gives_boxes(given):
+        _refuse_parts(model.name, given)
         return model
     classes = classes_of(dict(getattr(function, "sorites", {})).get("labels"), f"model {model.name}, its .sorites")
     lock = threading.Lock()
@@ -61,6 +62,14 @@ def gives_boxes(given: Any) -> bool:
         return True
     rows = _array(one)
     return rows is not None and (rows.size == 0 or (rows.ndim == 2 and rows.shape[1] == 6))
+
+
+def _refuse_parts(name: str, given: Any) -> None:
+    """Refuse a result that begins with boxes and is no form of them: as logits it would be misunderstood."""
+    one = given[0] if isinstance(given, list | tuple) and len(given) == 1 else ()
+    first = _array(one[0]) if isinstance(one, list | tuple) and one else None
+    if first is not None and first.ndim == 2 and first.shape[1] == 4:
+        raise SoritesError(f"model {name}: wanted of a detector {FORMS} for each picture, got {len(one)} parts")
 
 
 def boxes_of(name: str, given: Any, count: int, classes: Classes) -> list[tuple[Box, ...]]:
@@ -107,6 +116,8 @@ def _parts(name: str, one: Any) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any
         if rows is None or rows.ndim != 2 or rows.shape[1] != 6:
             raise SoritesError(f"model {name}: wanted {FORMS} for each picture, got {_what(one, rows)}")
         parts = [rows[:, :4], rows[:, 4], rows[:, 5]]
+    if parts[2] is None:
+        raise SoritesError(f"model {name}: wanted labels as whole numbers, places in the list of labels, got {_few(one)}")
     boxes, scores, labels = (np.zeros((0,)) if part is None else part for part in parts)
     boxes = boxes.reshape(0, 4) if boxes.size == 0 else boxes
     shapes = (boxes.shape, scores.shape, labels.shape)
@@ -135,6 +146,10 @@ def _array(values: Any) -> NDArray[np.float64] | None:
         return np.asarray(values, np.float64)
     except (TypeError, ValueError):
         return None
+
+
+def _few(one: Any) -> str:
+    return repr(one["labels"] if isinstance(one, dict) else one[2])[:60]
 
 
 def _what(one: Any, rows: NDArray[Any] | None) -> str:

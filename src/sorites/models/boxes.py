@@ -46,13 +46,15 @@ def detector(path: Path, name: str, options: dict[str, Any], note: str = "") -> 
     session = opened(path)
     said = gathered(path, session.get_modelmeta().custom_metadata_map, options)
     read = _read(path, session, said)
+    _refuse_size(path, read, gathered(path, {}, options))
     say(understood(name, read.layout, read.config, read.classes, read.ends, read.size, read.shapes) + note)
 
     def forward(pictures: list[NDArray[Any]]) -> Outputs:
         return Outputs(boxes=_session.each(read.boxes, pictures))
 
     version = digest(VERSION, version_of(path), sorted(options.items())).hex()
-    return Model(name, forward, labels=read.classes.names, version=version, output="boxes")
+    spare = read.classes.names is None and read.found.classes is not None
+    return Model(name, forward, labels=read.classes.names, version=version, output="boxes", background=spare)
 
 
 @dataclass(frozen=True)
@@ -128,6 +130,14 @@ def _read(path: Path, session: Any, said: dict[str, Any]) -> _Detector:
         whole = whole.model_copy(update={"labels": {80: "coco", 90: "coco90", 91: "coco91"}[found.classes]})
     shapes = {output: outputs[output].shape for output in found.roles.values()}
     return _Detector(session, node.name, ends, flat, size, layout, found, whole, classes_of(whole.labels, str(path)), shapes)
+
+
+def _refuse_size(path: Path, read: _Detector, asked: dict[str, Any]) -> None:
+    """Refuse a size that the user asks of a graph that has another and cannot change it."""
+    wanted = BoxConfig.read({"size": asked["size"]}, str(path)).size if "size" in asked else None
+    if wanted not in (None, read.size):
+        ours, theirs = (" x ".join(map(str, size)) for size in (read.size, wanted or ()))
+        raise SoritesError(f"{path}: its input is {ours} px and cannot be another; wanted size {theirs}. Leave size out.")
 
 
 def _picture_node(session: Any, path: Path) -> Any:

@@ -80,7 +80,7 @@ def ask(model: Model, pictures: Sequence[Picture], framed: bool, width: int | No
             return Outputs.join([part for part in (first, second) if len(part)]), [*failed, *more]
         each = [ask(model, [picture], framed, width) for picture in pictures]
         return Outputs.join([outputs for outputs, (failed,) in each if failed is None]), [failed for _, (failed,) in each]
-    return _finite(model, _single(together))
+    return _finite(model, _single(together), width)
 
 
 def out_of_memory(error: BaseException) -> bool:
@@ -114,9 +114,9 @@ def _single(outputs: Outputs) -> Outputs:
     return replace(outputs, logits=logits, features=features)
 
 
-def _finite(model: Model, outputs: Outputs) -> tuple[Outputs, Errors]:
+def _finite(model: Model, outputs: Outputs, width: int | None) -> tuple[Outputs, Errors]:
     if model.output == "boxes":
-        errors: Errors = [wrong_boxes(boxes, model) for boxes in outputs.boxes or ()]
+        errors: Errors = [wrong_boxes(boxes, model, width) for boxes in outputs.boxes or ()]
     elif outputs.logits is None:
         return outputs, [None] * len(outputs)
     else:

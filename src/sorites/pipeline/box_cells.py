@@ -29,15 +29,23 @@ def box_cells(columns: Columns, outputs: Outputs) -> list[list[Cell] | None]:
     return [_kept(boxes, label) for boxes in outputs.boxes]
 
 
-def wrong_boxes(boxes: Sequence[Box], model: Model) -> str | None:
-    """Return what is wrong with the boxes that a model gave for a picture, or None."""
-    classes = math.inf if model.labels is None else len(model.labels)
+def wrong_boxes(boxes: Sequence[Box], model: Model, labels: int | None = None) -> str | None:
+    """Return what is wrong with the boxes that a model gave for a picture, or None; ``labels`` is how many the suite has."""
+    suites = math.inf if labels is None else labels + model.background
+    classes = suites if model.labels is None else len(model.labels)
     for box in boxes:
         if box.conf is None or not all(map(math.isfinite, (*box.xyxy, box.conf))):
             return f"model {model.name} gave a box without finite numbers: {box.xyxy}, confidence {box.conf}"
         if not 0 <= box.label < classes:
-            return f"model {model.name} gave a box of class {box.label}, and it has classes 0 to {classes - 1:g}"
+            return f"model {model.name} gave a box of class {box.label}, and {_classes(model, labels)}"
     return None
+
+
+def _classes(model: Model, labels: int | None) -> str:
+    if model.labels is not None:
+        return f"it has classes 0 to {len(model.labels) - 1}"
+    places = "labels" if labels is None else f"{labels} labels, 0 to {labels - 1}"
+    return f"its classes are the suite's {places}; if it has others, name them (labels in docs/models.md)"
 
 
 def _kept(boxes: Sequence[Box], label: dict[int, int]) -> list[Cell]:

@@ -4,6 +4,7 @@ picture is made once; what a unit does follows from the run folder alone, wherev
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -107,7 +108,7 @@ class Plan:
     """Samples per unit of work; a run folder keeps that of its beginning."""
 
     def width_of(self, model: str) -> int:
-        """Return how many logits a model gives for each picture."""
+        """Return how many logits a model gives for each picture, or how many classes a detector has."""
         return len(self.models[model].labels or self.labels.ids)
 
     def scorers_of(self, model: str) -> Mapping[str, Scorer]:
@@ -216,8 +217,11 @@ def make(
         raise SoritesError("refine: none of the suite's shifts is a dial, and between settings there is nothing to bisect")
     hear_once()
     whole = models_of(suite, models or {}, labels)
+    boxed = any(sample.truth is not None for sample in itertools.islice(first, 1))
     label = {name: model for name, model in whole.items() if model.output == "label"}
-    cut = [name for name, model in label.items() if model.labels and len(_columns(model, labels).places) < len(model.labels)]
+    cut = [
+        name for name, model in label.items() if model.labels and len(_columns(model, labels, boxed).places) < len(model.labels)
+    ]
     loaded = {name: restricted(m, _columns(m, labels).places) if name in cut else m for name, m in whole.items()}
     columns = {name: _columns(model, labels) for name, model in loaded.items()}
     scorers = {name: core.scorer(name) for name in (*suite.scorers, *(suite.scorers_if_fitted if suite.fit else ()))}
@@ -263,13 +267,15 @@ def _clean_pictures(suite: Suite, clean: PackedSamples) -> CleanPictures:
     return CleanPictures(suite, clean, 8 * SLICE if suite.frame else 0)  # whole photographs are too large to keep
 
 
-def _columns(model: Model, labels: Labels) -> Columns:
+def _columns(model: Model, labels: Labels, boxed: bool = False) -> Columns:
     place = {id_: column for column, id_ in enumerate(model.labels or labels.ids)}
     if model.output == "boxes" and model.labels:  # classes of detectors go by name: "traffic_light" is "traffic light"
         own, both = Labels(model.labels, model.labels), zip(labels.ids, labels.names, strict=True)
         place = {id_: column for id_, name in both if (column := own.get(id_, name)) is not None}
     known = {i: place[id_] for i, id_ in enumerate(labels.ids) if id_ in place}
     if not known:
+        if boxed and model.output == "label":
+            raise SoritesError(f"model {model.name} is a classifier, and the source has boxes: name a detector, such as picodet")
         raise SoritesError(f"model {model.name} knows none of the suite's labels, such as {labels.ids[0]!r}")
     return Columns(np.array(list(known)), np.array(list(known.values())), frozenset(known))
 

@@ -163,7 +163,7 @@ def try_models(plan: Plan) -> dict[str, Outputs]:
     for name, model in plan.models.items():
         if as_utf8(name) != name:
             raise SoritesError(f"model {as_utf8(name)}: its name stands in the table and must be UTF-8; rename the file")
-        outputs, (error,) = ask(model, [GREY], False)
+        outputs, (error,) = ask(model, [GREY], False, plan.width_of(name) if model.output == "boxes" else None)
         if error is not None:
             raise SoritesError(f"{name} fails on a plain grey picture: {error}")
         wide = 0 if outputs.logits is None else outputs.logits.shape[1]

@@ -28,7 +28,8 @@ from sorites.table import SCHEMA as TABLE
 
 NAME = "sorites.parquet"
 
-_COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
+_Kind = pl.DataType | type[pl.DataType]
+_COLUMNS: dict[str, _Kind] = {
     "path": pl.String,  # posix, relative to the folder
     "sample_id": pl.String,
     "image_id": pl.String,
@@ -45,8 +46,9 @@ OWN = "own_dial"
 """The column that marks pictures of a dial of their sample's own, whose family stays theirs; only where there are such."""
 
 _CORNERS = ("x0", "y0", "x1", "y1")
-_BOXES = pl.List(pl.Struct({**dict.fromkeys(_CORNERS, pl.Float64), "label": pl.String, "area": pl.Float64, "crowd": pl.Boolean}))
-_FURTHER: dict[str, pl.DataType | type[pl.DataType]] = {BOXES: _BOXES, OWN: pl.Boolean}
+_CELL: dict[str, _Kind] = {**dict.fromkeys(_CORNERS, pl.Float64), "label": pl.String, "area": pl.Float64, "crowd": pl.Boolean}
+_BOXES = pl.List(pl.Struct(_CELL))
+_FURTHER: dict[str, _Kind] = {BOXES: _BOXES, OWN: pl.Boolean}
 """Columns that only some sidecars have."""
 _NEEDED = ("path", "sample_id", "image_id")
 
@@ -68,16 +70,45 @@ def read(folder: str | Path, labels: Labels) -> list[Sample]:
     root = place(folder)
     path = root / NAME
     found = parquet(at_hand([path])[0], 'a dataset; build it again with "sorites build"')
-    kinds = found.schema
-    wanted = {**SCHEMA, **{name: kind for name, kind in _FURTHER.items() if name in kinds}}
-    wrong = [f"{name} is {kinds.get(name, 'missing')}, not {kind}" for name, kind in wanted.items() if kinds.get(name) != kind]
-    if wrong:
-        raise SoritesError(f"{path}: column {'; column '.join(wrong)}")
-    _check(found, str(path))
+    rows = _whole(found, path)
+    _check(rows, str(path), _NEEDED if "image_id" in found.columns else _NEEDED[:2])
     tally = Tally(path)
-    samples = [_with_boxes(_sample(root, row, labels), row, labels, tally) for row in found.iter_rows(named=True)]
+    samples = [_with_boxes(_sample(root, row, labels), row, labels, tally) for row in rows.iter_rows(named=True)]
     tally.warn()
     return samples
+
+
+def _whole(found: pl.DataFrame, path: object) -> pl.DataFrame:
+    """Return a sidecar, which may be written by hand, with all columns: absent ones null, and a sample called by its path."""
+    kinds = found.schema
+    wanted: dict[str, _Kind] = {**SCHEMA, **({OWN: pl.Boolean} if OWN in kinds else {})}
+    there = {name: kind for name, kind in wanted.items() if name in kinds}
+    wrong = [f"{name} is {kinds[name]}, not {kind}" for name, kind in there.items() if not _fits(kinds[name], kind)]
+    wrong += [] if "path" in kinds else [f"path is missing: wanted {pl.String}"]
+    wrong += [f"{BOXES} is {kinds[BOXES]}, not {_BOXES}"] if BOXES in kinds and not _fits_boxes(kinds[BOXES]) else []
+    if wrong:
+        raise SoritesError(f"{path}: column {'; column '.join(wrong)}")
+    absent = [pl.lit(None, kind).alias(name) for name, kind in wanted.items() if name not in kinds and name != "sample_id"]
+    named = [] if "sample_id" in kinds else [pl.col("path").alias("sample_id")]
+    try:
+        return found.with_columns(*absent, *named, *(pl.col(name).cast(kind) for name, kind in there.items()))
+    except pl.exceptions.InvalidOperationError as error:
+        raise SoritesError(f"{path}: {str(error).splitlines()[0]}") from None
+
+
+def _fits(kind: _Kind, wanted: _Kind) -> bool:
+    """Return whether a column can be read as another kind: it is the same, empty, or numbers where numbers lose nothing."""
+    numbers = kind.is_numeric() and (wanted.is_float() or (wanted.is_integer() and kind.is_integer()))
+    return kind in (wanted, pl.Null) or numbers
+
+
+def _fits_boxes(kind: pl.DataType) -> bool:
+    """Return whether a column holds boxes; area and crowd may be absent."""
+    cell = kind.inner if isinstance(kind, pl.List) else None
+    if not isinstance(cell, pl.Struct):
+        return kind == pl.Null or cell == pl.Null
+    held = pl.Schema(cell.to_schema())
+    return {*_CORNERS, "label"} <= held.keys() and all(_fits(held[name], kind) for name, kind in _CELL.items() if name in held)
 
 
 def boxes(truth: Sequence[Box], ids: Sequence[str]) -> list[dict[str, object]]:
@@ -94,7 +125,7 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
         return sample
     try:
         found = [
-            true_box([cell[key] for key in _CORNERS], label, None, row["path"], tally, cell["area"], bool(cell["crowd"]))
+            true_box([cell[key] for key in _CORNERS], label, None, row["path"], tally, cell.get("area"), bool(cell.get("crowd")))
             for cell in cells
             for label in [_find(cell["label"] or "", labels, where)]
         ]
@@ -103,12 +134,13 @@ def _with_boxes(sample: Sample, row: dict[str, Any], labels: Labels, tally: Tall
     return replace(sample, truth=tuple(box for box in found if box is not None))
 
 
-def _check(rows: pl.DataFrame, called: str) -> None:
-    empty = [name for name in _NEEDED if rows[name].null_count() or (name != "path" and (rows[name] == "").any())]
+def _check(rows: pl.DataFrame, called: str, needed: Sequence[str] = _NEEDED) -> None:
+    empty = [name for name in needed if rows[name].null_count() or (name != "path" and (rows[name] == "").any())]
     if empty:
-        raise SoritesError(f"{called}: wanted a value in every row of {', '.join(_NEEDED)}; {', '.join(empty)} has gaps")
-    if rows["image_id"].is_duplicated().any():
-        raise SoritesError(f"{called}: wanted each image_id once; one stands there twice")
+        raise SoritesError(f"{called}: wanted a value in every row of {', '.join(needed)}; {', '.join(empty)} has gaps")
+    key = "image_id" if "image_id" in needed else "path"
+    if rows[key].is_duplicated().any():
+        raise SoritesError(f"{called}: wanted each {key} once; one stands there twice")
     odd = ~rows["severity"].is_finite().fill_null(True)
     if odd.any():
         row = rows.row(odd.arg_max() or 0, named=True)

@@ -16,11 +16,22 @@ from typing import Any, NoReturn
 
 from sorites.core import Box, Picture, Sample
 from sorites.errors import BadPicture, SoritesError
-from sorites.labels import Labels
+from sorites.labels import Labels, coco
 
 EDGE = 1.0
 LARGEST = 1e15
 """No area in px is as large as this."""
+Kind = tuple[str, str]
+"""What is counted, as it is said of one and of several."""
+CUT = ("box reaches out of its picture and is cut at its edge", "boxes reach out of their picture and are cut at its edge")
+NOTHING_LEFT = (
+    "box has no width or height inside its picture and is left out",
+    "boxes have no width or height inside their picture and are left out",
+)
+FOREIGN = (
+    "box is of a class that the suite does not have, and is left out",
+    "boxes are of classes that the suite does not have, and are left out",
+)
 
 
 class Tally:
@@ -28,17 +39,17 @@ class Tally:
 
     def __init__(self, file: object) -> None:
         self.file = file
-        self.found: dict[str, tuple[int, str]] = {}
+        self.found: dict[Kind, tuple[int, str]] = {}
 
-    def add(self, kind: str, where: str) -> None:
-        """Count a case; ``kind`` follows a number in the warning."""
+    def add(self, kind: Kind, where: str) -> None:
+        """Count a case; ``kind`` follows its number in the warning."""
         count, first = self.found.get(kind, (0, where))
         self.found[kind] = (count + 1, first)
 
     def warn(self) -> None:
         """Warn of everything that was counted."""
         if self.found:
-            said = "; ".join(f"{count} {kind}, first {first}" for kind, (count, first) in self.found.items())
+            said = "; ".join(f"{count} {kind[count > 1]}, first {first}" for kind, (count, first) in self.found.items())
             warnings.warn(f"{self.file}: {said}", stacklevel=3)
 
 
@@ -58,9 +69,9 @@ def true_box(
         x0, x1 = (min(max(x, 0.0), size[0]) for x in (x0, x1))
         y0, y1 = (min(max(y, 0.0), size[1]) for y in (y0, y1))
         if x0 < x1 and y0 < y1:
-            tally.add("boxes reach out of their picture and are cut at its edge", where)
+            tally.add(CUT, where)
     if x0 == x1 or y0 == y1:
-        tally.add("boxes have no width or height inside their picture and are left out", where)
+        tally.add(NOTHING_LEFT, where)
         return None
     return Box((x0, y0, x1, y1), label, area=_area(area), crowd=crowd)
 
@@ -79,7 +90,7 @@ def known_classes(names: Iterable[str], labels: Labels, file: object) -> dict[st
         some = ", ".join(map(repr, listed[:5])) + (" ..." if len(listed) > 5 else "")
         raise SoritesError(
             f"{file}: none of its classes ({some or 'it names none'}) is one of the suite's labels, such as {labels.names[0]!r}. "
-            "Type: --labels coco, or --labels FILE with one class name per line"
+            f"Type: {'' if labels == coco() else '--labels coco, or '}--labels FILE with one class name per line"
         )
     return found
 

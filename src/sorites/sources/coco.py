@@ -20,11 +20,15 @@ from sorites.reading.places import is_file, leads_inside
 from sorites.reading.texts import json_file
 from sorites.sources import _sidecar as sidecar
 from sorites.sources._options import split_options
-from sorites.sources._true_boxes import Tally, broken, known_classes, sized, true_box
+from sorites.sources._true_boxes import FOREIGN, Tally, broken, known_classes, sized, true_box
 
 WHAT = "COCO annotations (JSON with images, annotations and categories)"
 PARTS = ("images", "annotations", "categories")
 Rows = list[dict[str, Any]]
+UNLISTED = (
+    "annotation is of a picture that the file does not list, and is left out",
+    "annotations are of pictures that the file does not list, and are left out",
+)
 
 
 @add_source
@@ -118,7 +122,7 @@ def _by_picture(file: Path, images: Rows, annotations: Rows, names: Mapping[Any,
         if row["category_id"] not in names:
             raise SoritesError(f"{file}: {_called(row)} is of the category {row['category_id']!r}, which the file does not list")
         if row["image_id"] not in boxed:
-            tally.add("annotations are of pictures that the file does not list, and are left out", _called(row))
+            tally.add(UNLISTED, _called(row))
         else:
             boxed[row["image_id"]].append(row)
     return boxed
@@ -141,7 +145,7 @@ def _sample(
         for annotation in annotations:
             category = names[annotation["category_id"]]
             if category not in known:
-                tally.add("boxes are of classes that the suite does not have, and are left out", repr(category))
+                tally.add(FOREIGN, repr(category))
             elif (box := _box(annotation, known[category], size, tally)) is not None:
                 truth.append(box)
     except BadPicture as error:

@@ -20,7 +20,7 @@ from sorites.labels import Labels
 from sorites.reading.places import leads_inside
 from sorites.reading.texts import json_file
 from sorites.sources._options import split_options
-from sorites.sources._true_boxes import Tally, broken, true_box
+from sorites.sources._true_boxes import FOREIGN, Tally, broken, true_box
 from sorites.sources.coco import load
 
 CLASSES = {
@@ -142,7 +142,7 @@ def _things(
         if name in known:
             things.setdefault(row["sample_data_token"], []).append((row, known[name]))
         else:
-            tally.add("boxes are of categories that the suite does not have, and are left out", name)
+            tally.add(FOREIGN, name)
     return things
 
 

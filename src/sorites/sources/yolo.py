@@ -8,6 +8,7 @@ points or more (``class x1 y1 x2 y2 x3 y3 ...``) is an outline, and its box is t
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,11 +17,13 @@ from sorites.errors import BadPicture
 from sorites.labels import Labels
 from sorites.sources._decode import decode, size
 from sorites.sources._options import split_options
-from sorites.sources._true_boxes import Tally, broken, known_classes, true_box
+from sorites.sources._true_boxes import FOREIGN, Tally, broken, known_classes, true_box
 from sorites.sources._yolo_files import Dataset, dataset, label_file, pictures
 
 LONGEST = 1 << 24
 """The most bytes of a label file."""
+FAR = 2.0
+"""No share of a picture is as far outside of 0 to 1 as this."""
 
 
 @add_source
@@ -64,7 +67,7 @@ def _truth(data: Dataset, file: Path, id_: str, known: Mapping[str, int], tally:
         where = f"{listed.name}, line {number}"
         name, corners, area = _parsed(line, data, where)
         if name not in known:
-            tally.add("boxes are of classes that the suite does not have, and are left out", repr(name))
+            tally.add(FOREIGN, repr(name))
             continue
         x0, y0, x1, y1 = corners
         pixels = (x0 * wide, y0 * high, x1 * wide, y1 * high)
@@ -83,6 +86,9 @@ def _parsed(line: str, data: Dataset, where: str) -> tuple[str, tuple[float, flo
         raise BadPicture(f"{where}: wanted a class of {data.file.name}, 0 to {max(data.names)}, got {first:g}")
     if data.points and len(numbers) > 4:
         numbers = numbers[:4]
+    if any(FAR < abs(number) < math.inf for number in numbers):
+        came = " ".join(f"{number:g}" for number in numbers[:4])
+        raise BadPicture(f"{where}: wanted middle and size as shares of the picture, 0 to 1, got {came} (pixels?)")
     if len(numbers) == 4:
         x, y, width, height = numbers
         return data.names[int(first)], (x - width / 2, y - height / 2, x + width / 2, y + height / 2), None

@@ -84,7 +84,8 @@ class Model:
     the order of the names. A plan asks it once with the names of the suite's labels."""
     output: Literal["label", "boxes"] = "label"
     """The kind of output: logits over its labels, or boxes, whose labels are places in ``labels``."""
-
+    background: bool = False
+    """True where a detector without names may have one class more than the suite, the background: its boxes are left out."""
     one_caller: bool = False
     """True where it takes one caller at a time: other threads wait for their turn."""
     repeats: bool = True

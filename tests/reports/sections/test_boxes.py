@@ -12,9 +12,12 @@ from tests.reports import rectangles
 from sorites import metrics
 from sorites.pipeline.run import run
 from sorites.reports.page import render
+from sorites.reports.parts.box_summary import _hardest as hardest
+from sorites.reports.parts.box_summary import boxes_in_short
 from sorites.reports.report import run_views
 from sorites.reports.sections.box_classes import box_classes
 from sorites.reports.sections.box_curves import box_curves, map_from_clean
+from sorites.reports.sections.detectors import _narrow as narrow
 from sorites.reports.sections.detectors import detectors
 from sorites.reports.sections.lost_things import lost_things
 from sorites.reports.sections.tide_errors import tide_errors
@@ -43,6 +46,32 @@ def test_a_card_per_detector_with_its_numbers(view: View) -> None:
     assert f"<b>{100 * clean['value']:.1f}\u202f%</b>" in section.body
     assert f"{clean['things']} things in 12 clean pictures" in section.body
     assert "<b>wide</b>" not in section.body
+
+
+def test_the_intervals_of_few_pictures_are_called_too_narrow(view: View) -> None:
+    section = detectors(view)
+    assert section is not None
+    assert section.body.count("With fewer than 100 pictures these intervals are somewhat too narrow.") == 2
+    assert "mAP of few pictures have intervals that are too narrow" in re.sub(r"\s+", " ", render(view))
+    many = pl.DataFrame({"model": ["m"], "value": [0.5], "n": [100], "low": [0.4], "high": [0.6]})
+    assert not narrow(many, "m")
+    assert narrow(many.with_columns(n=99), "m")
+
+
+def test_the_map_of_all_shifted_pictures_says_why_it_is_another(view: View) -> None:
+    for section in (detectors(view), box_classes(view)):
+        assert section is not None
+        assert "ranked in one list" in f"{section.lead}{section.body}"
+
+
+def test_shifts_that_cost_the_same_are_not_ordered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
+    ordered = boxes_in_short(view)[1]
+    assert re.fullmatch(
+        r"\w+ costs the most mAP \(−?\d+ points?\), \w+ the least \(−?\d+ points?\), on average over detectors\.", ordered
+    )
+    drops = pl.DataFrame({"model": ["a"] * 2, "shift": ["coma", "jpeg"], "value": [0.161, 0.158], "low": [0.1] * 2})
+    monkeypatch.setattr(View, "compute", lambda self, metric, *where, **options: drops)
+    assert hardest(view) == ["All 2 shifts cost about the same mAP, 16 points."]
 
 
 def test_curves_start_from_the_clean_pictures(view: View) -> None:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import polars as pl
 
 from sorites import metrics
+from sorites.metrics._scenes import without_truth
 from sorites.reports.parts.markup import between, percent
+from sorites.reports.parts.whole_points import all_alike, unit, whole
 from sorites.reports.view import UNTOUCHED, View
 
 
@@ -13,7 +15,7 @@ def boxes_in_short(view: View) -> list[str]:
     """Return sentences on mAP clean and under shift, and on the shifts that cost most and least; none without detectors."""
     clean = view.compute(metrics.map, UNTOUCHED, by=("model",)).drop_nulls("value")
     if clean.is_empty():
-        return []
+        return ["No picture was judged, for the source has no true boxes."] if without_truth(view.table) else []
     shifted = view.compute(metrics.mean_map, by=("model",)).drop_nulls("value")
     parts = [f"{_span(clean)} on the clean pictures", *([f"{_span(shifted)} on shifted ones"] if shifted.height else [])]
     whose = "The detector has" if clean.height == 1 else f"The {clean.height} detectors have"
@@ -36,4 +38,7 @@ def _hardest(view: View) -> list[str]:
         return []
     (least, low), (most, high) = means.row(0), means.row(-1)
     every = "" if drops["model"].n_unique() == 1 else ", on average over detectors"
-    return [f"{most} costs the most mAP ({100 * high:.0f} points), {least} the least ({100 * low:.0f} points){every}."]
+    if alike := all_alike("mAP", means.height, low, high):
+        return [f"{alike[:-1]}{every}."]
+    dear, cheap = (f"{cost} {unit(cost)}" for cost in (whole(high), whole(low)))
+    return [f"{most} costs the most mAP ({dear}), {least} the least ({cheap}){every}."]

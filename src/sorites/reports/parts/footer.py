@@ -16,8 +16,8 @@ SHOWN = 12
 CONVENTIONS = (
     "Intervals are two-sided 95 %: Wilson's for shares, from paired differences for drops, order statistics for failure points.",
     "In simulated runs 93 to 97 % of the intervals hold the truth, but for these: calibration errors of fewer than 1000 pictures "
-    "are too high; failure points pooled over shifts, F1, and risk-coverage areas and gaps of few pictures have intervals that "
-    "are too narrow (88 to 92 %); FPR and average precision have wide ones.",
+    "are too high; failure points pooled over shifts, F1, and risk-coverage areas, gaps and mAP of few pictures have intervals "
+    "that are too narrow (88 to 92 %); FPR and AUPR, by which scores are judged, have wide ones.",
     "Accuracy under shift is the mean over shifts of the mean over the severities of each shift; every shift counts the same.",
     "A failure point is the least severity at which the model is wrong about a picture, refined between the severities of the "
     "suite where the run asked for it; it is 0 where the clean picture is already wrong. Survivors are right at every severity.",

@@ -7,6 +7,7 @@ import polars as pl
 from sorites import metrics
 from sorites.reports.parts.box_summary import boxes_in_short
 from sorites.reports.parts.markup import between, percent
+from sorites.reports.parts.whole_points import all_alike, unit, whole
 from sorites.reports.view import UNTOUCHED, View
 
 
@@ -42,22 +43,14 @@ def _hardest(view: View) -> str:
     if drops.height < 2:
         return ""
     least, most = drops.row(0, named=True), drops.row(-1, named=True)
-    if (cost := _whole(most["value"])) == _whole(least["value"]):
-        return f"All {drops.height} shifts cost about the same accuracy, {cost} {_unit(cost)}."
+    if alike := all_alike("accuracy", drops.height, least["value"], most["value"]):
+        return alike
     return f"{most['shift']} costs the most accuracy ({_points(most)}), {least['shift']} the least ({_points(least)})."
 
 
 def _points(row: dict[str, float]) -> str:
-    value, low, high = (_whole(row[name]) for name in ("value", "low", "high"))
-    return f"{value} {_unit(value)}, {low} to {high}"
-
-
-def _whole(share: float) -> str:
-    return f"{round(100 * share)}".replace("-", "−")
-
-
-def _unit(value: str) -> str:
-    return "point" if value in ("1", "−1") else "points"
+    value, low, high = (whole(row[name]) for name in ("value", "low", "high"))
+    return f"{value} {unit(value)}, {low} to {high}"
 
 
 def _ahead(view: View) -> str:

@@ -24,7 +24,8 @@ def box_classes(view: View) -> Section | None:
     clean, shifted = (view.compute(metrics.map, where, by=("model", "class")) for where in (UNTOUCHED, ~UNTOUCHED))
     cards = [_card(view, model, clean, shifted) for model in found]
     lead = (
-        "mAP of each class in the clean pictures and in all shifted ones together, the greatest loss first. With fewer than "
+        "mAP of each class in the clean pictures and in all shifted ones together (boxes of all severities ranked in one list, "
+        "which is not the mean over settings), the greatest loss first. With fewer than "
         f"{FEW} things (in grey) a number says little."
     )
     return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)

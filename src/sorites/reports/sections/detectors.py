@@ -7,6 +7,7 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
+from sorites.metrics._coverage import NOTED
 from sorites.reports.parts.box_models import box_models
 from sorites.reports.parts.charts import pen
 from sorites.reports.parts.markup import EMPTY, THIN, Html, between, count, grid, join, percent, points, several, tag
@@ -19,6 +20,10 @@ SHOWN = {
     "map_medium": "medium things", "map_large": "large things (above 96² px)", "ar100": "recall, 100 boxes",
 }  # fmt: skip
 """COCO's numbers on a card, and what they are called there."""
+RANKED = (
+    "Over all shifted pictures the boxes of all severities are ranked in one list, so that this mAP is not the mean over "
+    "settings above."
+)
 
 
 @add_section(order=11)
@@ -40,7 +45,8 @@ def _card(view: View, model: str) -> Html:
     under, drop = (_of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop))
     named = [("Clean mAP", clean, False), ("Under shift", under, False), ("Drop (points)", drop, True)]
     shown = [_figure(name, row, fall) for name, row, fall in named if row is not None and row["value"] is not None]
-    parts = [tag("h3", model), tag("dl", *shown, cls="figures") if shown else EMPTY, _counts(clean), _numbers(view, model)]
+    parts = [tag("h3", model), tag("dl", *shown, cls="figures") if shown else EMPTY, _counts(clean)]
+    parts += [_narrow(view.compute(metrics.map, UNTOUCHED, by=("model",)), model), _numbers(view, model)]
     return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
 
 
@@ -69,6 +75,13 @@ def _counts(clean: Row | None) -> Html:
     return tag("p", "; ".join(said) + ".", cls="warn" if len(said) > 1 else None)
 
 
+def _narrow(answer: pl.DataFrame, model: str) -> Html:
+    """Say that the intervals of few pictures are too narrow, where they are."""
+    if not metrics.interval_note("map", answer.filter(pl.col("model") == model)):
+        return EMPTY
+    return tag("p", f"With fewer than {NOTED['map'].below:g} pictures these intervals are somewhat too narrow.")
+
+
 _LEFT = {"missing": "that failed, which count as missing", "unknown": "whose things are not known, not counted"}
 
 
@@ -80,7 +93,8 @@ def _numbers(view: View, model: str) -> Html:
         for name, words in SHOWN.items()
         if name in {**clean, **shifted}
     ]
-    return grid(["", "clean", "all shifted pictures"], lines) if lines else EMPTY
+    table = grid(["", "clean", "all shifted pictures"], lines) if lines else EMPTY
+    return join([table, tag("p", RANKED)]) if lines and shifted else table
 
 
 def _cell(row: Row | None) -> Html:
