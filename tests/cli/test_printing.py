@@ -117,7 +117,7 @@ def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
     table = sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
     said: list[str] = []
     print_run_summary(tmp_path / "run", said.append)
-    assert "there is no mAP, for the source has no true boxes" in said
+    assert "there is no mAP, because the source has no true boxes" in said
     for metric in ("box_failure_point", "mean_map"):
         with pytest.raises(SoritesError, match=f"{metric} has nothing to say here: the source has no true boxes"):
             answer_metric(tmp_path / "run", metric)
@@ -125,4 +125,4 @@ def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
     assert explain_empty(answer, "map") == "every value is null: the source has no true boxes for these pictures"
-    assert "No picture was judged, for the source has no true boxes." in render(merge(run_views(table)))
+    assert "No picture was judged, because the source has no true boxes." in render(merge(run_views(table)))

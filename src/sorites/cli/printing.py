@@ -82,7 +82,7 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
         if without_truth(table):
-            echo("there is no mAP, for the source has no true boxes")
+            echo("there is no mAP, because the source has no true boxes")
     counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
     rows, errors, probes = counts.row(0)
     if errors:

@@ -15,7 +15,7 @@ def boxes_in_short(view: View) -> list[str]:
     """Return sentences on mAP clean and under shift, and on the shifts that cost most and least; none without detectors."""
     clean = view.compute(metrics.map, UNTOUCHED, by=("model",)).drop_nulls("value")
     if clean.is_empty():
-        return ["No picture was judged, for the source has no true boxes."] if without_truth(view.table) else []
+        return ["No picture was judged, because the source has no true boxes."] if without_truth(view.table) else []
     shifted = view.compute(metrics.mean_map, by=("model",)).drop_nulls("value")
     parts = [f"{_span(clean)} on the clean pictures", *([f"{_span(shifted)} on shifted ones"] if shifted.height else [])]
     whose = "The detector has" if clean.height == 1 else f"The {clean.height} detectors have"
