@@ -133,7 +133,7 @@ class Recipe(Strict):
         """Return a copy with some keys replaced, by dotted names such as ``optimiser.lr``; None means: as the recipe has it.
 
         The limit goes with the recipe's own source, and so does a validation part from a source: with another source all pictures
-        are taken, and a tenth is kept aside, unless something else is said.
+        are taken, and a tenth is kept aside, unless something else is said. Options of its own augmentation stay its own.
         """
         data = self.model_dump(exclude_unset=True)
         given = {key: value for key, value in changes.items() if value is not None}
@@ -145,6 +145,8 @@ class Recipe(Strict):
             data["data"] = {key: value for key, value in data["data"].items() if key != "limit"}
             if self.data.validation is not None and self.data.validation.source is not None:
                 data["data"]["validation"] = {"share": 0.1}
+        if self.augment.options and "augment.names" in given:
+            data["augment"] = {**data["augment"], "options": self.augment.options_for(str(given["augment.names"]))}
         for key, value in given.items():
             _put(data, key.split("."), value, key)
         return parse(data, self.name)

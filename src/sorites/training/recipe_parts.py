@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
@@ -104,9 +105,18 @@ class Augment(Strict):
     names: str = "none"
     """Augmentations with commas between them: ``optics,augmix``."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the augmentation that is named, or tables of options under the name of the one that they are for."""
     jsd: StrictBool = False
     """Show each picture three times, clean and twice mixed, and add the Jensen-Shannon divergence of the answers to the loss."""
     jsd_weight: float = Field(default=12.0, gt=0)
+
+    def options_for(self, names: str) -> dict[str, Any]:
+        """Return the options as another augmentation may have them: those of this one stand under its name, if it has one."""
+        own = {key: value for key, value in self.options.items() if key == "options" or not isinstance(value, Mapping)}
+        if not own or names in (self.names, "none") or self.names == "none" or "," in self.names:
+            return self.options
+        named = {key: value for key, value in self.options.items() if key not in own}
+        return {**named, self.names: {**named.get(self.names, {}), **own}}
 
 
 class Optimiser(Strict):
