@@ -11,6 +11,7 @@ import pytest
 from tests.training.networks import small
 
 import sorites
+from sorites.comparisons.compare import compare
 from sorites.core import Model
 from sorites.errors import SoritesError
 from sorites.pipeline.check import check
@@ -73,6 +74,12 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     assert not ids["small"] & ids["other"]
     clean = both.filter(pl.col("shift") == "clean")
     assert clean["image_id"].n_unique() == 18
+    with pytest.raises(
+        SoritesError, match=r"two holds an attack, .* Type: sorites metrics .*two accuracy --by model,shift,severity,"
+    ):
+        compare(other, other, base_model="small", model="other")
+    shared = compare(other, other, base_model="small", model="other", shared=True)
+    assert shared.dials["dial"].to_list()[0] == "clean"
 
 
 def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tmp_path: Path) -> None:
