@@ -135,6 +135,26 @@ class Optimiser(Strict):
     """The largest norm of the gradient; a longer one is scaled down to it."""
 
 
+ALWAYS = ("kind", "warm_up", "warm_up_from")
+"""The keys that a schedule of any kind uses."""
+USED = {
+    "constant": (),
+    "step": ("every", "factor"),
+    "cosine": ("floor",),
+    "one_cycle": ("rise",),
+    "plateau": ("patience", "factor"),
+}
+"""The further keys by kind."""
+
+
+def used_keys(schedule: Any, kind: object = None) -> Any:
+    """Return a schedule's table without the keys that a kind, by default its own, does not use; what is no table stays."""
+    if not isinstance(schedule, Mapping):
+        return schedule
+    uses = USED.get(str(kind or schedule.get("kind", "constant")), tuple(schedule))
+    return {key: value for key, value in schedule.items() if key in (*ALWAYS, *uses)}
+
+
 class Schedule(Strict):
     """The learning rate over the steps of a stage."""
 
@@ -152,6 +172,15 @@ class Schedule(Strict):
     """Epochs at the beginning in which the rate rises in a straight line; the schedule begins after them."""
     warm_up_from: float = Field(default=0.01, gt=0, le=1)
     """The share of the rate that the warm-up begins with."""
+
+    @model_validator(mode="after")
+    def _refuse_unused(self) -> Schedule:
+        used = (*USED[self.kind], *ALWAYS[1:])
+        unused = [key for key in type(self).model_fields if key in self.model_fields_set and key not in (*used, "kind")]
+        if unused:
+            keys = " and ".join(unused)
+            raise ValueError(f"the schedule {self.kind} does not use {keys}: leave it out. Its keys are {', '.join(used)}")
+        return self
 
 
 class EarlyStopping(Strict):
