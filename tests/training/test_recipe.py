@@ -40,6 +40,29 @@ def test_each_mistake_stands_on_a_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
+        ({"data": {**DATA, "validation": 2}}, r"data\.validation: wanted a table with keys share, split, .*, got 2$"),
+        ({"data": {"labels": 5}}, r"data\.source is missing\nrecipe r: data\.labels: wanted a text or a list, got 5$"),
+        ({"data": {**DATA, "labels": ["a", 2]}}, r"^recipe r: data\.labels\.1: wanted a text, got 2$"),
+        ({"data": {**DATA, "crop": 0.5}}, r"data\.crop: wanted a list, got 0\.5$"),
+        (
+            {"optimiser": {"kind": "sdg", "lr": 0}},
+            r"optimiser\.kind: wanted 'sgd' or 'adamw', got 'sdg'\n.*lr: wanted a number above 0",
+        ),
+        ({"stages": [{"epochs": 1.5}]}, r"stages\.0\.epochs: wanted a whole number, got 1\.5$"),
+        (
+            {"augment": {"options": 3}, "head_only": 3},
+            r"options: wanted a table, got 3\n.*head_only: wanted true or false, got 3$",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_plain_words(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        parse({"name": "r", "data": DATA, "epochs": 1, **keys}, "r")
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
         ({}, "wanted epochs, steps or"),
         ({"epochs": 1, "steps": 2}, "wanted epochs, steps or"),
         ({"epochs": 1, "early_stopping": {"patience": 2}}, "the recipe has none: add data.validation = 0.1"),

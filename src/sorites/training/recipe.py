@@ -17,37 +17,21 @@ from pydantic import Field, StrictBool, StrictInt, ValidationError, model_valida
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.places import is_file
 from sorites.reading.texts import toml_file, toml_table
 from sorites.rng import digest
 from sorites.training.recipe_parts import (
     Augment,
-    CapturedPart,
     Data,
-    DeepAugmentPart,
     EarlyStopping,
-    MadePart,
     Optimiser,
     Schedule,
     Stage,
-    ValidationPart,
     used_keys,
 )
 
 SEE = 'See "sorites list recipes", or give a path that ends in .toml.'
-PARTS: dict[str, type[Strict]] = {
-    "data": Data,
-    "validation": ValidationPart,
-    "captures": CapturedPart,
-    "deep_augment": DeepAugmentPart,
-    "made": MadePart,
-    "augment": Augment,
-    "optimiser": Optimiser,
-    "schedule": Schedule,
-    "stages": Stage,
-    "early_stopping": EarlyStopping,
-}
-"""The tables of a recipe by name, for messages about keys that they do not have."""
 
 
 class Recipe(Strict):
@@ -250,15 +234,4 @@ def parse(data: dict[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise SoritesError("\n".join(f"recipe {where}: {_say(e)}" for e in error.errors())) from error
-
-
-def _say(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    if error["type"] != "extra_forbidden":
-        message = error["msg"].removeprefix("Value error, ")
-        came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
-        return f"{place}: {message}{came}" if place else message
-    around = [str(part) for part in error["loc"][:-1] if isinstance(part, str)]
-    owner = PARTS.get(around[-1], Recipe) if around else Recipe
-    return f"unknown key {place!r}: " + str(UnknownName("key", str(error["loc"][-1]), owner.model_fields))
+        raise SoritesError("\n".join(f"recipe {where}: {line}" for line in mistakes(error, Recipe))) from error

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -142,7 +142,7 @@ class Chain(Augmentation):
             part.seed(*words, place)
 
     def augment(self, pictures: Tensor) -> Tensor:
-        for part in self.parts:
+        for part in cast(Iterable[Augmentation], self.parts):
             pictures = part._moved(pictures)
         return pictures
 
