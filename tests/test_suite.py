@@ -55,21 +55,21 @@ def test_every_key_is_read(tmp_path: Path) -> None:
         ("[frame]\nresize = 9\ncorp = 8", "unknown key 'frame.corp': no key named 'corp'. Did you mean crop?"),
         ('shifts = [{name = "jpeg", level = [1]}]', "unknown key 'shifts.0.level': no key named 'level'. Did you mean levels"),
         ("[frame]\nresize = 9\ncrop = 10", r"frame: crop \(10\) must not be larger than resize \(9\)"),
-        ("[frame]\ncrop = 10", "frame.resize: Field required"),
-        ("[frame]\nresize = 0", r"frame.resize: .*greater than 0 \(got 0\)"),
+        ("[frame]\ncrop = 10", "frame.resize is missing"),
+        ("[frame]\nresize = 0", "frame.resize: wanted a number above 0, got 0"),
         ('[frame]\nresize = 9\nfilter = "box"', "frame.filter: .*bicubic.*got 'box'"),
-        ("limit = 0", r"limit: .*greater than 0 \(got 0\)"),
-        ('limit = "ten"', "limit: .*integer.*got 'ten'"),
-        ("limit = true", r"limit: .*integer.*\(got True\)"),
-        ('seed = "3"', r"seed: .*integer.*\(got '3'\)"),
+        ("limit = 0", "limit: wanted a number above 0, got 0"),
+        ('limit = "ten"', "limit: wanted a whole number, got 'ten'"),
+        ("limit = true", "limit: wanted a whole number, got True"),
+        ('seed = "3"', "seed: wanted a whole number, got '3'"),
         ("seed = 1e30", "seed: "),
         ("seed = 99999999999999999999", "seed: "),
-        ("refine = 1.0", "refine: .*less than 1"),
-        ("refine = 0", "refine: .*greater than 0"),
+        ("refine = 1.0", "refine: wanted a number below 1, got 1.0"),
+        ("refine = 0", "refine: wanted a number above 0, got 0"),
         ("refine = nan", "refine: "),
-        ('shifts = "jpeg"', r"shifts: .*\(got 'jpeg'\)"),
-        ("shifts = [5]", r"shifts\.0: .*\(got 5\)"),
-        ("shifts = [{levels = [1]}]", r"shifts\.0\.name: Field required"),
+        ('shifts = "jpeg"', "shifts: wanted a list, got 'jpeg'"),
+        ("shifts = [5]", r"shifts\.0: wanted a table with keys name, levels, .*, got 5"),
+        ("shifts = [{levels = [1]}]", r"shifts\.0\.name is missing"),
         ('models = ["a", "a"]', "model 'a' stands twice"),
         ('shifts = ["jpeg", "jpeg"]', "shift 'jpeg' stands twice"),
         ("labels = 5", r"labels: .*\(got 5\)"),
@@ -161,7 +161,7 @@ def test_levels_go_to_every_shift_and_severities_to_the_one(suite: Suite) -> Non
 def test_plain_keys_are_replaced_and_checked(suite: Suite) -> None:
     changed = suite.override(models=("b", "c"), limit=3, seed=0, source="folder:x", refine=0.1)
     assert (changed.models, changed.limit, changed.seed, changed.source, changed.refine) == (("b", "c"), 3, 0, "folder:x", 0.1)
-    with pytest.raises(SoritesError, match="limit: .*greater than 0"):
+    with pytest.raises(SoritesError, match="limit: wanted a number above 0, got 0"):
         suite.override(limit=0)
     with pytest.raises(SoritesError, match="model 'b' stands twice"):
         suite.override(models=("b", "b"))

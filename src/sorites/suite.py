@@ -8,11 +8,12 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, BaseModel, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import AliasChoices, Field, StrictInt, ValidationError, field_validator, model_validator
 
 from sorites import core
 from sorites.errors import SoritesError, UnknownName
-from sorites.frame import Dial, Distance, Fit, Frame, SourceEntry, Strict, Validation
+from sorites.frame import Dial, Distance, Fit, Frame, SourceEntry, Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.texts import toml_file, toml_table
 from sorites.types.specs import model_entry
 
@@ -210,18 +211,4 @@ def parse(data: dict[str, Any], where: str) -> Suite:
     try:
         return Suite.model_validate(data)
     except ValidationError as error:
-        raise SoritesError("\n".join(f"suite {where}: {_say(e)}" for e in error.errors())) from error
-
-
-def _say(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    if error["type"] != "extra_forbidden":
-        message = error["msg"].removeprefix("Value error, ")
-        came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
-        return f"{place}: {message}{came}" if place else message
-    owners: dict[str, type[BaseModel]] = {"frame": Frame, "frames": Frame, "shifts": Dial, "sources": SourceEntry}
-    owners |= {"distance": Distance, "measure": Distance, "fit": Fit}
-    owner = owners.get(str(error["loc"][0]), Suite) if len(error["loc"]) > 1 else Suite
-    owner = Validation if error["loc"][:2] == ("fit", "validation") and len(error["loc"]) > 2 else owner
-    key = str(error["loc"][-1])
-    return f"unknown key {place!r}: " + str(UnknownName("key", key, owner.model_fields))
+        raise SoritesError("\n".join(f"suite {where}: {line}" for line in mistakes(error, Suite))) from error

@@ -48,7 +48,7 @@ def test_version(command: Command) -> None:
         (["run", "s.toml", "--severity", "3"], "--severity needs exactly one --shift"),
         (["run", "s.toml", "--shift", "jpeg", "--severity", "-3"], "a severity is a number above 0"),
         (["run", "s.toml", "--level", "6"], "jpeg has levels 1 to 5, got 6"),
-        (["run", "s.toml", "--refine", "2"], "refine: Input should be less than 1"),
+        (["run", "s.toml", "--refine", "2"], "refine: wanted a number below 1, got 2"),
         (["run", "s.toml", "--engine", "ry"], "no engine named 'ry'"),
         (["run", "s.toml", "--labels", "none.txt"], "labels: wanted"),
         (["run", "s.toml", "--out", "s.toml"], "cannot make the run folder s.toml"),

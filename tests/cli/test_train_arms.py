@@ -7,6 +7,8 @@ import pytest
 from tests.cli.conftest import Command
 from tests.conftest import CLASSES
 
+from sorites.cli.train_arms import told
+
 RECIPE = """
 model = "small"
 steps = 2
@@ -37,6 +39,7 @@ def test_arms_are_trained_judged_and_written_on_one_page(command: Command, photo
     code, said, _ = command("train", "arms", str(tmp_path / "r.toml"), "--arms", "none,flip", "--out", str(out))
     assert code == 0
     assert said.startswith("flip: clean ")
+    assert " in noise at severity 0.1 " in said.splitlines()[0]
     assert f"the page is {out / 'arms.html'}" in said
     gains = pl.read_csv(out / "gains.csv")
     assert gains.select("family", "severity", "arm", "n", "over").rows() == [
@@ -45,6 +48,25 @@ def test_arms_are_trained_judged_and_written_on_one_page(command: Command, photo
     ]
     assert (out / "models" / "flip_0" / "train.html").exists()
     assert "Gains over no augmentation" in (out / "arms.html").read_text(encoding="utf-8")
+
+
+def test_each_arm_has_a_line_with_its_clean_gain_and_where_it_gains_most() -> None:
+    rows = [
+        ("optics", "clean", 0.0, -0.01, -0.03, 0.01),
+        ("optics", "noise", 1.0, -0.02, -0.03, -0.01),
+        ("optics", "optics", 3.0, 0.18, 0.12, 0.24),
+        ("flip", "clean", 0.0, 0.0, -0.01, 0.01),
+        ("flip", "camera", None, -0.05, -0.06, -0.04),
+    ]
+    found = pl.DataFrame(rows, ["arm", "family", "severity", "value", "low", "high"], orient="row").with_columns(
+        suite=pl.lit("s")
+    )
+    assert told(found) == [
+        "optics: clean -1.0 points [-3.0, +1.0], most in optics at severity 3 +18.0 points [+12.0, +24.0]",
+        "flip: clean +0.0 points [-1.0, +1.0], no gain; best in camera -5.0 points [-6.0, -4.0]",
+    ]
+    both = told(pl.concat([found, found.with_columns(suite=pl.lit("t"))]))
+    assert [line.split(":")[0] for line in both] == ["optics (s)", "flip (s)", "optics (t)", "flip (t)"]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_limit_only_makes_parts_smaller() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("version = 0\nminutes = 1\nlimit = 3\n[[parts]]\nname = 'a'\nsuite = 'demo'", "version: Input should be greater than 0"),
+        ("version = 0\nminutes = 1\nlimit = 3\n[[parts]]\nname = 'a'\nsuite = 'demo'", "version: wanted a number above 0, got 0"),
         ("version = 1\nminutes = 1\nlimit = 3\n[[parts]]\nname = 'a'\nsuite = 'dmo'", "no suite named 'dmo'. Did you mean demo"),
         ("version = 1\nminutes = 1\nlimit = 3\nparts = []", "parts"),
         ("version = 1\nminutes = 1\nlimit = 3\n[[parts]]\nname = '../a'\nsuite = 'demo'", "parts.0.name"),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sorites.errors import SoritesError
-from sorites.training.recipe import Recipe, about, builtin_recipes, load, parse, variants
+from sorites.training.recipe import Recipe, about, builtin_recipes, load, parse, recorded, variants
 
 DATA = {"source": "cifar:train", "labels": ["cat", "dog"]}
 
@@ -35,6 +35,29 @@ def test_each_mistake_stands_on_a_line_of_its_own() -> None:
     assert all(line.startswith("recipe r.toml: ") for line in lines)
     assert any("unknown key 'data.sorce'" in line and "Did you mean source" in line for line in lines)
     assert any("unknown key 'bach'" in line and "batch" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"data": {**DATA, "validation": 2}}, r"data\.validation: wanted a table with keys share, split, .*, got 2$"),
+        ({"data": {"labels": 5}}, r"data\.source is missing\nrecipe r: data\.labels: wanted a text or a list, got 5$"),
+        ({"data": {**DATA, "labels": ["a", 2]}}, r"^recipe r: data\.labels\.1: wanted a text, got 2$"),
+        ({"data": {**DATA, "crop": 0.5}}, r"data\.crop: wanted a list, got 0\.5$"),
+        (
+            {"optimiser": {"kind": "sdg", "lr": 0}},
+            r"optimiser\.kind: wanted 'sgd' or 'adamw', got 'sdg'\n.*lr: wanted a number above 0",
+        ),
+        ({"stages": [{"epochs": 1.5}]}, r"stages\.0\.epochs: wanted a whole number, got 1\.5$"),
+        (
+            {"augment": {"options": 3}, "head_only": 3},
+            r"options: wanted a table, got 3\n.*head_only: wanted true or false, got 3$",
+        ),
+    ],
+)
+def test_mistakes_are_told_in_plain_words(keys: dict[str, object], said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        parse({"name": "r", "data": DATA, "epochs": 1, **keys}, "r")
 
 
 @pytest.mark.parametrize(
@@ -83,6 +106,41 @@ def test_another_source_brings_its_own_validation_part() -> None:
     recipe = load("cifar_optics").override({"data.source": "cifar:test"})
     assert recipe.data.validation is not None
     assert (recipe.data.validation.share, recipe.data.validation.source) == (0.1, None)
+
+
+def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
+    recipe = parse({"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r")
+    said = r"schedule: the schedule cosine does not use every: leave it out\. Its keys are floor, warm_up, warm_up_from$"
+    with pytest.raises(SoritesError, match=said):
+        recipe.override({"schedule.kind": "cosine", "schedule.every": 30})
+    with pytest.raises(SoritesError, match="the schedule constant does not use factor and rise"):
+        parse({"name": "r", "data": DATA, "stages": [{"epochs": 1, "schedule": {"factor": 0.1, "rise": 0.5}}]}, "r")
+    changed = recipe.override({"schedule.kind": "cosine", "schedule.floor": 0.01}).schedule
+    assert (changed.kind, changed.floor, changed.warm_up, changed.model_fields_set) == (
+        "cosine", 0.01, 1, {"kind", "floor", "warm_up"}
+    )  # fmt: skip
+
+
+def test_a_variant_may_have_a_schedule_of_another_kind(tmp_path: Path) -> None:
+    path = tmp_path / "kinds.toml"
+    path.write_text(
+        'epochs = 2\n[data]\nsource = "cifar:train"\n[schedule]\nkind = "step"\nevery = 3\nwarm_up = 1\n'
+        '[variants.a.schedule]\nkind = "cosine"\n[variants.b.schedule]\nevery = 4\n[variants.c.schedule]\nrise = 0.5\n'
+    )
+    assert (load(f"{path}@a").schedule.kind, load(f"{path}@a").schedule.warm_up) == ("cosine", 1)
+    assert load(f"{path}@b").schedule.every == 4
+    with pytest.raises(SoritesError, match="the schedule step does not use rise"):
+        load(f"{path}@c")
+
+
+@pytest.mark.parametrize("name", builtin_recipes())
+def test_what_a_training_wrote_of_its_recipe_is_read_again(name: str) -> None:
+    for spec in [f"{name}@{variant}" for variant in variants(name)] or [name]:
+        recipe = load(spec)
+        assert recorded({"name": recipe.name, **recipe.described()}, "train.json").described() == recipe.described()
+    ignored = load("cifar_optics").described()
+    ignored["schedule"]["every"] = 3
+    assert recorded({"name": "r", **ignored}, "train.json").described() == load("cifar_optics").described()
 
 
 def test_a_stage_has_the_recipes_optimiser_unless_it_names_one() -> None:

@@ -21,8 +21,14 @@ def attack(
     ],
     norm: Annotated[str, typer.Option("--norm", metavar="l2|linf", help="The norm by which it moves.")] = "l2",
     losses: Annotated[
-        str, typer.Option("--attack", metavar="ce,dlr", help="APGD on the cross-entropy, on the ratio of logits, or both.")
-    ] = "ce,dlr",
+        str | None,
+        typer.Option(
+            "--attack",
+            metavar="ce,dlr",
+            help="APGD on the cross-entropy, on the ratio of logits, which needs three classes, or both. The default is all that "
+            "the models have classes for.",
+        ),
+    ] = None,
     steps: Annotated[int, typer.Option("--steps", metavar="N", help="Steps per start.")] = 100,
     restarts: Annotated[
         int, typer.Option("--restarts", metavar="N", help="The number of starts tried for a picture that stays right.")

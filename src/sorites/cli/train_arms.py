@@ -87,9 +87,29 @@ def _write(made: Compared, tables: dict[str, pl.LazyFrame]) -> None:
     gains = pl.concat([own["gains"].with_columns(suite=pl.lit(suite)) for suite, own in found.items()])
     flat = gains.with_columns(pl.col("shifts").list.join(" "))
     write_bytes(flat.write_csv().encode(), made.out / GAINS)
-    for row in flat.filter(pl.col("family") == "clean").to_dicts():
-        say(f"{row['arm']}: clean {100 * row['value']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]")
+    for line in told(gains):
+        say(line)
     say(f"the page is {made.out / PAGE}, all gains are in {made.out / GAINS}")
+
+
+def told(gains: pl.DataFrame) -> list[str]:
+    """Return a line per arm and suite: the gain on clean pictures, and the largest one with where it is."""
+    import polars as pl
+
+    lines = []
+    for (arm, suite), rows in gains.group_by("arm", "suite", maintain_order=True):
+        clean, moved = (rows.filter((pl.col("family") == "clean") == wanted) for wanted in (True, False))
+        said = [f"clean {_gain(row)}" for row in clean.to_dicts()]
+        for row in moved.sort("value", descending=True, nulls_last=True).head(1).to_dicts():
+            at = "" if row["severity"] is None else f" at severity {row['severity']:g}"
+            said.append(f"{'most' if row['value'] > 0 else 'no gain; best'} in {row['family']}{at} {_gain(row)}")
+        of = f" ({suite})" if gains["suite"].n_unique() > 1 else ""
+        lines.append(f"{arm}{of}: {', '.join(said)}")
+    return lines
+
+
+def _gain(row: dict[str, Any]) -> str:
+    return f"{100 * row['value']:+.1f} points [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]"
 
 
 def _training(made: Compared, member: Member) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.texts import toml_file
 
 METRICS = {
@@ -92,14 +93,7 @@ def read_gate(path: Path) -> Gate:
     try:
         return Gate.model_validate(held)
     except ValidationError as error:
-        lines = [f"{path}: {'.'.join(map(str, one['loc']))}: {_said(one)}" for one in error.errors()]
-        raise SoritesError("\n".join(lines)) from error
-
-
-def _said(error: Any) -> str:
-    if error["type"] == "extra_forbidden":
-        return str(UnknownName("key", str(error["loc"][-1]), Gate.model_fields))
-    return f"{error['msg']} (got {error.get('input')!r})"
+        raise SoritesError("\n".join(f"{path}: {line}" for line in mistakes(error, Gate))) from error
 
 
 def rules_of(gate: Gate) -> list[Rule]:

@@ -11,6 +11,7 @@ import polars as pl
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.pipeline.folder import read_manifest
+from sorites.pipeline.reopen import ATTACK
 from sorites.pipeline.together import Folder, open_folder
 
 PICTURE_LIBRARIES = ("numpy", "scipy", "pillow")
@@ -94,11 +95,23 @@ def _unlike(part: str, base: Side, new: Side, other_versions: bool, shared: bool
     both = len(mine) - len(lacks[0])
     if not both:
         raise SoritesError(f"{one.name} and {two.name} share no picture: run both models on the same source and suite")
+    others = (base.model, base.version) != (new.model, new.version)
+    if not shared and others and (ATTACK in one.info or ATTACK in two.info):
+        raise SoritesError(_attacked(one if ATTACK in one.info else two, both))
     only = zip(lacks, (one.name, two.name), strict=True)
     said = " and ".join(f"{len(lack)} pictures ({shifts_of(lack)}) are only in {name}" for lack, name in only if len(lack))
     if not shared:
         raise SoritesError(f"{said}. Run both in the same way, or add --shared to compare the {both} pictures that both have.")
     return [*notes, f"{said}; they are left out."]
+
+
+def _attacked(part: Folder, both: int) -> str:
+    """Say why attacks cannot be compared picture by picture, and what to type instead."""
+    return (
+        f"{part.name} holds an attack, in which each model has pictures of its own that were made against it: they cannot be "
+        f"compared picture by picture. Type: sorites metrics {part.name} accuracy --by model,shift,severity, or: sorites report "
+        f"{part.name}. Add --shared to compare the {both} pictures that both have, which were not attacked."
+    )
 
 
 def _images(rows: pl.LazyFrame) -> pl.LazyFrame:

@@ -12,6 +12,7 @@ from pydantic import Field, StrictInt, ValidationError
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.texts import toml_file, toml_table
 from sorites.suite import Suite, load
 
@@ -105,8 +106,7 @@ def _checked(held: dict[str, Any], where: str) -> Battery:
     try:
         found = Battery.model_validate(held)
     except ValidationError as error:
-        said = [f"battery {where}: {'.'.join(map(str, one['loc']))}: {one['msg']}" for one in error.errors()]
-        raise SoritesError("\n".join(said)) from error
+        raise SoritesError("\n".join(f"battery {where}: {line}" for line in mistakes(error, Battery))) from error
     names = [part.name for part in found.parts]
     if len(set(names)) < len(names):
         raise SoritesError(f"battery {where}: two parts have the same name")

@@ -16,7 +16,7 @@ from sorites.files import read_json, write_bytes
 from sorites.models._trained_folder import RECORD, UNFINISHED
 from sorites.training import checkpoints
 from sorites.training.data import TrainingData, data_hash
-from sorites.training.recipe import Recipe, parse
+from sorites.training.recipe import Recipe, recorded
 
 DATA, LABELS = "data.parquet", "labels.txt"
 LIBRARIES = ("torch", "numpy", "pillow")
@@ -48,7 +48,7 @@ def read(folder: Path) -> Begun | None:
         return None
     try:
         held = read_json(path)
-        recipe = parse({"name": held["name"], "about": held.get("about", ""), **held["recipe"]}, str(path))
+        recipe = recorded({"name": held["name"], "about": held.get("about", ""), **held["recipe"]}, str(path))
         return Begun(recipe, held["data_hash"], held["versions"])
     except (SoritesError, KeyError, TypeError, AttributeError) as error:
         raise Damaged(path, error, "Choose another --out DIR") from error

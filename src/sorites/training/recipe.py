@@ -17,36 +17,21 @@ from pydantic import Field, StrictBool, StrictInt, ValidationError, model_valida
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.places import is_file
 from sorites.reading.texts import toml_file, toml_table
 from sorites.rng import digest
 from sorites.training.recipe_parts import (
     Augment,
-    CapturedPart,
     Data,
-    DeepAugmentPart,
     EarlyStopping,
-    MadePart,
     Optimiser,
     Schedule,
     Stage,
-    ValidationPart,
+    used_keys,
 )
 
 SEE = 'See "sorites list recipes", or give a path that ends in .toml.'
-PARTS: dict[str, type[Strict]] = {
-    "data": Data,
-    "validation": ValidationPart,
-    "captures": CapturedPart,
-    "deep_augment": DeepAugmentPart,
-    "made": MadePart,
-    "augment": Augment,
-    "optimiser": Optimiser,
-    "schedule": Schedule,
-    "stages": Stage,
-    "early_stopping": EarlyStopping,
-}
-"""The tables of a recipe by name, for messages about keys that they do not have."""
 
 
 class Recipe(Strict):
@@ -133,7 +118,8 @@ class Recipe(Strict):
         """Return a copy with some keys replaced, by dotted names such as ``optimiser.lr``; None means: as the recipe has it.
 
         The limit goes with the recipe's own source, and so does a validation part from a source: with another source all pictures
-        are taken, and a tenth is kept aside, unless something else is said.
+        are taken, and a tenth is kept aside, unless something else is said. Options of its own augmentation stay its own,
+        and keys of its schedule that one of another kind does not use are dropped.
         """
         data = self.model_dump(exclude_unset=True)
         given = {key: value for key, value in changes.items() if value is not None}
@@ -145,6 +131,10 @@ class Recipe(Strict):
             data["data"] = {key: value for key, value in data["data"].items() if key != "limit"}
             if self.data.validation is not None and self.data.validation.source is not None:
                 data["data"]["validation"] = {"share": 0.1}
+        if "schedule.kind" in given and "schedule" in data:
+            data["schedule"] = used_keys(data["schedule"], given["schedule.kind"])
+        if self.augment.options and "augment.names" in given:
+            data["augment"] = {**data["augment"], "options": self.augment.options_for(str(given["augment.names"]))}
         for key, value in given.items():
             _put(data, key.split("."), value, key)
         return parse(data, self.name)
@@ -188,7 +178,7 @@ def load(spec: str | Path | Recipe) -> Recipe:
         raise SoritesError(f"recipe {plain} has variants: name one, {' or '.join(f'{plain}@{one}' for one in about_variants)}")
     if variant and variant not in about_variants:
         raise UnknownName(f"variant of {plain}", variant, about_variants, f"It has {', '.join(about_variants) or 'none'}.")
-    chosen = _merged(held, about_variants[variant]) if variant else held
+    chosen = _varied(held, about_variants[variant]) if variant else held
     return parse({"name": f"{name}@{variant}" if variant else name, **chosen}, text)
 
 
@@ -215,6 +205,14 @@ def _held(spec: str) -> tuple[dict[str, Any], str]:
     return toml_file(path, "a recipe in TOML"), re.sub(r"[^A-Za-z0-9_.-]", "_", path.stem) or "recipe"
 
 
+def _varied(held: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a recipe's table with a variant laid over it; a schedule of another kind loses the keys that it does not use."""
+    schedule = other.get("schedule")
+    kind = schedule.get("kind") if isinstance(schedule, Mapping) else None
+    before = {**held, "schedule": used_keys(held["schedule"], kind)} if kind and "schedule" in held else held
+    return _merged(before, other)
+
+
 def _merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """Return a table with the keys of another laid over it, tables inside it likewise; lists are replaced whole."""
     made = {**base}
@@ -224,20 +222,16 @@ def _merged(base: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]
     return made
 
 
+def recorded(data: Mapping[str, Any], where: str) -> Recipe:
+    """Return the recipe of a training that was begun before: it holds all keys, those too that its schedules do not use."""
+    plain = {**data, "schedule": used_keys(data.get("schedule", {}))}
+    stages = [{**stage, "schedule": used_keys(stage.get("schedule", {}))} for stage in data.get("stages", ())]
+    return parse({**plain, "stages": stages}, where)
+
+
 def parse(data: dict[str, Any], where: str) -> Recipe:
     """Return checked data as a recipe; each mistake stands on a line of its own."""
     try:
         return Recipe.model_validate(data)
     except ValidationError as error:
-        raise SoritesError("\n".join(f"recipe {where}: {_say(e)}" for e in error.errors())) from error
-
-
-def _say(error: Any) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    if error["type"] != "extra_forbidden":
-        message = error["msg"].removeprefix("Value error, ")
-        came = "" if isinstance(error.get("input"), dict) else f" (got {error['input']!r})"
-        return f"{place}: {message}{came}" if place else message
-    around = [str(part) for part in error["loc"][:-1] if isinstance(part, str)]
-    owner = PARTS.get(around[-1], Recipe) if around else Recipe
-    return f"unknown key {place!r}: " + str(UnknownName("key", str(error["loc"][-1]), owner.model_fields))
+        raise SoritesError("\n".join(f"recipe {where}: {line}" for line in mistakes(error, Recipe))) from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import Field, StrictBool, StrictInt, field_validator, model_validator
@@ -104,9 +105,18 @@ class Augment(Strict):
     names: str = "none"
     """Augmentations with commas between them: ``optics,augmix``."""
     options: dict[str, Any] = Field(default_factory=dict)
+    """Options of the augmentation that is named, or tables of options under the name of the one that they are for."""
     jsd: StrictBool = False
     """Show each picture three times, clean and twice mixed, and add the Jensen-Shannon divergence of the answers to the loss."""
     jsd_weight: float = Field(default=12.0, gt=0)
+
+    def options_for(self, names: str) -> dict[str, Any]:
+        """Return the options as another augmentation may have them: those of this one stand under its name, if it has one."""
+        own = {key: value for key, value in self.options.items() if key == "options" or not isinstance(value, Mapping)}
+        if not own or names in (self.names, "none") or self.names == "none" or "," in self.names:
+            return self.options
+        named = {key: value for key, value in self.options.items() if key not in own}
+        return {**named, self.names: {**named.get(self.names, {}), **own}}
 
 
 class Optimiser(Strict):
@@ -123,6 +133,26 @@ class Optimiser(Strict):
     """The learning rate of each layer as a share of that of the layer after it; the head has the full rate."""
     clip: float | None = Field(default=None, gt=0)
     """The largest norm of the gradient; a longer one is scaled down to it."""
+
+
+ALWAYS = ("kind", "warm_up", "warm_up_from")
+"""The keys that a schedule of any kind uses."""
+USED = {
+    "constant": (),
+    "step": ("every", "factor"),
+    "cosine": ("floor",),
+    "one_cycle": ("rise",),
+    "plateau": ("patience", "factor"),
+}
+"""The further keys by kind."""
+
+
+def used_keys(schedule: Any, kind: object = None) -> Any:
+    """Return a schedule's table without the keys that a kind, by default its own, does not use; what is no table stays."""
+    if not isinstance(schedule, Mapping):
+        return schedule
+    uses = USED.get(str(kind or schedule.get("kind", "constant")), tuple(schedule))
+    return {key: value for key, value in schedule.items() if key in (*ALWAYS, *uses)}
 
 
 class Schedule(Strict):
@@ -142,6 +172,15 @@ class Schedule(Strict):
     """Epochs at the beginning in which the rate rises in a straight line; the schedule begins after them."""
     warm_up_from: float = Field(default=0.01, gt=0, le=1)
     """The share of the rate that the warm-up begins with."""
+
+    @model_validator(mode="after")
+    def _refuse_unused(self) -> Schedule:
+        used = (*USED[self.kind], *ALWAYS[1:])
+        unused = [key for key in type(self).model_fields if key in self.model_fields_set and key not in (*used, "kind")]
+        if unused:
+            keys = " and ".join(unused)
+            raise ValueError(f"the schedule {self.kind} does not use {keys}: leave it out. Its keys are {', '.join(used)}")
+        return self
 
 
 class EarlyStopping(Strict):

@@ -227,7 +227,7 @@ def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
     asked = recipe.augment
     if asked.names == "none" and not asked.jsd:
         return None
-    made = importlib.import_module("sorites.training.augment").augmentation(asked.names, size, asked.options or None)
+    made = importlib.import_module("sorites.training.augment.named").of_recipe(asked.names, size, asked.options)
     if asked.jsd and not hasattr(made, "views"):
         raise SoritesError(f'augment.jsd goes with "augmix", which gives several views of a picture; got {asked.names!r}')
     return made.to(device)

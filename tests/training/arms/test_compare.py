@@ -72,6 +72,11 @@ def test_a_failure_in_a_process_names_the_training(photos: Path, tmp_path: Path)
     [
         (["none", "optic"], {}, "no augmentation named 'optic'. Did you mean optics"),
         (["none", "optics+augmx"], {}, "no augmentation named 'augmx'"),
+        (
+            ["none", "augmix"],
+            {"augment": {"options": {"scaled": 4}}},
+            r"augment\.options: .*options = { optics = { scaled = 4 } }",
+        ),
         (["none", "optics"], {"suites": []}, "names no suites to compare arms by; name one with --suite"),
         (["none", "optics"], {"suites": ["dmo"]}, "no suite named 'dmo'. Did you mean demo"),
     ],
@@ -82,6 +87,14 @@ def test_what_cannot_run_is_told_before_anything_is_trained(
     with pytest.raises((SoritesError, UnknownName), match=said):
         compare(recipe(photos, tmp_path, **keys), tmp_path / "out", arms=arms)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("own", ["optics", "coma"])
+def test_options_of_the_recipe_s_own_augmentation_keep_no_other_arm_from_running(photos: Path, tmp_path: Path, own: str) -> None:
+    options = {"optics": {"scaled": 4}, "coma": {"stops": [2], "options": {"scaled": 4}}}[own]
+    base = recipe(photos, tmp_path, augment={"names": own, "options": options})
+    made = prepare(base, tmp_path / "out", arms=["none", own, "augmix", "cascade", f"{own}+augmix"], seeds=1)
+    assert len(made.members) == 5
 
 
 def test_percent_is_read_from_the_history(photos: Path, tmp_path: Path) -> None:

@@ -20,6 +20,26 @@ def test_an_arm_changes_the_augmentation_and_the_seed_alone():
     assert recipe.override({"augment.names": "none", "seed": 0}).hash() == base.override({"augment.names": "none"}).hash()
 
 
+@pytest.mark.parametrize(
+    ("arm", "options"),
+    [
+        ("optics", {"scaled": 4, "augmix": {"severity": 1}}),
+        ("none", {"scaled": 4, "augmix": {"severity": 1}}),
+        ("augmix", {"optics": {"scaled": 4}, "augmix": {"severity": 1}}),
+        ("optics+augmix", {"optics": {"scaled": 4}, "augmix": {"severity": 1}}),
+    ],
+)
+def test_options_without_a_name_stay_with_the_augmentation_of_the_recipe(arm, options):
+    base = load("cifar_optics").override({"augment": {"names": "optics", "options": {"scaled": 4, "augmix": {"severity": 1}}}})
+    assert Member(arm, 0).recipe(base).augment.options == options
+
+
+def test_options_that_are_set_together_with_a_name_are_for_that_name():
+    base = load("cifar_optics").override({"augment": {"names": "optics", "options": {"scaled": 4}}})
+    changed = base.override({"augment.names": "augmix", "augment.options.severity": 1})
+    assert changed.augment.options == {"optics": {"scaled": 4}, "severity": 1}
+
+
 def test_suites_are_not_what_weights_follow_from():
     base = load("cifar_optics")
     assert base.override({"suites": ("demo",)}).hash() == base.hash()

@@ -11,6 +11,7 @@ import pytest
 from tests.training.networks import small
 
 import sorites
+from sorites.comparisons.compare import compare
 from sorites.core import Model
 from sorites.errors import SoritesError
 from sorites.pipeline.check import check
@@ -73,6 +74,12 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     assert not ids["small"] & ids["other"]
     clean = both.filter(pl.col("shift") == "clean")
     assert clean["image_id"].n_unique() == 18
+    with pytest.raises(
+        SoritesError, match=r"two holds an attack, .* Type: sorites metrics .*two accuracy --by model,shift,severity,"
+    ):
+        compare(other, other, base_model="small", model="other")
+    shared = compare(other, other, base_model="small", model="other", shared=True)
+    assert shared.dials["dial"].to_list()[0] == "clean"
 
 
 def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tmp_path: Path) -> None:
@@ -149,9 +156,18 @@ def test_a_source_without_labels_that_the_model_knows_is_refused(photos: Path, t
     strange = small(labels=("n02123045", "n02123159", "n02123394", "n02123597"))
     with pytest.raises(SoritesError, match=r"none of the 20 clean pictures of .* has a label that small knows"):
         attack(strange, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
-    two = small(labels=("n01440764", "n01443537"))
-    with pytest.raises(SoritesError, match="the attack dlr needs at least 3 classes, and small has 2"):
-        attack(two, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
+
+
+def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(photos: Path, tmp_path: Path) -> None:
+    two, how = small(labels=("n01440764", "n01443537")), {"source": f"folder:{photos}", "eps": ".1", "steps": 2}
+    with pytest.raises(SoritesError, match=r"the attack dlr needs at least 3 classes, and small has 2\. Type --attack ce$"):
+        attack(two, losses="ce,dlr", out=tmp_path / "run", **how)
+    with pytest.warns(
+        UserWarning, match="dlr needs at least 3 classes, and small has 2: it is left out, and the attack is ce alone"
+    ):
+        attack(two, out=tmp_path / "run", **how)
+    assert read_info(tmp_path / "run")["attack"]["losses"] == ["ce"]
+    assert set(table(tmp_path / "run")["shift"]) == {"clean", "apgd_ce_l2"}
 
 
 def test_nothing_more_is_made_of_attacked_pictures(done: Path, tmp_path: Path) -> None:

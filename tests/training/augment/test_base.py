@@ -94,6 +94,35 @@ def test_pictures_of_another_size_are_refused():
         Flip(0)
 
 
+@pytest.mark.parametrize("spec", [*SPECS, "none"])
+@pytest.mark.parametrize(("values", "said"), [((0.0, 255.0), "from 0 to 255"), ((-2.0, 2.0), "from -2 to 2")])
+def test_every_augmentation_refuses_values_that_are_not_in_0_to_1(spec, values, said):
+    given = torch.tensor(values).repeat(1, 3, 24, 12)
+    moves = augmentation(spec, 24)
+    for batch in (given, given.contiguous(memory_format=torch.channels_last), given.half()):
+        with pytest.raises(SoritesError, match=rf"wanted pictures in 0\.\.1, got values {said}\. Augment first"):
+            moves(batch)
+    assert torch.equal(moves.eval()(given), given)
+
+
+def test_values_that_are_no_numbers_are_refused_and_rounding_is_not(pictures):
+    with pytest.raises(SoritesError, match="got values from nan to nan"):
+        OpticsAugment()(torch.full((1, 3, 24, 24), torch.nan))
+    assert OpticsAugment()(pictures * 1.0002 - 0.0001).shape == pictures.shape
+
+
+def test_a_chain_looks_at_the_values_of_a_batch_once(pictures, monkeypatch):
+    looks = []
+    monkeypatch.setattr(Augmentation, "_check_values", lambda self, batch: looks.append(type(self).__name__))
+    Chain([Flip(), Chain([OpticsAugment(), Flip()])])(pictures)
+    assert looks == ["Chain"]
+
+
+def test_a_part_of_a_chain_still_refuses_another_size(pictures):
+    with pytest.raises(SoritesError, match="OpticsAugment: wanted pictures of 32x32 px, got 24x24"):
+        Chain([Flip(), OpticsAugment(32)])(pictures)
+
+
 def test_an_empty_batch_stays_empty():
     assert OpticsAugment()(torch.zeros(0, 3, 32, 32)).shape == (0, 3, 32, 32)
 

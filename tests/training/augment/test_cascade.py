@@ -1,8 +1,10 @@
 """The cascade: AugMix, then OpticsAugment, by two weights of one flat Dirichlet draw."""
 
+import pytest
 import torch
 from scipy import stats
 
+from sorites.errors import SoritesError
 from sorites.training import Cascade
 
 
@@ -29,3 +31,19 @@ def test_optics_works_on_what_augmix_made():
     assert torch.equal(cascade(pictures), wanted)
     assert cascade.augmix.severity == 1
     assert cascade.optics.blur.side == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (
+            {"optics": {"foo": 1}},
+            "no option of the augmentation optics named 'foo'.* It has alpha, colours, kernels, scaled, severity",
+        ),
+        ({"augmix": {"size": 8}}, "no option of the augmentation augmix named 'size'.* It has alpha, depth, severity, width"),
+        ({"optics": 4}, "wanted options of optics as a table of names and values, got 4"),
+    ],
+)
+def test_options_that_a_part_does_not_have_are_refused(options, said):
+    with pytest.raises(SoritesError, match=said):
+        Cascade(**options)

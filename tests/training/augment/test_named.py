@@ -5,6 +5,7 @@ import pytest
 from sorites.errors import SoritesError, UnknownName
 from sorites.training import AugMix, CameraAugment, Cascade, Digital, LensAugment, OpticsAugment, ShiftAugment, augmentation
 from sorites.training.augment import Chain, Flip, NoAugment
+from sorites.training.augment.named import of_recipe
 
 
 @pytest.mark.parametrize(
@@ -56,6 +57,26 @@ def test_options_go_to_the_one_that_is_named():
 def test_unknown_names_are_told_with_the_nearest(spec, options, said):
     with pytest.raises(UnknownName, match=said):
         augmentation(spec, 32, options)
+
+
+def test_a_name_of_a_shift_that_is_also_an_option_goes_by_its_value():
+    assert augmentation("digital", 32, {"contrast": 0.25, "fog": {"probability": 0.5}}).factors[1] == 0.25
+    assert type(augmentation("flip", 32, {"contrast": {"probability": 0.5}})) is Flip
+
+
+@pytest.mark.parametrize(
+    ("names", "options", "said"),
+    [
+        ("augmix", {"scaled": 4}, "augmix does not take scaled .*options = { optics = { scaled = 4 } }"),
+        ("optics,augmix", {"severity": 3}, "options = { optics = { severity = 3 } }"),
+        ("optic", {"scaled": 4}, "no augmentation named 'optic'"),
+        ("optics", {"scale": 4}, "Did you mean scaled"),
+    ],
+)
+def test_a_recipe_s_options_for_another_augmentation_are_told_with_the_form(names, options, said):
+    with pytest.raises(SoritesError, match=said):
+        of_recipe(names, 32, options)
+    assert of_recipe("none", 32, options) is None
 
 
 def test_options_of_a_chain_need_a_name():

@@ -89,11 +89,12 @@ def prepare(
 def _check_augmentations(made: Compared) -> None:
     """Make each augmentation once, so that an unknown name is reported before anything runs."""
     try:
-        named = importlib.import_module("sorites.training.augment")
+        named = importlib.import_module("sorites.training.augment.named")
     except ModuleNotFoundError as error:
         raise MissingExtra("training", "train") from error
     for arm in made.arms:
-        named.augmentation(arm.replace("+", ","), made.recipe.data.size or 32, made.recipe.augment.options or None)
+        asked = Member(arm, made.recipe.seed).recipe(made.recipe).augment
+        named.of_recipe(asked.names, made.recipe.data.size or 32, asked.options)
 
 
 def train_all(made: Compared, *, device: str | None = None, workers: int = 2, bar: ToldBar = no_bar) -> None:

@@ -33,7 +33,7 @@ from sorites.progress import Bar
 from sorites.stores import place
 from sorites.suite import Suite
 from sorites.table import SCHEMA, write
-from sorites.training.attack.losses import LEAST_CLASSES
+from sorites.training.attack.losses import LEAST_CLASSES, LOSSES
 from sorites.training.attack.settings import Settings, settings
 from sorites.training.attack.unit import attacked, right_columns, seen_by
 from sorites.training.inside import module_of, without_weight_gradients
@@ -47,7 +47,7 @@ def attack(
     *,
     norm: str = "l2",
     eps: str | Sequence[float],
-    losses: str | Sequence[str] = ("ce", "dlr"),
+    losses: str | Sequence[str] | None = None,
     steps: int = STEPS,
     restarts: int = RESTARTS,
     source: str = "stamps",
@@ -60,9 +60,10 @@ def attack(
 ) -> Path:
     """Attack models with APGD on the clean pictures of a source and return the run folder; what is done is not done again.
 
-    ``eps`` are sizes in 0..1 such as ``"4/255,.1"``. Without ``labels`` the classes are those of the first model.
+    ``eps`` are sizes in 0..1 such as ``"4/255,.1"``. Without ``labels`` the classes are those of the first model. Without
+    ``losses`` they are ce and dlr, and ce alone where a model has too few classes for dlr.
     """
-    how = settings(norm, eps, losses, steps, restarts)
+    how = settings(norm, eps, tuple(LOSSES) if losses is None else losses, steps, restarts)
     if workers is not None and workers < 1:
         raise SoritesError(f"--workers wants a whole number above 0, got {workers}")
     named = [models] if isinstance(models, str | Model) else list(models)
@@ -71,7 +72,12 @@ def attack(
         module_of(model, "an attack")
     specs = [model if isinstance(model, str) else model.name for model in named]
     suite = Suite(name=NAME, source=source, labels=_labels(labels, loaded), models=tuple(specs), limit=limit, seed=seed)
-    plan = attack_plan(plans.make(suite, models={model.name: model for model in loaded}), how)
+    plan = plans.make(suite, models={model.name: model for model in loaded})
+    few = _too_few(plan, how) if losses is None else None
+    if few is not None:
+        how = replace(how, losses=tuple(loss for loss in how.losses if loss != few[0]))
+        warn(f"{_needs(*few)}: it is left out, and the attack is {' and '.join(how.losses)} alone")
+    plan = attack_plan(plan, how)
     prepared = prepare(plan)
     info = {**prepared.info, ATTACK: how.recorded()}
     path = place(out) if out is not None else prepared.default_folder()
@@ -105,16 +111,28 @@ def _labels(given: str | Sequence[str] | None, models: Sequence[Model]) -> str |
     return "imagenet" if own is None or set(own) <= set(imagenet().ids) else own
 
 
+def _too_few(plan: Plan, how: Settings) -> tuple[str, str, int] | None:
+    """Return the first loss for which a model has too few classes, that model and their number, or None."""
+    widths = {name: plan.width_of(name) for name in plan.models}
+    found = ((loss, name, n) for loss in reversed(how.losses) for name, n in widths.items() if n < LEAST_CLASSES[loss])
+    return next(found, None)
+
+
+def _needs(loss: str, name: str, width: int) -> str:
+    return f"the attack {loss} needs at least {LEAST_CLASSES[loss]} classes, and {name} has {width}"
+
+
 def attack_plan(plan: Plan, how: Settings) -> Plan:
     """Return the plan with its clean pictures alone, the attacks as its shifts and their sizes as the stops."""
     clean = plan.groups[CLEAN]
     if not clean:
         raise SoritesError(f"source {plan.suite.source} has no clean picture, and an attack starts from those")
+    few = _too_few(plan, how)
+    if few is not None:
+        others = ",".join(loss for loss in LOSSES if LEAST_CLASSES[loss] <= few[2])
+        raise SoritesError(_needs(*few) + (f". Type --attack {others}" if others else ""))
     for name in plan.models:
         width = plan.width_of(name)
-        few = next((loss for loss in how.losses if width < LEAST_CLASSES[loss]), None)
-        if few is not None:
-            raise SoritesError(f"the attack {few} needs at least {LEAST_CLASSES[few]} classes, and {name} has {width}")
         if not any(right_columns(plan.columns[name], width, sample).any() for sample in clean):
             raise SoritesError(
                 f"none of the {len(clean)} clean pictures of {plan.suite.source} has a label that {name} knows, and without "

@@ -60,7 +60,7 @@ class AugMix(Mixing):
         levels = self.uniform(*shape, low=LEAST_LEVEL, high=self.severity).tolist()
         signs = (self.whole(*shape, below=2) * 2 - 1).tolist()
         mixed = np.zeros((number, *pictures.shape[2:], 3), np.float32)
-        for place, start in enumerate(as_pictures(pictures, "AugMix")):
+        for place, start in enumerate(as_pictures(pictures)):
             for chain in range(self.width):
                 picture = start
                 for step in range(lengths[place][chain] if self.depth == -1 else self.depth):

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 
 from sorites.errors import SoritesError
 from sorites.rng import digest
+
+SLACK = 1e-3
+"""The distance that values may lie beyond 0..1 because of rounding."""
 
 
 class Augmentation(torch.nn.Module, abc.ABC):
@@ -35,9 +38,15 @@ class Augmentation(torch.nn.Module, abc.ABC):
         """Return the moved pictures; the batch that is given has been checked, holds at least one, and is not written into."""
 
     def forward(self, pictures: Tensor) -> Tensor:
+        return self._moved(pictures, in_range=False)
+
+    def _moved(self, pictures: Tensor, in_range: bool = True) -> Tensor:
+        """Return the moved pictures; values that are known to be in 0..1 are not looked at again."""
         self._check(pictures)
         if not self.training or not len(pictures):
             return pictures
+        if not in_range:
+            self._check_values(pictures)
         with torch.no_grad():
             return self.augment(pictures)
 
@@ -85,6 +94,18 @@ class Augmentation(torch.nn.Module, abc.ABC):
             height, width = pictures.shape[2:]
             raise SoritesError(f"{name}: wanted pictures of {self.size}x{self.size} px, got {width}x{height}")
 
+    def _check_values(self, pictures: Tensor) -> None:
+        """Refuse values that are not in 0..1, by one look at all of them in the order in which they lie in memory."""
+        if pictures.is_meta:
+            return
+        flat = pictures.detach()
+        least, most = map(float, torch.aminmax(flat if flat.is_contiguous() else flat.permute(0, 2, 3, 1)))
+        if not (least >= -SLACK and most <= 1 + SLACK):
+            raise SoritesError(
+                f"{type(self).__name__}: wanted pictures in 0..1, got values from {least:.3g} to {most:.3g}. "
+                "Augment first, normalise afterwards; divide values in 0..255 by 255."
+            )
+
 
 class Mixing(Augmentation):
     """An augmentation that mixes each picture with what it makes of it, by a weight of its own from Beta(alpha, alpha)."""
@@ -121,8 +142,9 @@ class Chain(Augmentation):
             part.seed(*words, place)
 
     def augment(self, pictures: Tensor) -> Tensor:
-        moved: Tensor = self.parts(pictures)
-        return moved
+        for part in cast(Iterable[Augmentation], self.parts):
+            pictures = part._moved(pictures)
+        return pictures
 
 
 class NoAugment(Augmentation):

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sorites.training.augment._options import refuse_unknown
 from sorites.training.augment.augmix import AugMix
 from sorites.training.augment.base import Augmentation
 from sorites.training.augment.optics import OpticsAugment
@@ -32,6 +33,8 @@ class Cascade(Augmentation):
         self, size: int | None = None, *, optics: Mapping[str, Any] | None = None, augmix: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(size)
+        refuse_unknown("augmix", AugMix, augmix or {})
+        refuse_unknown("optics", OpticsAugment, optics or {})
         self.augmix = AugMix(size, **(augmix or {}))
         self.optics = OpticsAugment(size, **(optics or {}))
         self.seed(torch.initial_seed())

@@ -53,7 +53,7 @@ class ShiftAugment(Augmentation):
         places = torch.nonzero(moved)[:, 0]
         if not len(places):
             return out
-        images = as_images(pictures[places.to(pictures.device)], type(self).__name__)
+        images = as_images(pictures[places.to(pictures.device)])
         for place, image in zip(places.tolist(), images, strict=True):
             rng = np.random.Generator(np.random.SFC64(seeds[place]))
             image = self.shift(image, self.stops[stops[place]], rng)
