@@ -60,7 +60,7 @@ def test_own_tasks_take_every_kind(tmp_path: Path) -> None:
     [
         (("choices = [{ value = \"a\" }, { value = \"b\" }]", ""), "wanted choices"),
         (('value = "b"', 'value = "a"'), "two choices have one value"),
-        (("ask =", 'kind = "many"\nask ='), "wanted one of single, several"),
+        (("ask =", 'kind = "many"\nask ='), "kind: wanted 'single', 'several', .*, got 'many'"),
         (("title", "tilte"), "tilte"),
         (("[[questions]]", 'rule = "at_least_one"\n[[questions]]'), "wants first"),
         (("[[questions]]", "[batch]\nsize = 2\nknown = 2\n[[questions]]"), "fewer known pictures"),

@@ -5,14 +5,14 @@ Built-in tasks have names (``in_class``, ``context``, ``visible``, ``boxes``); a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Literal
 
 from pydantic import Field, StrictInt, ValidationError, model_validator
 
 from sorites.errors import SoritesError, UnknownName
 from sorites.frame import Strict
+from sorites.reading.mistakes import mistakes
 from sorites.reading.places import is_file, path_of
 from sorites.reading.texts import text, toml_table
 
@@ -174,14 +174,6 @@ def parse(content: str, where: str = "task") -> Task:
     try:
         return Task.model_validate(toml_table(content))
     except ValidationError as error:
-        raise SoritesError("\n".join(f"task {where}: {_say(e)}" for e in error.errors())) from error
+        raise SoritesError("\n".join(f"task {where}: {line}" for line in mistakes(error, Task))) from error
     except ValueError as error:
         raise SoritesError(f"task {where}: not valid TOML: {error}") from error
-
-
-def _say(error: Mapping[str, Any]) -> str:
-    place = ".".join(str(part) for part in error["loc"])
-    said = str(error["msg"]).removeprefix("Value error, ")
-    if error["type"] == "literal_error" and place.endswith(("kind", "rule")):
-        said = f"wanted one of {', '.join(get_args(Kind if place.endswith('kind') else Rule))}, got {error['input']!r}"
-    return f"{place}: {said}" if place else said

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from sorites.core import Picture
 from sorites.errors import SoritesError
+from sorites.reading.mistakes import mistakes
 
 Filter = Literal["nearest", "box", "bilinear", "hamming", "bicubic", "lanczos"]
 Mode = Literal["center", "squash"]
@@ -79,10 +80,8 @@ class Config(BaseModel):
         try:
             return cls(**config)
         except ValidationError as error:
-            first = error.errors()[0]
-            key = ".".join(map(str, first["loc"])) or "config"
-            keys = ", ".join(cls.model_fields)
-            raise SoritesError(f"{where}: {key}: {first['msg']}, got {first['input']!r}. The keys are {keys}.") from error
+            said, keys = mistakes(error, cls)[0], ", ".join(cls.model_fields)
+            raise SoritesError(f"{where}: {said}{'' if said.endswith(('.', '?')) else '.'} The keys are {keys}.") from error
 
 
 class Input(Config):

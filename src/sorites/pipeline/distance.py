@@ -36,6 +36,7 @@ from sorites.pipeline.running import chosen_engine, lent
 from sorites.pipeline.shards import read_facts, read_record
 from sorites.pipeline.slices import judge_of
 from sorites.progress import Bar
+from sorites.reading.mistakes import mistakes
 from sorites.reading.places import is_file
 from sorites.reading.texts import numbers
 from sorites.referees._features import features
@@ -58,8 +59,7 @@ def _asked(options: Mapping[str, Any]) -> Distance:
     try:
         return Distance(**options)
     except ValidationError as error:
-        first = error.errors()[0]
-        raise SoritesError(f"distance, {'.'.join(map(str, first['loc']))}: {first['msg']}") from error
+        raise SoritesError(f"distance, {mistakes(error, Distance)[0]}") from error
 
 
 def distance(
