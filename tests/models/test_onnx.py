@@ -200,7 +200,12 @@ def test_a_file_that_is_not_onnx(content: bytes, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"), [("{", "not valid JSON"), ("[1]", "wanted an object"), ('{"men": 1}', "unknown key 'men': .* Did you mean mean or mode\\? The keys are size, mean")]
+    ("text", "said"),
+    [
+        ("{", "not valid JSON"),
+        ("[1]", "wanted an object"),
+        ('{"men": 1}', "unknown key 'men': .* Did you mean mean or mode\\? The keys are size, mean"),
+    ],
 )
 def test_a_wrong_file_beside_is_named(text: str, said: str, tmp_path: Path) -> None:
     path = build(tmp_path / "m.onnx")
