@@ -157,7 +157,7 @@ def test_a_table_in_parts_gives_the_same_answer(row: Any, frame: Any, monkeypatc
     assert whole["n"].sum() == 120
 
 
-@settings(deadline=None)
+@settings(deadline=None, max_examples=40)
 @given(SEEN)
 def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[Any]) -> None:
     some = build(row, frame, drawn)

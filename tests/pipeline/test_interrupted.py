@@ -78,6 +78,7 @@ def _start(code: str, photos: Path, out: Path, home: Path) -> subprocess.Complet
     return subprocess.run(command, cwd=home, capture_output=True, text=True, timeout=120, check=False)
 
 
+@pytest.mark.slow
 def test_kill_9_then_the_same_command(photos: Path, tmp_path: Path, program: Path) -> None:
     out = tmp_path / "run"
     command = [sys.executable, "-c", STARTER, *_arguments(photos, out)]

@@ -57,11 +57,12 @@ def mistakes(error: ValidationError, root: type[BaseModel]) -> list[str]:
 
 def _said(error: Any, root: type[BaseModel]) -> Said:
     kind, given = error["type"], error.get("input")
-    parts, owner = _walked(error["loc"], root)
     if kind == "extra_forbidden":
+        parts, owner = _walked(error["loc"][:-1], root)
         key = str(error["loc"][-1])
         place = ".".join([*parts, key])
         return place, "", f"unknown key {place!r}: {UnknownName('key', key, owner.model_fields if owner else ())}"
+    parts, owner = _walked(error["loc"], root)
     place = ".".join(parts)
     if kind == "missing":
         return place, "", f"{place} is missing"
