@@ -112,9 +112,9 @@ def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
     recipe = parse({"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r")
     said = r"schedule: the schedule cosine does not use every: leave it out\. Its keys are floor, warm_up, warm_up_from$"
     with pytest.raises(SoritesError, match=said):
-        recipe.override({"schedule.kind": "cosine", "schedule.every": 30})
+        recipe.override({"schedule.kind": "cosine", "schedule.every": 3})
     with pytest.raises(SoritesError, match="the schedule constant does not use factor and rise"):
-        parse({"name": "r", "data": DATA, "stages": [{"epochs": 1, "schedule": {"factor": 0.1, "rise": 0.5}}]}, "r")
+        parse({"name": "r", "data": DATA, "stages": [{"epochs": 1, "schedule": {"factor": 0.2, "rise": 0.5}}]}, "r")
     changed = recipe.override({"schedule.kind": "cosine", "schedule.floor": 0.01}).schedule
     assert (changed.kind, changed.floor, changed.warm_up, changed.model_fields_set) == (
         "cosine", 0.01, 1, {"kind", "floor", "warm_up"}

@@ -176,7 +176,8 @@ class Schedule(Strict):
     @model_validator(mode="after")
     def _refuse_unused(self) -> Schedule:
         used = (*USED[self.kind], *ALWAYS[1:])
-        unused = [key for key in type(self).model_fields if key in self.model_fields_set and key not in (*used, "kind")]
+        others = {key: field for key, field in type(self).model_fields.items() if key not in (*used, "kind")}
+        unused = [key for key, field in others.items() if getattr(self, key) != field.default]
         if unused:
             keys = " and ".join(unused)
             raise ValueError(f"the schedule {self.kind} does not use {keys}: leave it out. Its keys are {', '.join(used)}")
