@@ -25,21 +25,17 @@ def _of_part(part: str, base: Side, new: Side, shared: bool) -> list[str]:
     mine, theirs = pl.collect_all([_states(held.rows(part)) for held in (base, new)])
     both = mine.join(theirs, on="image_id", suffix="_new").sort("image_id")
     judged = both.filter(~pl.any_horizontal("error", "aside", "error_new", "aside_new"))
-    notes = []
+    left_out = [_told(both.filter(pl.col("error") & pl.col("error_new")), "in error for both models")]
     for kind in MEND:
-        said = _told(both.filter(pl.col(kind) & pl.col(f"{kind}_new")), "in error for both models" if kind == "error" else "")
-        notes += [f"{said}; they are left out."] if said else []
-        alone = [_alone(both, kind, base, ""), _alone(both, kind, new, "_new")]
-        if said := " and ".join(filter(None, alone)):
-            if not shared:
-                more = f"add --shared to compare the {judged.height} pictures that both were judged on"
-                raise SoritesError(f"{said}. {MEND[kind]}, or {more}.")
-            notes.append(f"{said}; they are left out.")
-    gone = sorted(set(both["shift"]) - set(judged["shift"]))
-    return [
-        *notes,
-        *([f"Not compared, because no picture of theirs was judged for both models: {', '.join(gone)}."] if gone else []),
-    ]
+        said = " and ".join(filter(None, (_alone(both, kind, base, ""), _alone(both, kind, new, "_new"))))
+        if said and not shared:
+            more = f"add --shared to compare the {judged.height} pictures that both were judged on"
+            raise SoritesError(f"{said}. {MEND[kind]}, or {more}.")
+        left_out.append(said)
+    notes = [f"{said}; they are left out." for said in left_out if said]
+    if gone := sorted(set(both["shift"]) - set(judged["shift"])):
+        notes.append(f"Not compared, because no picture of theirs was judged for both models: {', '.join(gone)}.")
+    return notes
 
 
 def _alone(both: pl.DataFrame, kind: str, held: Side, suffix: str) -> str:
@@ -53,11 +49,10 @@ def _alone(both: pl.DataFrame, kind: str, held: Side, suffix: str) -> str:
 
 
 def _told(rows: pl.DataFrame, what: str) -> str:
-    if not rows.height or not what:
+    if not rows.height:
         return ""
-    return (
-        f"{rows.height} picture{'s' if rows.height > 1 else ''} ({shifts_of(rows)}) {'are' if rows.height > 1 else 'is'} {what}"
-    )
+    pictures, verb = ("pictures", "are") if rows.height > 1 else ("picture", "is")
+    return f"{rows.height} {pictures} ({shifts_of(rows)}) {verb} {what}"
 
 
 def _states(rows: pl.LazyFrame) -> pl.LazyFrame:

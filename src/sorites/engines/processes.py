@@ -16,7 +16,7 @@ from sorites.errors import SoritesError
 
 GONE = (
     "a worker process ended before its work was done: it was killed, it ran out of memory, or a Python script started it outside "
-    "of 'if __name__ == \"__main__\":'. What was done is kept: type the same command again, with fewer --workers if memory lacks."
+    "of 'if __name__ == \"__main__\":'. What was done is kept: type the command again, with fewer --workers if memory is scarce."
 )
 Unit = TypeVar("Unit")
 Result = TypeVar("Result")

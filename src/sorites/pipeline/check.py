@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,15 +158,19 @@ def _coverage(rows: pl.LazyFrame, manifest: pl.DataFrame, info: Mapping[str, Any
         lacks = [f"{lack} missing"] if (lack := _lack(seen, wanted, name)) else []
         lacks += [f"{unrefined[name]} slice not refined"] * (name in unrefined)
         gone = {scorer: n - lack for scorer in _scorers(info) if (n := _lack(seen, wanted, name, scorer)) > lack}
-        later = [scorer for scorer in gone if scorer in info.get("scored", ())]
-        said = [f"{n} rows of {scorer} missing" for scorer, n in gone.items()]
-        remedy = [AGAIN] * (bool(lacks) or len(later) < len(gone)) + [f"sorites score RUN --scorer {scorer}" for scorer in later]
         whole = whole and not lacks and not gone
-        found = f"{', '.join([*lacks, *said])}: type {', then '.join(remedy)}" if remedy else "whole"
-        lines.append(f"{name}: {held} rows, {errors[name]} errors, {found}")
+        lines.append(f"{name}: {held} rows, {errors[name]} errors, {_lacking(lacks, gone, info.get('scored', ()))}")
     if not whole:
         raise SoritesError("\n".join(lines))
     return "\n".join(lines)
+
+
+def _lacking(lacks: Sequence[str], gone: Mapping[str, int], later: Collection[str]) -> str:
+    """Say what a model lacks and what to type; rows of scorers that were added ``later`` are not made by the run's command."""
+    typed = [AGAIN] * (bool(lacks) or not gone.keys() <= set(later))
+    typed += [f"sorites score RUN --scorer {scorer}" for scorer in gone if scorer in later]
+    said = [*lacks, *(f"{n} rows of {scorer} missing" for scorer, n in gone.items())]
+    return f"{', '.join(said)}: type {', then '.join(typed)}" if said else "whole"
 
 
 def _wanted(manifest: pl.DataFrame, info: Mapping[str, Any]) -> dict[str, int]:

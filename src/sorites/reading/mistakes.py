@@ -1,4 +1,4 @@
-"""What is wrong with a table that was read, in plain words: where, what was wanted, and what came."""
+"""Say in plain words what is wrong with a table that was read: where, what was wanted, and what came."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ WANTED = {
     "string_too_short": "a text of at least {min_length} characters",
     "string_pattern_mismatch": "a text of the form {pattern}",
 }
-"""What each kind of mistake wanted instead, by pydantic's name of the kind."""
+"""The words for what was wanted, by pydantic's name of the mistake."""
 Said = tuple[str, str, str]
 """A place, what was wanted there (empty where the last part is a sentence of its own), and what came."""
 

@@ -22,7 +22,7 @@ EDGE = 1.0
 LARGEST = 1e15
 """No area in px is as large as this."""
 Kind = tuple[str, str]
-"""What is counted, as it is said of one and of several."""
+"""The words for a thing that is counted: of one, and of several."""
 CUT = ("box reaches out of its picture and is cut at its edge", "boxes reach out of their picture and are cut at its edge")
 NOTHING_LEFT = (
     "box has no width or height inside its picture and is left out",
