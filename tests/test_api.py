@@ -131,10 +131,3 @@ def test_a_strip_from_a_file_an_array_or_a_pillow_image(photos: Path, tmp_path: 
         sorites.show("style", path, settings=[{"style": "grey-ish"}])
     with pytest.raises(sorites.SoritesError, match="wanted a file, a Pillow image or an 8-bit array"):
         sorites.show("jpeg", np.zeros((4, 4, 3), np.float32))  # type: ignore[arg-type]
-
-
-def test_every_parameter_of_run_is_told() -> None:
-    import inspect
-
-    told = inspect.getdoc(sorites.run) or ""
-    assert [name for name in inspect.signature(sorites.run).parameters if f"``{name}``" not in told] == []

@@ -1,9 +1,8 @@
-"""The rules of the house that a machine can hold: who may know whom, what is read when, how long a file may be."""
+"""Rules for the package as a whole: import direction, lazy imports of heavy libraries, no unpickling, nothing left to do."""
 
 from __future__ import annotations
 
 import ast
-import re
 import shutil
 import subprocess
 import sys
@@ -125,18 +124,6 @@ def test_a_cycle_inside_functions_is_found(tmp_path: Path) -> None:
     assert arrows.cycles(tmp_path) == [["sorites.a", "sorites.b"]]
 
 
-def test_at_most_fourteen_modules_lie_flat() -> None:
-    assert len(list(ROOT.glob("*.py"))) <= 14
-
-
-@each(*arrows.PLUG_INS)
-def test_what_registers_nothing_starts_with_an_underscore(path: Path) -> None:
-    calls = {ast.unparse(node.func) for node in ast.walk(parsed(path)) if isinstance(node, ast.Call)}
-    marks = {ast.unparse(d) for n in ast.walk(parsed(path)) for d in getattr(n, "decorator_list", ())} | calls
-    registers = any(re.search(r"(^|\.)add_\w+$|^[A-Z]+\.add$", mark) for mark in marks)
-    assert registers or path.name.startswith("_")
-
-
 def test_a_section_imports_no_other_section() -> None:
     sections = "sorites.reports.sections."
     found = arrows.imports(ROOT)
@@ -175,17 +162,6 @@ def test_importing_the_rooms_is_cheap() -> None:
 
 
 @every_file
-def test_no_file_is_a_god(path: Path) -> None:
-    assert len(path.read_text(encoding="utf-8").splitlines()) <= 300
-
-
-@every_file
-def test_every_module_says_what_it_is(path: Path) -> None:
-    if parsed(path).body:
-        assert ast.get_docstring(parsed(path))
-
-
-@every_file
 def test_nothing_is_left_to_do(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert not [word for word in ("TODO", "FIXME", "XXX", "NotImplementedError", "pickle.load", "breakpoint(") if word in text]
@@ -198,11 +174,3 @@ def test_weights_are_never_unpickled(path: Path) -> None:
             assert any(k.arg == "weights_only" and ast.unparse(k.value) == "True" for k in node.keywords)
         if isinstance(node, ast.Call) and ast.unparse(node.func) in {"np.load", "numpy.load"}:
             assert not any(k.arg == "allow_pickle" and ast.unparse(k.value) == "True" for k in node.keywords)
-
-
-def test_tests_and_benches_are_short_too() -> None:
-    home = Path(__file__).parents[2]
-    sizes = {
-        p: len(p.read_text(encoding="utf-8").splitlines()) for room in ("tests", "bench") for p in (home / room).rglob("*.py")
-    }
-    assert [path.name for path, lines in sizes.items() if lines > 300] == []

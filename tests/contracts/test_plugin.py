@@ -34,13 +34,6 @@ def python(site: Path, *words: str, cwd: Path = REPOSITORY) -> subprocess.Comple
     return subprocess.run([sys.executable, *words], env=env, cwd=cwd, capture_output=True, text=True, timeout=300, check=False)
 
 
-def test_each_plug_in_is_under_twenty_lines() -> None:
-    for path in (EXAMPLE / "src" / "sorites_example").glob("*.py"):
-        code = [line for line in path.read_text().splitlines() if line.strip()]
-        assert len(code) < 20, f"{path.name} has {len(code)} lines"
-    assert len((REPOSITORY / "examples" / "hello.py").read_text().splitlines()) < 20
-
-
 def test_the_contracts_cover_it(site: Path) -> None:
     files = [f"tests/contracts/test_{room}.py" for room in ("shifts", "models", "sources", "metrics", "measures")]
     done = python(site, "-m", "pytest", "-p", "no:cacheprovider", "-k", " or ".join(NAMES), *files)

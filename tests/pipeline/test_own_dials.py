@@ -179,7 +179,6 @@ def test_the_clean_picture_is_the_one_at_severity_0() -> None:
 def test_the_example_of_the_docs_runs(tmp_path: Path) -> None:
     text = (Path(__file__).parents[2] / "docs" / "plugins.md").read_text(encoding="utf-8")
     (code,) = [block for block in re.findall(r"```python\n(.*?)```", text, re.DOTALL) if "OwnDial" in block]
-    assert len([line for line in code.splitlines() if line.strip()]) < 20
     try:
         exec(code, {})
         asked = parse({"name": "bars", "source": "bars", "labels": list("abcde"), "refine": 0.1}, "test")
