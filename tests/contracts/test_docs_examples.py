@@ -40,8 +40,8 @@ def commands() -> list[tuple[str, str]]:
 
 
 def test_there_are_examples() -> None:
-    assert len(commands()) > 40
-    assert len(list(blocks(("python",)))) > 5
+    assert commands()
+    assert list(blocks(("python",)))
 
 
 @pytest.mark.parametrize(("page", "line"), commands(), ids=[f"{page}: {line[:60]}" for page, line in commands()])
