@@ -4,51 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
-import torch
+from tests.models import detectors
+from tests.models.detectors import NAME, weights
 
 from sorites import core
-from sorites.boxes import nms
 from sorites.errors import SoritesError, UnknownName
-from sorites.torch_tools import beside_torchvision
-
-NAME = "ssdlite320_mobilenet_v3_large"
-library = beside_torchvision("torchvision", "the test", "timm")
-
-
-def works() -> bool:
-    try:
-        library.ops.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
-    except RuntimeError:
-        return False
-    return True
 
 
 @pytest.fixture
-def operators(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Torchvision's own operators where they load, else suppression by ours in their place."""
-    if works():
+def operators() -> Iterator[None]:
+    with detectors.operators():
         yield
-        return
-    monkeypatch.setattr(library.extension, "_has_ops", lambda: True)
-
-    def suppress(boxes: Any, scores: Any, threshold: float) -> Any:
-        return torch.from_numpy(nms(boxes.numpy(), scores.numpy(), threshold=threshold))
-
-    made = torch.library.Library("torchvision", "IMPL")
-    made.impl("nms", suppress, "CPU")
-    yield
-    made._destroy()
-
-
-def weights(path: Path, classes: int = 91) -> Path:
-    torch.manual_seed(0)
-    module = library.models.get_model(NAME, weights=None, weights_backbone=None, num_classes=classes)
-    torch.save(module.state_dict(), path)
-    return path
 
 
 def test_a_detector_with_weights_from_a_file(operators: None, tmp_path: Path) -> None:
@@ -91,7 +60,7 @@ def test_mistakes_are_named(operators: None, tmp_path: Path) -> None:
             core.model(spec)
 
 
-@pytest.mark.skipif(works(), reason="torchvision's operators load here")
+@pytest.mark.skipif(detectors.works(), reason="torchvision's operators load here")
 def test_without_operators_it_says_what_to_install(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="operators of torchvision .* do not load with torch .* Install both of one release"):
         core.model(f"torchvision:{NAME}@{tmp_path / 'w.pth'}")
