@@ -133,7 +133,7 @@ def _forward(name: str, module: nn.Module, classes: Classes) -> Any:
     import torch
 
     def one(picture: NDArray[Any]) -> Any:
-        pixels = torch.from_numpy(np.ascontiguousarray(picture.transpose(2, 0, 1))).float().div(255)
+        pixels = torch.from_numpy(np.array(picture.transpose(2, 0, 1), order="C")).float().div(255)
         with torch.inference_mode(), one_thread():
             return module([pixels])[0]
 
