@@ -1,26 +1,24 @@
-"""What every model owes, built in or plugged in. One that needs an argument is given one here, or has to say so."""
+"""What every model has to do, built in or plugged in. One that needs an argument gets the one of ``examples``."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.contracts import examples
+from tests.contracts.conftest import Example
 
 from sorites import core
 from sorites.core import MODELS, Model, Outputs, Picture
 from sorites.errors import SoritesError
 from sorites.pipeline.box_cells import wrong_boxes
+from sorites.torch_tools import one_thread
 
 SLOW = {"lite1", "lite2", "picodet"}
-GIVEN = {"python": "python:contract_model:logits"}
 _loaded: dict[str, Model] = {}
-
-CODE = """
-import numpy as np
-def logits(pictures):
-    return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in pictures]).astype(np.float32)
-"""
 
 
 def _marked(name: str) -> object:
@@ -28,18 +26,26 @@ def _marked(name: str) -> object:
 
 
 @pytest.fixture(params=[_marked(name) for name in MODELS.names()])
-def model(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Model:
+def model(request: pytest.FixtureRequest, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
     name = request.param
-    if name not in _loaded:
-        (tmp_path / "contract_model.py").write_text(CODE)
-        monkeypatch.syspath_prepend(str(tmp_path))
-        try:
-            _loaded[name] = core.model(GIVEN.get(name, name))
-        except SoritesError as error:
-            if "Type:" not in str(error) and "connection" not in str(error).lower():
-                raise
-            pytest.skip(str(error))
-    return _loaded[name]
+    spec, folder = example("model", name)
+    monkeypatch.syspath_prepend(str(folder))
+    if name in examples.MODELS:
+        monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+    with examples.operators_for(name), one_thread():
+        if name not in _loaded:
+            _loaded[name] = _load(spec, name)
+        yield _loaded[name]
+
+
+def _load(spec: str, name: str) -> Model:
+    try:
+        made = core.model(spec)
+    except SoritesError as error:
+        if "connection" not in str(error).lower():
+            raise
+        pytest.skip(f"{name} fetches its weights, and there is no network: {error}")
+    return made if made.for_classes is None else replace(made.for_classes(examples.CLASSES[name]), name=made.name)
 
 
 @pytest.fixture(scope="module")

@@ -1,104 +1,45 @@
-"""What every source owes, built in or plugged in. One that needs a path is given one here, or has to say so."""
+"""What every source has to do, built in or plugged in. One that needs a path gets the one of ``examples``."""
 
 from __future__ import annotations
 
-import io
-import json
-import tarfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
-from PIL import Image as Pillow
+from tests.contracts import examples
+from tests.contracts.conftest import Example
 from tests.pipeline.fading import CLASSES, fading
 
 from sorites import core
 from sorites.core import SOURCES, Sample, Source, to_image
-from sorites.errors import SoritesError
 from sorites.labels import imagenet, labels
 from sorites.pipeline import plan
+from sorites.sources.cifar import CLASSES as CIFAR
 from sorites.suite import Suite
 
-SLOW = {"stamps", "cifar", "composites", "slider"}
+SLOW = {"stamps", "composites"}
+"""Sources that fetch a package of Debian."""
+
 LABELS: dict[str, str | tuple[str, ...]] = {
-    "cifar": ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
+    "cifar": CIFAR,
     "slider": ("disc", "square", "triangle", "cross"),
-    **dict.fromkeys(("composites", "coco", "yolo"), "coco"),
+    **dict.fromkeys(("composites", "coco", "nuimages", "yolo"), "coco"),
 }
 
 
-def _tar(folder: Path) -> str:
-    with tarfile.open(folder / "a-000.tar", "w") as tar:
-        for i in range(5):
-            picture = io.BytesIO()
-            Pillow.fromarray(np.full((20, 30, 3), 40 * i, np.uint8)).save(picture, "PNG")
-            for name, data in ((f"{i:04d}.png", picture.getvalue()), (f"{i:04d}.cls", str(i).encode())):
-                member = tarfile.TarInfo(name)
-                member.size = len(data)
-                tar.addfile(member, io.BytesIO(data))
-    return f"webdataset:{folder / 'a-000.tar'}"
-
-
-def _trajectory(folder: Path) -> str:
-    (folder / "heavy_snow" / "022_bald eagle").mkdir(parents=True)
-    for scale in (0, 500, 1000):
-        Pillow.new("RGB", (20, 20), (scale // 5, 90, 90)).save(
-            folder / f"heavy_snow/022_bald eagle/seed_0001_scale_{scale:04d}.jpg"
-        )
-    return f"cns_bench:{folder}"
-
-
-def _annotated(folder: Path) -> str:
-    Pillow.new("RGB", (20, 20), (90, 90, 90)).save(folder / "1.png")
-    (folder / "a.csv").write_text('file_name,category,time,weather,locations\n/1.png,cat,night,none,"grass, snow"\n')
-    return f"focus:{folder / 'a.csv'}"
-
-
-def _boxes(folder: Path) -> str:
-    for name in ("images/1.png", "labels/1.txt", "data.yaml"):
-        (folder / name).parent.mkdir(exist_ok=True)
-    Pillow.new("RGB", (20, 20), (90, 90, 90)).save(folder / "images/1.png")
-    (folder / "labels/1.txt").write_text("0 0.5 0.5 0.2 0.4\n")
-    (folder / "data.yaml").write_text("names: [cat]\n")
-    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [8, 6, 4, 8]}
-    data = {"images": [{"id": 1, "file_name": "images/1.png"}], "annotations": [row], "categories": [{"id": 1, "name": "cat"}]}
-    (folder / "a.json").write_text(json.dumps(data))
-    return str(folder)
-
-
-def _parquet(folder: Path) -> str:
-    """Two pictures in the layout of the Hugging Face hub."""
-    data = io.BytesIO()
-    Pillow.new("RGB", (30, 20), (90, 80, 70)).save(data, "PNG")
-    images = [{"bytes": data.getvalue(), "path": f"{i}.png"} for i in range(2)]
-    pl.DataFrame({"image": images, "label": [3, 7]}).write_parquet(folder / "train-00000-of-00001.parquet")
-    return f"parquet:{folder}/*.parquet"
-
-
 @pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
-def read(request: pytest.FixtureRequest, photos: Path, tmp_path: Path) -> Callable[[], Source]:
+def read(
+    request: pytest.FixtureRequest, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[], Source]]:
     name = request.param
-    given = {
-        "folder": lambda: f"folder:{photos}",
-        "webdataset": lambda: _tar(tmp_path),
-        "parquet": lambda: _parquet(tmp_path),
-        "cns_bench": lambda: _trajectory(tmp_path),
-        "focus": lambda: _annotated(tmp_path),
-        "coco": lambda: f"coco:{_boxes(tmp_path)}/a.json",
-        "yolo": lambda: f"yolo:{_boxes(tmp_path)}",
-    }
-    spec = given[name]() if name in given else name
+    spec, _ = example("source", name)
     space = labels(LABELS.get(name, "imagenet"))
-    try:
-        core.source(spec, space)
-    except SoritesError as error:
-        if "Type:" not in str(error):
-            raise
-        pytest.skip(str(error))
-    return lambda: core.source(spec, space)
+    if name in examples.SOURCES:
+        monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
+    with examples.reading(name, spec):
+        yield lambda: core.source(spec, space)
 
 
 def test_every_sample_decodes_to_a_picture(read: Callable[[], Source]) -> None:

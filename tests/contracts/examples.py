@@ -1,0 +1,216 @@
+"""A small real input for every model and source that needs an argument, so that the registry sweeps skip none of them.
+
+``MODELS`` and ``SOURCES`` map the name of a plug-in to a function that writes its input into an empty folder and returns the
+spec. Nothing is downloaded. A plug-in that is not listed is used by its name alone. The fixture ``example`` of ``conftest.py``
+makes each input once per session.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import pytest
+from tests.net import pictures as layouts
+
+from sorites import core
+
+Maker = Callable[[Path], str]
+
+FRUIT = ("apple", "pear", "plum", "fig")
+"""The classes of models that bring their own."""
+
+FUNCTION = """
+import numpy as np
+def logits(pictures):
+    return np.stack([np.resize(p.mean(axis=(0, 1)), 1000) * np.cos(np.arange(1000)) for p in pictures]).astype(np.float32)
+"""
+
+
+def onnx(folder: Path) -> str:
+    """A linear classifier of the mean colour as an ONNX file."""
+    from tests.models.test_onnx import build
+
+    return f"onnx:{build(folder / 'm.onnx', metadata={'labels': json.dumps(FRUIT)})}"
+
+
+def boxes(folder: Path) -> str:
+    """A detector in an ONNX file; the scores of its three boxes are the colours of one pixel of its input."""
+    from tests.models.box_graphs import pixels
+
+    return f"boxes:{pixels(folder / 'm.onnx', at=(32, 32))}"
+
+
+def timm(folder: Path) -> str:
+    """The smallest network of timm, with random weights in a file."""
+    from tests.models.test_timm import network, saved
+
+    return f"timm:test_resnet@{saved(network('test_resnet'), folder / 'w.safetensors')}"
+
+
+def torchvision(folder: Path) -> str:
+    """A detector of torchvision with random weights in a file."""
+    from tests.models import detectors
+
+    return f"torchvision:{detectors.NAME}@{detectors.weights(folder / 'w.pth')}"
+
+
+def open_clip(folder: Path) -> str:
+    """A pair of encoders of one layer each, after one training step."""
+    from tests.models.shapes import taught
+
+    return f"open_clip:{taught(folder, steps=1)}"
+
+
+def diffusion(folder: Path) -> str:
+    """The diffusion pipeline that the package carries, with few draws."""
+    return "diffusion:toy?draws=4&first=2"
+
+
+def trained(folder: Path) -> str:
+    """A network of four classes after one training step."""
+    from sorites.training.loop import train
+    from sorites.training.recipe import parse
+
+    layouts.photos(str(folder / "images"), 8)
+    data = {"source": f"folder:{folder / 'images'}", "labels": "found"}
+    return f"trained:{train(parse({'name': 'r', 'steps': 1, 'batch': 4, 'data': data}, 'r'), folder / 'model')}"
+
+
+def python(folder: Path) -> str:
+    """A function in a module; the fixture puts the folder on the path of modules."""
+    (folder / "contract_model.py").write_text(FUNCTION)
+    return "python:contract_model:logits"
+
+
+MODELS: Mapping[str, Maker] = {
+    "boxes": boxes,
+    "diffusion": diffusion,
+    "onnx": onnx,
+    "open_clip": open_clip,
+    "python": python,
+    "timm": timm,
+    "torchvision": torchvision,
+    "trained": trained,
+}
+
+CLASSES = {"diffusion": ("disc", "cross"), "open_clip": ("red disc", "green bar", "blue ring")}
+"""The classes that are given to models without classes of their own."""
+
+
+def operators_for(name: str) -> AbstractContextManager[None]:
+    """Return a context in which a model can run: torchvision's operators do not load beside every torch."""
+    if name != "torchvision":
+        return nullcontext()
+    from tests.models.detectors import operators
+
+    return operators()
+
+
+def laid(layout: Callable[[str], None], spec: str) -> Maker:
+    """Return the maker of a folder in a published layout; ``{}`` in the spec is the folder."""
+
+    def make(folder: Path) -> str:
+        layout(str(folder / "data"))
+        return spec.format(folder / "data")
+
+    return make
+
+
+def annotated(folder: Path) -> Path:
+    """One image with a box, annotated for COCO and for YOLO."""
+    layouts.save(folder / "images/1.png", layouts.scene(1, 20, 20))
+    (folder / "labels").mkdir()
+    (folder / "labels/1.txt").write_text("0 0.5 0.5 0.2 0.4\n")
+    (folder / "data.yaml").write_text("names: [cat]\n")
+    row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [8, 6, 4, 8]}
+    data = {"images": [{"id": 1, "file_name": "images/1.png"}], "annotations": [row], "categories": [{"id": 1, "name": "cat"}]}
+    (folder / "a.json").write_text(json.dumps(data))
+    return folder
+
+
+def nuimages(folder: Path) -> str:
+    """The tables of nuImages with two images."""
+    from tests.sources.test_nuimages import tables
+
+    (folder / "v1.0-val").mkdir()
+    for name, rows in tables().items():
+        (folder / "v1.0-val" / f"{name}.json").write_text(json.dumps(rows))
+    for name in ("samples/CAM_FRONT/1.jpg", "samples/CAM_BACK/2.jpg"):
+        layouts.save(folder / name, layouts.scene(1, 36, 64))
+    return f"nuimages:{folder}"
+
+
+def parquet(folder: Path) -> str:
+    """Two images in the layout of the Hugging Face hub."""
+    import polars as pl
+
+    rows = []
+    for i in range(2):
+        layouts.save(folder / f"{i}.png", layouts.scene(i, 20, 30))
+        rows.append({"bytes": (folder / f"{i}.png").read_bytes(), "path": f"{i}.png"})
+    pl.DataFrame({"image": rows, "label": [3, 7]}).write_parquet(folder / "train-00000-of-00001.parquet")
+    return f"parquet:{folder}/*.parquet"
+
+
+def context(folder: Path) -> str:
+    """Composites of one cut-out in drawn places, made by the function behind ``sorites context``."""
+    from tests.datasets.test_context import disc
+
+    from sorites.datasets.context import SIDES, build_context
+
+    core.SOURCES.names()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(core.SOURCES._things, "one_disc", lambda path, labels: [disc()])
+        build_context(folder / "made", "one_disc", drawn=True, size=SIDES[0])
+    return f"context:{folder / 'made'}"
+
+
+def cifar(folder: Path) -> str:
+    """A small archive in the layout of the npm package; ``reading`` lets the source accept it."""
+    from tests.sources.test_cifar import archive
+
+    return f"cifar:test,{archive(folder)}"
+
+
+@contextmanager
+def reading(name: str, spec: str) -> Iterator[None]:
+    """Hold a context in which a source can be read: ``cifar`` checks the checksum and the size of its archive."""
+    if name != "cifar":
+        yield
+        return
+    from tests.sources.test_cifar import EACH
+
+    from sorites.sources import cifar as source
+
+    archive = Path(spec.partition(",")[2])
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(source, "SHA256", hashlib.sha256(archive.read_bytes()).hexdigest())
+        patch.setattr(source, "SPLITS", {"train": slice(0, EACH * 5), "test": slice(EACH * 5, EACH * 6)})
+        yield
+
+
+def slider(folder: Path) -> str:
+    """One image per class of the diffusion pipeline that the package carries, in few steps."""
+    return "slider:toy?seeds=1&severities=0.5,1&steps=2"
+
+
+SOURCES: Mapping[str, Maker] = {
+    "cifar": cifar,
+    "cns_bench": laid(layouts.cns_bench, "cns_bench:{}"),
+    "coco": lambda folder: f"coco:{annotated(folder)}/a.json",
+    "context": context,
+    "focus": laid(layouts.focus, "focus:{}"),
+    "folder": laid(functools.partial(layouts.photos, count=8), "folder:{}"),
+    "imagenet_es": laid(layouts.imagenet_es, "imagenet_es:{}/es-test"),
+    "is_ood": laid(layouts.is_ood, "is_ood:{}"),
+    "nuimages": nuimages,
+    "parquet": parquet,
+    "slider": slider,
+    "webdataset": laid(layouts.shards, "webdataset:{}"),
+    "yolo": lambda folder: f"yolo:{annotated(folder)}",
+}
