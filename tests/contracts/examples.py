@@ -53,10 +53,12 @@ def timm(folder: Path) -> str:
 
 
 def torchvision(folder: Path) -> str:
-    """A detector of torchvision with random weights in a file."""
+    """A detector of torchvision with random weights in a file; it has few classes, since each adds a suppression."""
     from tests.models import detectors
 
-    return f"torchvision:{detectors.NAME}@{detectors.weights(folder / 'w.pth')}"
+    (folder / "names.txt").write_text("\n".join(FRUIT))
+    weights = detectors.weights(folder / "w.pth", len(FRUIT) + 1)
+    return f"torchvision:{detectors.NAME}@{weights}?labels={folder / 'names.txt'}"
 
 
 def open_clip(folder: Path) -> str:
