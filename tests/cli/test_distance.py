@@ -78,11 +78,6 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
         assert "either a source of pictures or a run folder, or a file with --texts FILE" in err
 
 
-def test_the_old_verb_says_that_it_is_deprecated() -> None:
-    done = runner.invoke(app, ["measure", "--help"], env={"COLUMNS": "160"})
-    assert 'Deprecated: type "sorites distance" instead; here --out is degrees.parquet.' in done.stdout
-
-
 def test_the_default_referee_says_what_it_knows(photos: Path) -> None:
     done = runner.invoke(app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--referee", "cifar:12"])
     assert "knows ten kinds of things at 32 px (airplane, " in done.stderr

@@ -40,8 +40,3 @@ def test_what_is_no_run_folder_is_left_as_it_is(tmp_path: Path) -> None:
     done = runner.invoke(app, ["similarity", str(tmp_path / "none")])
     assert "is not a run folder" in str(done.exception)
     assert not (tmp_path / "none").exists()
-
-
-def test_the_old_verb_says_that_it_is_deprecated() -> None:
-    done = runner.invoke(app, ["degrees", "--help"], env={"COLUMNS": "160"})
-    assert 'Deprecated: type "sorites similarity" instead; its options are the same.' in done.stdout
