@@ -18,7 +18,7 @@ WORDS = dict(zip(NAMES, np.random.default_rng(0).standard_normal((8, 12))))
 class Colours:
     version = "1"
     labels = ("cat", "dog")
-    looks = (("a photo of a {}",), ("a sketch of a {}",))
+    styles = (("a photo of a {}",), ("a sketch of a {}",))
     def images(self, pictures):
         rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
         return np.array(rows) - 100

@@ -23,9 +23,8 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("verb", ["similarity", "degrees"])
-def test_a_run_is_measured_by_one_process_at_a_time(folder: Path, verb: str) -> None:
-    words = [verb, str(folder), "--measure", "ssim"]
+def test_a_run_is_measured_by_one_process_at_a_time(folder: Path) -> None:
+    words = ["similarity", str(folder), "--measure", "ssim"]
     with locked(folder):
         done = runner.invoke(app, words)
     assert done.exit_code != 0

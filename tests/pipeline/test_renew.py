@@ -136,14 +136,6 @@ def test_the_manifest_knows_contents_and_the_id_does_not(run: Run) -> None:
     assert not pl.read_parquet(run.out / "manifest.parquet").equals(held)
 
 
-def test_a_manifest_of_before_is_filled_in(run: Run) -> None:
-    before = run()
-    held = pl.read_parquet(run.out / "manifest.parquet")
-    held.drop("bytes", "modified", "content").write_parquet(run.out / "manifest.parquet")
-    assert run().equals(before)
-    assert pl.read_parquet(run.out / "manifest.parquet").equals(held)
-
-
 def test_facts_of_changed_pictures_are_measured_again_or_set_aside(run: Run) -> None:
     run()
     facts = run().select("image_id").unique(maintain_order=True)
