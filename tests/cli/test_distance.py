@@ -43,9 +43,6 @@ def test_a_decomposition_is_learnt_and_measured_with(command: Command, home: Pat
     assert code == 0, err
     assert out.splitlines()[0] == "pictures per level: appearance (covariate) down, meaning (semantic) across"
     assert out.splitlines()[-1] == "wrote 20 pictures to distance.parquet"
-    code, out, err = command("measure", *words, "--split", "w.safetensors")
-    assert (code, out.splitlines()[-1]) == (0, "wrote 20 pictures to degrees.parquet"), err
-    assert pl.read_parquet(home / "distance.parquet").equals(pl.read_parquet(home / "degrees.parquet"))
 
 
 def test_texts_are_measured_and_templates_and_labels_come_from_files(
