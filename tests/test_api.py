@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import subprocess
 import sys
 from collections.abc import Callable
@@ -67,32 +66,6 @@ def test_the_same_table_from_the_run_and_from_its_folder(photos: Path, tiny: Cal
 
     table = sorites.run(Suite(name="s"), source=f"folder:{photos}", models=[tiny()], shifts=["jpeg"], limit=3, out=tmp_path / "r")
     assert sorites.read(tmp_path / "r").collect().equals(table.collect())
-
-
-@pytest.mark.parametrize(
-    ("old", "name", "new"),
-    [
-        ("sorites.nouns", "Sample", "sorites.types"),
-        ("sorites.runner", "run", "sorites.pipeline.run"),
-        ("sorites.metrics.rows", "ask", "sorites.metrics"),
-        ("sorites.metrics.intervals", "wilson", "sorites.metrics"),
-        ("sorites.degrees", "degrees", "sorites.pipeline.similarity"),
-        ("sorites.measures.out_of_class", "calibrate", "sorites.pipeline.out_of_class"),
-    ],
-)
-def test_paths_of_release_0_2_still_import_and_say_where_they_went(old: str, name: str, new: str) -> None:
-    sys.modules.pop(old, None)
-    with pytest.warns(DeprecationWarning, match=f"{old} has moved: import {new} instead"):
-        module = importlib.import_module(old)
-    assert callable(getattr(module, name))
-
-
-def test_every_moved_path_leads_somewhere() -> None:
-    for home, renamed in sorites._MOVED.values():
-        module = importlib.import_module(home)
-        assert all(hasattr(module, name) for name in renamed.values())
-    with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("sorites.nowhere")
 
 
 def test_a_runs_table_knows_its_folder_and_shows_itself(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:

@@ -10,8 +10,6 @@ sorites.report(table, "report.html")
 from __future__ import annotations
 
 import importlib
-import sys
-import warnings
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -69,53 +67,6 @@ _HOMES = {
     "sorites.training.loop": ("train",),
 }  # fmt: skip
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
-
-
-_MOVED: dict[str, tuple[str, dict[str, str]]] = {
-    "sorites.nouns": ("sorites.types", {}),
-    "sorites.runner": ("sorites.pipeline.run", {}),
-    "sorites.plan": ("sorites.pipeline.plan", {}),
-    "sorites.dataset": ("sorites.datasets.build", {}),
-    "sorites.context": ("sorites.datasets.context", {}),
-    "sorites.views": ("sorites.reports.report", {}),
-    "sorites.degrees": ("sorites.pipeline.similarity", {"degrees": "similarity"}),
-    "sorites.measuring": ("sorites.pipeline.distance", {"measure": "distance"}),
-    "sorites.cache": ("sorites.files", {}),
-    "sorites.metrics.rows": ("sorites.metrics", {"ask": "select_rows", "judged": "judged_rows", "answer": "answer_frame"}),
-    "sorites.metrics.intervals": ("sorites.metrics", {"wilson": "wilson_interval", "normal": "normal_interval"}),
-    "sorites.measures.out_of_class": ("sorites.pipeline.out_of_class", {}),
-}
-"""Modules of release 0.2 that others may import: where they are now, and what is called otherwise there."""
-
-
-class _Moved:
-    """Finds modules under the names they had, and warns; asked last, when no other finder knows the name."""
-
-    @staticmethod
-    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in _MOVED:
-            return None
-        from importlib.machinery import ModuleSpec
-
-        warnings.warn(f"{name} has moved: import {_MOVED[name][0]} instead", DeprecationWarning, stacklevel=2)
-        return ModuleSpec(name, _Moved)  # type: ignore[arg-type]
-
-    @staticmethod
-    def create_module(spec: Any) -> None:
-        return None
-
-    @staticmethod
-    def exec_module(module: Any) -> None:
-        home, renamed = _MOVED[module.__name__]
-        moved = importlib.import_module(home)
-
-        def forwarded(name: str) -> Any:
-            return getattr(moved, renamed.get(name, name))
-
-        module.__getattr__ = forwarded
-
-
-sys.meta_path.append(_Moved)
 
 
 def __getattr__(name: str) -> Any:

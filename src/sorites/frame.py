@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 from PIL import Image as Pillow
-from pydantic import AliasChoices, BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictInt, field_validator, model_validator
 
 from sorites import core
 from sorites.core import Shift, Stop
@@ -226,7 +226,7 @@ class Distance(Strict):
     """The source of the familiar pictures."""
     limit: StrictInt | None = Field(default=None, gt=0)
     """Familiar pictures taken, in a fair order."""
-    decomposition: str | None = Field(default=None, validation_alias=AliasChoices("decomposition", "split"))
+    decomposition: str | None = None
     """A file made by "sorites decompose train"; without one the referee's own texts are used."""
     k: StrictInt = Field(default=10, gt=0)
     neighbours: Literal["exact", "ivf", "hnsw"] = "exact"

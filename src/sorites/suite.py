@@ -8,7 +8,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import AliasChoices, Field, StrictInt, ValidationError, field_validator, model_validator
+from pydantic import Field, StrictInt, ValidationError, field_validator, model_validator
 
 from sorites import core
 from sorites.errors import SoritesError, UnknownName
@@ -54,7 +54,7 @@ class Suite(Strict):
     """Set aside the settings whose mean LPIPS against the clean pictures is not below this."""
     lpips_measure: LpipsMeasure = "lpips"
     """The measure that ``lpips_below`` goes by: on framed pictures, or as ImageNet-ES took it."""
-    similarity: tuple[str, ...] = Field(default=(), validation_alias=AliasChoices("similarity", "degrees"))
+    similarity: tuple[str, ...] = ()
     """Measures of every shifted picture against its clean one, taken when the run is done: ``["ssim"]``."""
     limit: StrictInt | None = Field(default=None, gt=0)
     order: Literal["shards"] | None = None
@@ -64,7 +64,7 @@ class Suite(Strict):
     """The device on which torch and ONNX models compute; the default is a GPU where there is one."""
     precision: Literal["float32", "bfloat16", "float16", "int8"] | None = None
     """The numbers that torch models compute with; without it float32."""
-    distance: Distance | None = Field(default=None, validation_alias=AliasChoices("distance", "measure"))
+    distance: Distance | None = None
     """The recipe for the distance of every picture from familiar ones, with levels, measured when the run is done."""
     seed: StrictInt = Field(default=0, ge=-(2**63), lt=2**63)
 

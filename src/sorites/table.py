@@ -20,7 +20,7 @@ from sorites.stores import place
 
 BOX = pl.Struct({"x0": pl.Float32, "y0": pl.Float32, "x1": pl.Float32, "y1": pl.Float32, "label": pl.Int32, "conf": pl.Float32})
 TRUTH = pl.Struct({**{field.name: field.dtype for field in BOX.fields}, "area": pl.Float64, "crowd": pl.Boolean})
-"""A true box; area and crowd are null in shards of releases before 0.3."""
+"""A true box; area and crowd are null where they are not known."""
 
 _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "run_id": pl.String,
@@ -56,8 +56,6 @@ _COLUMNS: dict[str, pl.DataType | type[pl.DataType]] = {
     "error": pl.String,
 }
 SCHEMA = pl.Schema(_COLUMNS)
-FORMER: dict[str, pl.DataType] = {"truth": pl.List(BOX)}
-"""Types that columns had in earlier releases; they are read as those of today."""
 KEY = ("run_id", "image_id", "model", "output", "scorer")
 MERGED = "~"
 """The mark in the name of a file that holds several shards."""
@@ -94,7 +92,7 @@ def read(run: str | Path) -> pl.LazyFrame:
         raise SoritesError(f'no predictions in {folder}. Make some with "sorites run SUITE --out {folder}".')
     here = at_hand(shards)
     for path, copy in zip(shards, here, strict=True):
-        if why := _wrong_ends(copy, KEY):
+        if why := _wrong_ends(copy, SCHEMA):
             raise Damaged(path, why, repair(folder))
     table = scan(here)
     facts = [_scanned_facts(path, folder) for path in sorted((folder / "facts").glob("*.parquet"))]
@@ -137,12 +135,9 @@ def shard_files(folder: Path) -> list[Path]:
 
 
 def scan(shards: Sequence[Path], **options: Any) -> pl.LazyFrame:
-    """Return the rows of some shards as they were written, lazily; what an older release did not write is null."""
-    fields = pl.ScanCastOptions(missing_struct_fields="insert")
+    """Return the rows of some shards as they were written, lazily."""
     here = at_hand(shards)
-    return pl.scan_parquet(
-        here, schema=SCHEMA, glob=False, missing_columns="insert", extra_columns="ignore", cast_options=fields, **options
-    )
+    return pl.scan_parquet(here, schema=SCHEMA, glob=False, **options)
 
 
 def repair(folder: str | Path) -> str:
@@ -163,8 +158,7 @@ def read_file(path: Path, schema: Mapping[str, object], needed: Collection[str],
 
 def _wrong_columns(schema: Mapping[str, object], wanted: Mapping[str, object], needed: Collection[str]) -> str:
     lacks = [f"it has no column {name}" for name in needed if name not in schema]
-    known = {name: (type_, FORMER.get(name)) for name, type_ in wanted.items()}
-    other = [f"its column {n} is {t}, not {wanted[n]}" for n, t in schema.items() if n in wanted and t not in known[n]]
+    other = [f"its column {n} is {t}, not {wanted[n]}" for n, t in schema.items() if n in wanted and t != wanted[n]]
     return next(iter([*lacks, *other]), "")
 
 

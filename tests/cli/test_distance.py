@@ -18,7 +18,7 @@ WORDS = dict(zip(NAMES, np.random.default_rng(0).standard_normal((8, 12))))
 class Colours:
     version = "1"
     labels = ("cat", "dog")
-    looks = (("a photo of a {}",), ("a sketch of a {}",))
+    styles = (("a photo of a {}",), ("a sketch of a {}",))
     def images(self, pictures):
         rows = [np.concatenate([p.mean((0, 1)), p.std((0, 1)), p[::2].mean((0, 1)), p[:, ::2].mean((0, 1))]) for p in pictures]
         return np.array(rows) - 100
@@ -43,9 +43,6 @@ def test_a_decomposition_is_learnt_and_measured_with(command: Command, home: Pat
     assert code == 0, err
     assert out.splitlines()[0] == "pictures per level: appearance (covariate) down, meaning (semantic) across"
     assert out.splitlines()[-1] == "wrote 20 pictures to distance.parquet"
-    code, out, err = command("measure", *words, "--split", "w.safetensors")
-    assert (code, out.splitlines()[-1]) == (0, "wrote 20 pictures to degrees.parquet"), err
-    assert pl.read_parquet(home / "distance.parquet").equals(pl.read_parquet(home / "degrees.parquet"))
 
 
 def test_texts_are_measured_and_templates_and_labels_come_from_files(
@@ -76,11 +73,6 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
         code, _, err = command("distance", *wrong, *words)
         assert code == 2
         assert "either a source of pictures or a run folder, or a file with --texts FILE" in err
-
-
-def test_the_old_verb_says_that_it_is_deprecated() -> None:
-    done = runner.invoke(app, ["measure", "--help"], env={"COLUMNS": "160"})
-    assert 'Deprecated: type "sorites distance" instead; here --out is degrees.parquet.' in done.stdout
 
 
 def test_the_default_referee_says_what_it_knows(photos: Path) -> None:

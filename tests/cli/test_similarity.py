@@ -23,9 +23,8 @@ def folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-@pytest.mark.parametrize("verb", ["similarity", "degrees"])
-def test_a_run_is_measured_by_one_process_at_a_time(folder: Path, verb: str) -> None:
-    words = [verb, str(folder), "--measure", "ssim"]
+def test_a_run_is_measured_by_one_process_at_a_time(folder: Path) -> None:
+    words = ["similarity", str(folder), "--measure", "ssim"]
     with locked(folder):
         done = runner.invoke(app, words)
     assert done.exit_code != 0
@@ -40,8 +39,3 @@ def test_what_is_no_run_folder_is_left_as_it_is(tmp_path: Path) -> None:
     done = runner.invoke(app, ["similarity", str(tmp_path / "none")])
     assert "is not a run folder" in str(done.exception)
     assert not (tmp_path / "none").exists()
-
-
-def test_the_old_verb_says_that_it_is_deprecated() -> None:
-    done = runner.invoke(app, ["degrees", "--help"], env={"COLUMNS": "160"})
-    assert 'Deprecated: type "sorites similarity" instead; its options are the same.' in done.stdout

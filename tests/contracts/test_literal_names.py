@@ -20,7 +20,7 @@ from sorites.core import SOURCES, Model, Source
 from sorites.datasets.build import build
 from sorites.labels import imagenet
 from sorites.suite import Suite, parse
-from sorites.table import SCHEMA
+from sorites.table import BOX
 
 NAMES = ("set[1]", "set*", "set?", "set[!a]", "{1,2}", "a%20b", "a#b", "~x")
 """Names of folders; ``set1``, which the first four are as patterns, lies beside them with other contents."""
@@ -48,7 +48,7 @@ def context(root: Path, grey: int) -> str:
     built(root, grey)
     ids = pl.read_parquet(root / "sorites.parquet", glob=False)["image_id"]
     boxes = [[{"x0": 0.0, "y0": 0.0, "x1": float(grey), "y1": 9.0, "label": 1, "conf": None}]] * len(ids)
-    pl.DataFrame({"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": SCHEMA["truth"]}).write_parquet(
+    pl.DataFrame({"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": pl.List(BOX)}).write_parquet(
         root / "truth.parquet"
     )
     return f"context:{root}"

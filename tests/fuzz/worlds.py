@@ -16,8 +16,8 @@ import polars as pl
 from PIL import Image
 from tests.fuzz import hostile
 
+from sorites import table
 from sorites.sources import _sidecar as sidecar
-from sorites.table import SCHEMA
 
 Files = dict[str, bytes]
 Spoil = Callable[[bytes, int], bytes]
@@ -60,7 +60,7 @@ def worlds() -> dict[str, tuple[str, Files]]:
     """Return by name a source, whose path is the folder or the file that follows the colon, and the files of the folder."""
     cns = {f"snow/022_eagle/seed_0001_scale_{scale:04d}.png": png(scale // 10) for scale in (0, 1000)}
     built = {"contrast/a.png": png(), "sorites.parquet": parquet(sidecar.frame([SIDECAR]))}
-    truth = pl.DataFrame({"image_id": ["i"], "truth": [[BOX]]}, {"image_id": pl.String, "truth": SCHEMA["truth"]})
+    truth = pl.DataFrame({"image_id": ["i"], "truth": [[BOX]]}, {"image_id": pl.String, "truth": pl.List(table.BOX)})
     lists = {"imagenet1k/test_imagenet.txt": b"./val/a.png\n", "imagenet21k/val/cov_0_sem_7.txt": b"n02123045/b.png\n"}
     pairs = (("a.png", png()), ("a.json", b'{"label": 3}'), ("b.png", png()), ("b.cls", b"7"))
     return {

@@ -22,10 +22,6 @@ FETCHED = ("backgrounds", "cifar", "stamps")
 """Parts of the cache that are downloads. The others are learnt or exported by the code under test, and so are made anew."""
 
 
-RENAMED = {"distance": "measure", "similarity": "degrees"}
-"""Keys of suites that were spelled otherwise when the first hashes were taken."""
-
-
 @dataclass(frozen=True)
 class Task:
     """Some hashes that are made together; ``names`` are what their names start with."""
@@ -81,8 +77,7 @@ def changed_suite(name: str, changes: Mapping[str, Any]) -> str:
     [path] = [path for path in embedded_suites() if path.stem == name]
     held = tomllib.loads(path.read_text(encoding="utf-8"))
     for key, value in changes.items():
-        own = next((new for new, old in RENAMED.items() if old == key and new in held), key)
-        held[own] = {**held[own], **value} if isinstance(value, Mapping) else value
+        held[key] = {**held[key], **value} if isinstance(value, Mapping) else value
     Path(f"{name}.toml").write_text(as_toml(held), encoding="utf-8")
     return f"{name}.toml"
 

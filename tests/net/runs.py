@@ -51,7 +51,7 @@ SMALL = {
     "models": ["cifar6:100"],
     "scorers": [FEW.get(name, name) for name in SCORERS.names()],
     "fit": {"limit": 60},
-    "measure": {"referee": "cifar:1000", "limit": 150},
+    "distance": {"referee": "cifar:1000", "limit": 150},
 }
 """The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
 
@@ -91,7 +91,7 @@ CASES: Mapping[str, Case] = {
         "demo",
         {**OWN, "shifts": ["contrast", "iso_noise"], "levels": [2, 4]},
         before=photos,
-        after=(("degrees", OUT, *MEASURES, "--lpips-below", "0.5"), ("measure", OUT, *REFEREE)),
+        after=(("similarity", OUT, *MEASURES, "--lpips-below", "0.5"), ("distance", OUT, *REFEREE)),
     ),
 }
 

@@ -6,7 +6,7 @@ import tomllib
 from collections.abc import Iterator
 
 from tests.net.hashes import Entry, of_plain
-from tests.net.home import RENAMED, Task, embedded_suites, typed
+from tests.net.home import Task, embedded_suites, typed
 
 KINDS = ("shifts", "models", "sources", "metrics", "scorers", "referees", "suites")
 CHECKED = ("demo", "optics_bench", "lens_corruptions", "tolerances", "camera", "stamps_ood", "is_ood_demo")
@@ -24,5 +24,5 @@ def said() -> Iterator[Entry]:
         yield f"words/said/check {suite}", of_plain(typed("check", suite))
     for path in embedded_suites():
         held = tomllib.loads(path.read_text(encoding="utf-8"))
-        yield f"suites/{path.stem}", of_plain({RENAMED.get(key, key): value for key, value in held.items() if key != "about"})
+        yield f"suites/{path.stem}", of_plain({key: value for key, value in held.items() if key != "about"})
     yield "words/said/help", of_plain(typed("--help"))

@@ -135,9 +135,7 @@ def test_what_is_set_aside_twice_is_kept_twice(run: Path) -> None:
 
 FOREIGN = {
     "it has no column run_id": pl.DataFrame({"a": [1]}),
-    "its column severity is String, not Float64": pl.DataFrame(
-        {**{key: ["x"] for key in table.KEY}, "sample_id": ["x"], "severity": ["3"]}
-    ),
+    "its column severity is String, not Float64": table.rows([{"severity": 3.0}]).cast({"severity": pl.String}),
 }
 
 

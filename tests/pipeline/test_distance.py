@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +22,7 @@ from sorites.errors import SoritesError
 from sorites.labels import Labels, labels
 from sorites.pipeline import decomposition, distance, rulers
 from sorites.pipeline.distance_of_texts import distance_of_texts
+from sorites.rng import digest
 from sorites.suite import parse
 
 pytestmark = pytest.mark.slow
@@ -211,8 +213,10 @@ def test_the_verbs(judge: str, photos: Path, tmp_path: Path, monkeypatch: pytest
     learnt = CliRunner().invoke(app, ["decompose", "train", "--referee", judge, "--epochs", "2", "--out", "w.safetensors"])
     assert learnt.exit_code == 0, learnt.output
     assert "W is orthogonal to" in learnt.output
-    words = [f"folder:{photos}", "--against", f"folder:{photos}", "--referee", judge, "--split", "w.safetensors"]
-    done = CliRunner().invoke(app, ["measure", *words, "--labels", str(names), "--k", "2", "--levels", "3", "--out", "d.parquet"])
+    words = [f"folder:{photos}", "--against", f"folder:{photos}", "--referee", judge, "--decomposition", "w.safetensors"]
+    done = CliRunner().invoke(
+        app, ["distance", *words, "--labels", str(names), "--k", "2", "--levels", "3", "--out", "d.parquet"]
+    )
     assert done.exit_code == 0, done.output
     assert "wrote 20 pictures to d.parquet" in done.output
     assert pl.read_parquet("d.parquet").columns == ["sample_id", "semantic", "covariate", "sem_level", "cov_level"]
@@ -227,7 +231,7 @@ def test_folders_of_any_classes_are_measured_without_naming_them(
         (own / name).mkdir(parents=True)
         for file in entry.iterdir():
             (own / name / file.name).write_bytes(file.read_bytes())
-    words = ["measure", f"folder:{own}", "--against", f"folder:{photos}", "--referee", judge, "--k", "2"]
+    words = ["distance", f"folder:{own}", "--against", f"folder:{photos}", "--referee", judge, "--k", "2"]
     done = CliRunner().invoke(app, words)
     assert done.exit_code == 0, done.output
     assert "wrote 20 pictures" in done.output
@@ -280,3 +284,15 @@ def test_pictures_that_cannot_be_read_are_counted(judge: str, photos: Path, tmp_
     assert familiar.startswith("2 familiar pictures could not be read and are left out; the first, ")
     assert pictures.startswith("2 pictures could not be read and are left out; the first, ")
     assert "left_out" not in distance.distance(f"folder:{photos}", how(judge, photos), out=tmp_path / "d.parquet").record
+
+
+def test_a_cached_decomposition_is_named_by_its_recipe(judge: str) -> None:
+    own = core.referee(judge)
+    made = decomposition.recipe(own)
+    recipe = {"labels": made.labels, "looks": made.styles, "count": made.count, "training": asdict(made.training)}
+    assert made.key(own) == digest(own.version, json.dumps(recipe, sort_keys=True)).hex()
+
+
+def test_a_wrong_key_of_a_suites_distance_is_named() -> None:
+    with pytest.raises(SoritesError, match=r"unknown key 'distance.leves'.*Did you mean levels"):
+        parse({"name": "s", "distance": {"referee": "cifar", "against": "stamps", "leves": 3}}, "s")

@@ -9,16 +9,14 @@ from typing import Any, ClassVar
 
 import pytest
 
-import sorites
 from sorites import core, suite
 from sorites.core import Model
-from sorites.pipeline import folder, identity, plan, runner
-from sorites.pipeline.identity import describe, describe_formerly
+from sorites.pipeline import plan
+from sorites.pipeline.identity import describe
 from sorites.pipeline.plan import Plan
 from sorites.suite import parse
 
 SUITE = {"name": "s", "shifts": ["jpeg"], "models": ["tiny"]}
-THEN = {"numpy": "2.0", "scipy": "1.14", "pillow": "11", "onnxruntime": "1.19", "torch": "2.13.0"}
 
 
 @pytest.fixture
@@ -66,7 +64,6 @@ def test_a_key_enters_the_id_only_where_it_is_set(make: Callable[..., Plan], mon
     assert describe(make(frame={"resize": 40}))["run_id"] == before
     assert describe(make(frame={"resize": 40}, later=4))["run_id"] != before
     assert describe(make(frame={"resize": 40, "angle": 1.0}))["run_id"] != before
-    assert describe_formerly(make(frame={"resize": 40}, later=4), "0.2.0")["run_id"] == "", "0.2 knew no such suite"
 
 
 def test_defaults_that_are_spelled_out_are_the_same_run(make: Callable[..., Plan]) -> None:
@@ -85,37 +82,3 @@ def test_a_scorer_has_a_version_in_the_id(make: Callable[..., Plan], monkeypatch
     assert before["scorers"] == {"numbers": 1}
     numbers.version = 2
     assert describe(make(scorers=["numbers"]))["run_id"] != before["run_id"]
-
-
-def test_ids_of_release_0_2_are_known(monkeypatch: pytest.MonkeyPatch, tiny: Callable[..., Model]) -> None:
-    """The constants were computed by release 0.2.0 itself with these library versions."""
-    monkeypatch.setattr(identity, "versions", lambda: dict(THEN))
-    source = core.Source("mine", [core.Sample(f"p{i}", lambda: None, i % 2) for i in range(3)])  # type: ignore[arg-type]
-    plain = parse({"name": "s", "source": "mine", "models": ["tiny"], "shifts": ["jpeg"], "about": "x", "refine": 0.1}, "test")
-    assert describe_formerly(plan.make(plain, source, {"tiny": tiny()}), "0.2.0")["run_id"] == "8b3d2331c2a91e66"
-    much = parse(
-        {
-            "name": "s", "source": "mine", "models": ["tiny"], "seed": 7, "limit": 2, "scorers": ["energy", "knn(k=3)"],
-            "shifts": [{"name": "coma", "levels": [2], "options": {"padding": "reflect"}}, "camera"],
-            "frame": {"resize": 40}, "fit": {"source": "mine", "limit": 2}, "reference": "tiny", "degrees": ["ssim"],
-        },
-        "test",
-    )  # fmt: skip
-    assert describe_formerly(plan.make(much, source, {"tiny": tiny()}, source), "0.2.0")["run_id"] == "1df2f07dc0414724"
-
-
-def test_a_folder_of_release_0_2_is_gone_on_with(make: Callable[..., Plan], tmp_path: Path) -> None:
-    made, out = make(), tmp_path / "run"
-    runner.execute(runner.prepare(made), out)
-    old = {**describe_formerly(made, "0.2.0"), "suite": made.suite.model_dump(mode="json")}
-    folder.write_info(out, old)
-    shards = sorted((out / "predictions").glob("*.parquet"))
-    for shard in shards:
-        rows = sorites.table.pl.read_parquet(shard).with_columns(run_id=sorites.table.pl.lit(old["run_id"]))
-        rows.write_parquet(shard)
-    shards[0].unlink()
-    runner.execute(runner.prepare(made), out)
-    assert set(sorites.read(out).collect()["run_id"]) == {old["run_id"]}, "the folder keeps its id"
-    with pytest.raises(sorites.SoritesError, match="suite.seed: 0 there, 1 here"):
-        runner.execute(runner.prepare(make(seed=1)), out)
-    assert json.loads((out / "run.json").read_text())["run_id"] == old["run_id"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Callable
@@ -137,14 +136,6 @@ def test_the_manifest_knows_contents_and_the_id_does_not(run: Run) -> None:
     assert not pl.read_parquet(run.out / "manifest.parquet").equals(held)
 
 
-def test_a_manifest_of_before_is_filled_in(run: Run) -> None:
-    before = run()
-    held = pl.read_parquet(run.out / "manifest.parquet")
-    held.drop("bytes", "modified", "content").write_parquet(run.out / "manifest.parquet")
-    assert run().equals(before)
-    assert pl.read_parquet(run.out / "manifest.parquet").equals(held)
-
-
 def test_facts_of_changed_pictures_are_measured_again_or_set_aside(run: Run) -> None:
     run()
     facts = run().select("image_id").unique(maintain_order=True)
@@ -226,22 +217,6 @@ def test_arrays_of_samples_passed_from_python_are_their_content(tmp_path: Path, 
     with pytest.warns(UserWarning, match="1 of 3 pictures have changed"):
         after = conf(33)
     assert {key for key in before if before[key] != after[key]} == {"1"}
-
-
-def test_a_callable_of_before_is_readable_and_not_continued(run: Run) -> None:
-    run()
-    info = json.loads((run.out / "run.json").read_text())
-
-    def other(pictures: list[Any]) -> Any:
-        return np.zeros((len(pictures), 4), np.float32)
-
-    for version in ("", "ab" * 16):
-        (run.out / "run.json").write_text(json.dumps({**info, "run_id": "old", "models": {"other": version}}))
-        options: dict[str, Any] = {"source": f"folder:{run.photos}", "models": [other], "out": run.out, "labels": CLASSES}
-        with pytest.raises(SoritesError, match=r"models\.other: earlier releases knew it by its source text alone"):
-            sorites.run(parse({"name": "s", "shifts": ["jpeg"]}, "t"), **options)
-        with pytest.warns(UserWarning, match="is not finished"):
-            assert sorites.read(run.out, partial=True).collect().height == 40
 
 
 def test_damaged_facts_of_changed_pictures_are_named(run: Run) -> None:

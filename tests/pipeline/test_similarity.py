@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -228,22 +227,5 @@ def test_a_measure_without_a_number_has_none(photos: Path, tiny: Callable[..., M
     assert values[photo.id] > 0
 
 
-@pytest.mark.parametrize("key", ["similarity", "degrees"])
-def test_the_old_key_of_a_suite_is_read(key: str) -> None:
-    suite = parse({"name": "s", key: ["ssim", "psnr", "ssim"]}, "s")
-    assert suite.similarity == ("ssim", "psnr")
-    assert "degrees" not in suite.model_dump()
-    with pytest.raises(SoritesError, match="unknown key 'degrees'"):
-        parse({"name": "s", "similarity": ["ssim"], "degrees": ["psnr"]}, "s")
-
-
-def test_a_run_folder_with_the_old_key_is_read(folder: Path, tmp_path: Path) -> None:
-    old = tmp_path / "old"
-    shutil.copytree(folder, old)
-    info = json.loads((old / "run.json").read_text())
-    info["suite"] = {
-        {"similarity": "degrees", "distance": "measure"}.get(key, key): value for key, value in info["suite"].items()
-    }
-    (old / "run.json").write_text(json.dumps(info))
-    (old / "facts" / "similarity.parquet").unlink(missing_ok=True)
-    assert pl.read_parquet(similarity(old, ("psnr",))).height == 2 * 10
+def test_a_measure_that_a_suite_names_twice_is_taken_once() -> None:
+    assert parse({"name": "s", "similarity": ["ssim", "psnr", "ssim"]}, "s").similarity == ("ssim", "psnr")

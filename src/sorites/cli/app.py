@@ -17,7 +17,7 @@ from sorites.cli.check import check
 from sorites.cli.collect import collect
 from sorites.cli.compact import compact
 from sorites.cli.compare import compare
-from sorites.cli.distance import OLD_FILE, decompose_app, distance
+from sorites.cli.distance import decompose_app, distance
 from sorites.cli.explain import explain
 from sorites.cli.features import features
 from sorites.cli.filter import filter_
@@ -97,8 +97,6 @@ app.add_typer(train_app, name="train", rich_help_panel=TRAIN)
 app.add_typer(annotate_app, name="annotate", rich_help_panel=PEOPLE)
 app.add_typer(lens_app, name="lens", rich_help_panel=LENSES)
 app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
-app.command("degrees", hidden=True, help='Deprecated: type "sorites similarity" instead; its options are the same.')(similarity)
-app.command("measure", hidden=True, help=f'Deprecated: type "sorites distance" instead; here --out is {OLD_FILE}.')(distance)
 
 
 @app.callback(invoke_without_command=True)

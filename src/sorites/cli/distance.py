@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 decompose_app = typer.Typer(help="Separate meaning from appearance in the space of an image-text model.", no_args_is_help=True)
 
-FILE, OLD_FILE = Path("distance.parquet"), Path("degrees.parquet")
-"""The default file of a source's distances; the old verb, ``sorites measure``, keeps the name it always wrote to."""
+FILE = Path("distance.parquet")
+"""The default file of a source's distances."""
 
 RefereeName = Annotated[
     str,
@@ -108,7 +108,6 @@ def train(
 
 
 def distance(
-    context: typer.Context,
     against: Annotated[str, typer.Option("--against", metavar="SOURCE", help="The familiar pictures.")],
     what: Annotated[
         str | None, typer.Argument(metavar="SOURCE|RUN", help="Pictures by source, or a run folder.", show_default=False)
@@ -119,7 +118,7 @@ def distance(
     referee: RefereeName = "cifar",
     decomposition: Annotated[
         str | None,
-        typer.Option("--decomposition", "--split", metavar="FILE", help='A decomposition made by "sorites decompose train".'),
+        typer.Option("--decomposition", metavar="FILE", help='A decomposition made by "sorites decompose train".'),
     ] = None,
     labels: Annotated[
         str | None,
@@ -156,10 +155,7 @@ def distance(
     workers: Workers = None,
     address: Address = None,
     gpus_per_worker: GpusPerWorker = 0.0,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="FILE", help=f"The table of a source's distances; the default is {FILE}."),
-    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The table of a source's distances.")] = FILE,
     max_pixels: MaxPixels = None,
 ) -> None:
     """Measure how far pictures stand from familiar pictures.
@@ -181,7 +177,6 @@ def distance(
         raise SoritesError("--engine is for pictures; texts are measured in this process")
     if engine is None and (workers or address or gpus_per_worker):
         raise SoritesError("--workers, --address and --gpus-per-worker need an engine: give --engine local, processes or ray too")
-    path = out or (OLD_FILE if context.info_name == "measure" else FILE)
     if referee.partition(":")[0] == "cifar":
         say(_note_on_cifar(), err=True)
     how = distances.distance_options(
@@ -198,9 +193,9 @@ def distance(
     with bars() as bar:
         if what is not None:
             start = None if engine is None else engine_of(engine, address, gpus_per_worker)
-            found = distances.distance(what, how, labels, path, bar, start, workers)
+            found = distances.distance(what, how, labels, out, bar, start, workers)
         else:
-            found = distance_of_file(str(texts), how, labels, path, bar)
+            found = distance_of_file(str(texts), how, labels, out, bar)
     _print_levels(found, "pictures" if what is not None else "texts")
 
 

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 BEST = 5
 """Labels of each trial picture that enter a version, best first: rounding on another processor does not reorder them."""
-FORMER_INPUT = ("size", "mean", "std", "crop_pct", "filter", "mode")
-"""The fields of ``Input`` up to release 0.2."""
+CACHE_INPUT = ("size", "mean", "std", "crop_pct", "filter", "mode")
+"""The fields of ``Input`` that enter the name of a cache."""
 
 
 def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -> str:
@@ -33,9 +33,12 @@ def fingerprint(module: nn.Module, wants: Input, trial: Outputs | None = None) -
     return weights_hash(module, digest(_layers(module), wants.model_dump_json(exclude_defaults=True), said))
 
 
-def former_fingerprint(module: nn.Module, wants: Input) -> str:
-    """Return the version as releases up to 0.2 hashed it, with the layers as torch prints them."""
-    return weights_hash(module, digest(module, wants.model_dump_json(include=set(FORMER_INPUT))))
+def cache_fingerprint(module: nn.Module, wants: Input) -> str:
+    """Return a hash of every weight by name, of the layers as torch prints them, and of the preprocessing.
+
+    It is what caches of features are named by, and it enters the versions of the referees ``cifar`` and ``toy``.
+    """
+    return weights_hash(module, digest(module, wants.model_dump_json(include=set(CACHE_INPUT))))
 
 
 def _layers(module: nn.Module) -> str:

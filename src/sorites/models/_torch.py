@@ -16,7 +16,7 @@ from sorites.core import Head, Model, Outputs
 from sorites.errors import SoritesError
 from sorites.models._checked import Forward, checked
 from sorites.models._export import NAMES, exported, trial_pictures
-from sorites.models._fingerprint import fingerprint, former_fingerprint
+from sorites.models._fingerprint import cache_fingerprint, fingerprint
 from sorites.models._preprocess import Input
 from sorites.torch_tools import computing, device_of, one_thread
 
@@ -42,8 +42,8 @@ def torch_model(
         forward = on_torch if device != "cpu" else _on_cpu(name, graph, on_torch, wants, version, trial)
     named = None if labels is None else tuple(labels)
     size = sum(weights.numel() for weights in module.parameters())
-    former = functools.partial(former_fingerprint, module, wants)
-    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph, former, input=wants.described)
+    cached = functools.partial(cache_fingerprint, module, wants)
+    return Model(name, checked(name, forward), wants.prepare, named, head, version, size, graph, cached, input=wants.described)
 
 
 def _trial(on_torch: Forward, wants: Input) -> Outputs | None:
@@ -80,7 +80,7 @@ def with_features(network: nn.Module, parts: Callable[[Any, Any], tuple[Any, Any
             return parts(self.network, x)
 
         def _get_name(self) -> str:
-            return "OnePass"  # versions of release 0.2 hash it
+            return "OnePass"  # enters cache_fingerprint
 
     return OnePass()
 

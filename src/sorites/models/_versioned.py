@@ -23,7 +23,7 @@ from sorites.rng import digest
 from sorites.torch_tools import one_thread
 
 SIZE = 20
-"""Bytes of such a version: releases that hashed a callable's source alone took sixteen, and none where it had no source."""
+"""Bytes of such a version."""
 SIDE = 224
 STEPS = 9
 """A step is the size of a row, as a power of two, divided by two to this power: between .1 and .2 %."""
@@ -44,12 +44,6 @@ def versioned(model: Model, *things: Any) -> Model:
     said = _rounded(together) if together is not None and alone is not None and repeats else ""
     version = digest(code_of(first.code), _arrays(first, second), said, size=SIZE).hex()
     return replace(model, version=version, repeats=repeats)
-
-
-def is_by_source_alone(there: object, here: object) -> bool:
-    """Return whether ``there`` is how earlier releases versioned a callable whose version is now ``here``."""
-    now = isinstance(here, str) and len(here) == 2 * SIZE
-    return now and (not there or (isinstance(there, str) and len(there) == 32))
 
 
 def _answers(model: Model, one_by_one: bool) -> Outputs | None:

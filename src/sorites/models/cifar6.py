@@ -49,7 +49,7 @@ def cifar6(argument: str | None = None) -> Model:
 def _head(count: int) -> Head:
     """Return the head fitted on ``count`` pictures, from the cache or fitted now."""
     backbone = lite.lite1(None)
-    key = digest(VERSION, backbone.first_version(), count, CLASSES, SHRINK).hex()
+    key = digest(VERSION, backbone.cache_key(), count, CLASSES, SHRINK).hex()
     path = cache("models", f"cifar6-{count}-{key[:12]}.safetensors")
     return cached(path, lambda: _packed(backbone, count), _read)
 

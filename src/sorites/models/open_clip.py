@@ -91,7 +91,7 @@ def _classifier(name: str, encoders: Encoders, wants: Input, templates: Sequence
     made = torch_model(name, _graph(encoders.model, head), wants, head=head)
     version = digest(encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(spoken), size=16).hex()
     size = sum(weights.numel() for weights in encoders.model.parameters())
-    return replace(made, version=version, parameters=size, former_version=None)
+    return replace(made, version=version, parameters=size, cache_version=None)
 
 
 def _spoken(name: str) -> str:

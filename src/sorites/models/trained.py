@@ -32,4 +32,4 @@ def trained(argument: str | None) -> Model:
     fill(network.module, {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}, argument)
     head = linear_head(network.module.get_submodule(network.head[0])) if len(network.head) == 1 else None
     made = torch_model(f"trained:{argument}", network.module, record.input, record.classes, head)
-    return replace(made, version=record.version(made.version), former_version=None)
+    return replace(made, version=record.version(made.version), cache_version=None)

@@ -45,7 +45,7 @@ class Recipe:
     training: Training
 
     def record(self) -> dict[str, object]:
-        """Return the recipe as plain data. Its keys are hashed and written to files, so they keep their first names."""
+        """Return the recipe as plain data. Its keys enter the names of cached files."""
         return {"labels": self.labels, "looks": self.styles, "count": self.count, "training": asdict(self.training)}
 
     def key(self, referee: Referee) -> str:

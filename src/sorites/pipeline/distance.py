@@ -43,8 +43,8 @@ from sorites.referees._features import features
 from sorites.stores import place
 from sorites.table import write, write_facts
 
-NAME, OLD_NAME = "distance", "degrees"
-"""The files in ``facts/`` that hold distances; runs of release 0.2 and before hold them under the old name."""
+NAME = "distance"
+"""The name of the files in ``facts/`` that hold distances."""
 WORK = "neighbours"
 """The room of a run folder that keeps the familiar features and the distances found on an engine."""
 
@@ -145,20 +145,17 @@ def distance_of_run(
     path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
     record = {**measured.record, "asked": told(how, "json"), "path": str(path)}
     write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
-    for old in (folder / "facts").glob(f"{OLD_NAME}.*"):
-        old.unlink()
     return replace(measured, record=record)
 
 
 def _measured_before(folder: Path, how: Distance) -> Distances | None:
     """Return the distances that the run holds already, where they were measured in this way."""
-    for name in (NAME, OLD_NAME):
-        record, facts = folder / "facts" / f"{name}.json", folder / "facts" / f"{name}.parquet"
-        if record.exists() and facts.exists():
-            held, rows = read_record(record), read_facts(facts)
-            whole = isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
-            return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
-    return None
+    record, facts = folder / "facts" / f"{NAME}.json", folder / "facts" / f"{NAME}.parquet"
+    if not record.exists() or not facts.exists():
+        return None
+    held, rows = read_record(record), read_facts(facts)
+    whole = isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
+    return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
 
 
 def _same(asked: Any, how: Distance) -> bool:

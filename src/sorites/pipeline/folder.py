@@ -15,11 +15,10 @@ from sorites.core import CLEAN, Sample
 from sorites.errors import SoritesError
 from sorites.files import is_temporary, locked, read_json, write_bytes
 from sorites.labels import BUILT_IN
-from sorites.models._versioned import is_by_source_alone
 from sorites.pipeline.contents import COLUMNS, contents
 from sorites.pipeline.first_places import KEY as FIRST_PLACES
 from sorites.pipeline.first_places import at_first_places, first_places
-from sorites.pipeline.identity import ASIDE, Info, describe, describe_formerly
+from sorites.pipeline.identity import ASIDE, Info, describe
 from sorites.pipeline.info import checked_info
 from sorites.pipeline.places import places_of
 from sorites.pipeline.plan import SLICE, Plan
@@ -34,21 +33,14 @@ BEFORE = ("run.lock", "manifest.parquet", TRAINING)
 TOLD = ("run_id", "parameters", "inputs", "scored", "not_repeating", "limited", "places", "classes", "ran_on", "slice")
 """Keys of ``run.json`` that are no causes of numbers."""
 
-RENAMED = {"degrees": "similarity", "measure": "distance"}
-"""Keys of a suite as release 0.2 called them, and as they are called now."""
-
 _COLUMNS = (
     "source", "split", "sample_id", "label", "accept", "attrs", "shift", "severity", "params", "level", "image_id",
 )  # fmt: skip
 MANIFEST = pl.Schema([*((name, SCHEMA[name]) for name in _COLUMNS), ("framed", pl.Boolean())])
-"""Columns of the manifest, before those of the samples' content; ``image_id`` only where the source brings one. Manifests of
-release 0.2 end with ``params``."""
+"""Columns of the manifest, before those of the samples' content; ``image_id`` only where the source brings one."""
 
 DIALS = "dials"
 """The column of a manifest that names the dials of a sample's own which the run turns; only where it turns such."""
-
-NEEDED = _COLUMNS[: _COLUMNS.index("params") + 1]
-"""Columns that the manifest of every release has."""
 
 
 def read_info(run: str | Path) -> Info:
@@ -57,10 +49,9 @@ def read_info(run: str | Path) -> Info:
     if not path.exists():
         raise SoritesError(f'{run} is not a run folder: it has no run.json. Make one with "sorites run SUITE".')
     try:
-        info = checked_info(read_json(path))
+        return checked_info(read_json(path))
     except SoritesError as error:
         raise SoritesError(f"cannot read {path}: {error}. {ANOTHER}") from error
-    return {**info, "suite": {RENAMED.get(key, key): value for key, value in info["suite"].items()}}
 
 
 DATASET_INFO = "sorites.json"
@@ -94,7 +85,7 @@ def write_info(folder: Path, info: Mapping[str, Any]) -> None:
 
 def read_manifest(run: str | Path) -> pl.DataFrame:
     """Read ``manifest.parquet`` of a run folder."""
-    return read_file(place(run) / "manifest.parquet", MANIFEST, NEEDED, ANOTHER)
+    return read_file(place(run) / "manifest.parquet", MANIFEST, MANIFEST.names(), ANOTHER)
 
 
 @contextmanager
@@ -124,10 +115,9 @@ def _claim(folder: Path, plan: Plan, described: Info, say: Say) -> Info:
         for key in ASIDE:
             info["suite"][key] = info["suite"][key] or before["suite"].get(key)
         listed = read_manifest(folder)
-        shared = [name for name in listed.columns if name not in COLUMNS]
-        if not listed.select(shared).equals(manifest.select(shared)):
+        if not listed.drop(COLUMNS.names()).equals(manifest):
             raise SoritesError(f"{folder} was made from other samples than {plan.source} holds now; choose another --out DIR")
-        moved = _moved(before, described, plan)
+        moved = _moved(before, described)
         check_training(folder, plan)
         now = renewed(folder, plan, listed_samples(plan), listed, moved, say)
         if not now.equals(listed):
@@ -149,33 +139,27 @@ def _at_hand(folder: Path, plan: Plan) -> Info:
 
 
 def same_run(before: Info, info: Info, plan: Plan, wherever: bool = False) -> bool:
-    """Return whether a folder holds this run, be its id from this release or an earlier one.
+    """Return whether a folder holds this run.
 
     With ``wherever`` its pictures may lie elsewhere than when it began: that they are the same is for the caller to see.
     """
-    same = bool(before["run_id"] == _as_then(before, info, plan)["run_id"])
+    same = bool(before["run_id"] == info["run_id"])
     if same or not wherever:
         return same
     there = replace(plan, suite=at_first_places(plan.suite, before))
-    return bool(before["run_id"] == _as_then(before, describe(there), there)["run_id"])
+    return bool(before["run_id"] == describe(there)["run_id"])
 
 
-def _moved(before: Info, info: Info, plan: Plan) -> str:
+def _moved(before: Info, info: Info) -> str:
     """Name the first source that lies elsewhere than before, with both places; empty where none does."""
     keys = ("source", "sources", "fit")
     there, here = ({key: one["suite"].get(key) for key in keys} for one in (before, info))
-    only_places = before["run_id"] != _as_then(before, info, plan)["run_id"]
+    only_places = before["run_id"] != info["run_id"]
     return _difference(there, here, "suite") if only_places and there != here else ""
 
 
-def _as_then(before: Info, info: Info, plan: Plan) -> Info:
-    """Describe the plan as the release did that made the folder."""
-    release = before.get("versions", {}).get("sorites")
-    return describe_formerly(plan, release) if release else info
-
-
 def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
-    differs = None if same_run(before, info, plan, wherever=True) else _why_other(before, _as_then(before, info, plan))
+    differs = None if same_run(before, info, plan, wherever=True) else _why_other(before, info)
     then, now = before["suite"].get("refine"), info["suite"]["refine"]
     if then and now and then != now:
         differs = differs or f"refine: {then} there, {now} here"
@@ -186,16 +170,8 @@ def _refuse_other(folder: Path, before: Info, info: Info, plan: Plan) -> None:
 
 
 def _why_other(before: Info, now: Info) -> str:
-    """Name the first key that differs, and say so where it is only that models are known by more than they were."""
+    """Name the models whose versions differ, or else the first key that does."""
     models = now["models"]
-    former = [name for name, version in before["models"].items() if is_by_source_alone(version, models.get(name))]
-    if former and before["models"].keys() == models.keys():
-        kept = {name: models[name] if name in former else version for name, version in before["models"].items()}
-        if kept == models:
-            return (
-                f"models.{former[0]}: earlier releases knew it by its source text alone, and nothing says whether its weights "
-                "are still the same; its table can be read as ever"
-            )
     changed = [name for name, version in before["models"].items() if name in models and models[name] != version]
     if changed:
         versions = "; ".join(f"{name}: version {before['models'][name][:12]} there, {models[name][:12]} here" for name in changed)

@@ -53,7 +53,7 @@ def with_levels(rows: pl.DataFrame, how: Distance, made_of: Mapping[str, Any]) -
 
 
 def told(how: Distance, mode: str = "python") -> dict[str, Any]:
-    """Return how distances were asked for; the exact search, which earlier releases did not name, is not named."""
+    """Return how distances were asked for; the exact search, the default, is not named."""
     return how.model_dump(mode=mode, exclude={"neighbours"} if how.neighbours == "exact" else None)
 
 

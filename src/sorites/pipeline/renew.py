@@ -78,8 +78,6 @@ def check_training(folder: Path, plan: Plan) -> None:
 
 def guard(plan: Plan, listed: pl.DataFrame) -> Plan:
     """Return the plan with samples that cannot be decoded once they are others than those that the run looked at."""
-    if any(listed.schema.get(name) != kind for name, kind in COLUMNS.items()):
-        return plan
     find = _finder(listed.select(*_KEY, *COLUMNS.names()))
 
     def change(sample: Sample) -> Sample:
@@ -135,9 +133,5 @@ def _about(plan: Plan, sample: Sample) -> dict[str, Any]:
 
 
 def contents_of(listed: pl.DataFrame) -> pl.DataFrame:
-    """Return the contents that a manifest holds, row by row; nothing is known where it was written without."""
-    held = [
-        listed[name] if listed.schema.get(name) == kind else pl.Series(name, [None] * listed.height, kind)
-        for name, kind in COLUMNS.items()
-    ]
-    return pl.DataFrame(held)
+    """Return the contents that a manifest holds, row by row."""
+    return listed.select(COLUMNS.names())

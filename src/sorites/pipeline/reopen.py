@@ -180,8 +180,8 @@ def _sample(row: Mapping[str, Any], load: Any, dials: tuple[OwnDial, ...]) -> Sa
         attrs=tuple(Attr(**attr) for attr in row["attrs"] or ()),
         split=row["split"],
         shift=row["shift"],
-        setting=Setting(row["severity"], params, row.get("level")),
-        framed=bool(row.get("framed")),
-        image_id=row.get("image_id"),
+        setting=Setting(row["severity"], params, row["level"]),
+        framed=row["framed"],
+        image_id=row["image_id"],
         dials=dials,
     )

@@ -19,7 +19,7 @@ from sorites.pipeline.after import learn
 from sorites.pipeline.choosing import device_used
 from sorites.pipeline.compact import expand
 from sorites.pipeline.heads import keep_heads
-from sorites.pipeline.identity import FORMER_RELEASES, Info, describe, describe_formerly
+from sorites.pipeline.identity import Info, describe
 from sorites.pipeline.plan import Plan
 from sorites.pipeline.predict import try_models
 from sorites.pipeline.renew import Say
@@ -56,13 +56,7 @@ class Prepared:
 
     def default_folder(self) -> Path:
         """Named by the run's id, so that the same command finds its own work and another command does not."""
-
-        def named(run_id: str) -> Path:
-            return Path("runs") / f"{self.plan.suite.name}-{run_id[:8]}"
-
-        former = (named(describe_formerly(self.plan, release)["run_id"]) for release in FORMER_RELEASES)
-        begun = [path for path in former if (path / "run.json").exists()] if Path("runs").is_dir() else []
-        return next(iter(begun), named(self.info["run_id"]))
+        return Path("runs") / f"{self.plan.suite.name}-{self.info['run_id'][:8]}"
 
 
 def warn(text: str) -> None:

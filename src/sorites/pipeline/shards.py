@@ -19,7 +19,7 @@ from sorites.files import read_json
 from sorites.pipeline.plan import Unit
 from sorites.rng import digest
 from sorites.stores import StorePath
-from sorites.table import FORMER, KEY, SCHEMA, read_compacted, read_file, repair, scan
+from sorites.table import SCHEMA, read_compacted, read_file, repair
 
 ENCODED = "encoded"
 """The folder of a run for features of its images by referees."""
@@ -70,8 +70,7 @@ def head(folder: Path, model: str) -> Path:
 
 def read_shard(path: Path) -> pl.DataFrame:
     """Read all rows of a shard; one that is damaged is an error that names it."""
-    rows = read_file(path, SCHEMA, KEY, repair(path.parent.parent))
-    return scan([path]).collect() if FORMER.items() & rows.schema.items() else rows
+    return read_file(path, SCHEMA, SCHEMA.names(), repair(path.parent.parent))
 
 
 def read_facts(path: Path) -> pl.DataFrame:

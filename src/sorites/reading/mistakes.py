@@ -6,8 +6,7 @@ import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, get_args, get_origin
 
-from pydantic import AliasChoices, BaseModel, ValidationError
-from pydantic.fields import FieldInfo
+from pydantic import BaseModel, ValidationError
 
 from sorites.errors import UnknownName
 
@@ -88,7 +87,7 @@ def _walked(loc: Sequence[int | str], root: type[BaseModel]) -> tuple[list[str],
     owner: type[BaseModel] | None = root
     by_key = False
     for part in loc:
-        field = None if owner is None or by_key else _field(owner, part)
+        field = None if owner is None or by_key else owner.model_fields.get(str(part))
         if field is not None:
             owner, by_key = _model_in(field.annotation), _holds_keys(field.annotation)
             parts.append(str(part))
@@ -96,14 +95,6 @@ def _walked(loc: Sequence[int | str], root: type[BaseModel]) -> tuple[list[str],
             by_key = False
             parts.append(str(part))
     return parts, owner
-
-
-def _field(owner: type[BaseModel], name: int | str) -> FieldInfo | None:
-    for key, field in owner.model_fields.items():
-        alias = field.validation_alias
-        if name == key or (isinstance(alias, AliasChoices) and name in alias.choices):
-            return field
-    return None
 
 
 def _model_in(annotation: Any) -> type[BaseModel] | None:

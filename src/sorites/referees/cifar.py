@@ -55,7 +55,7 @@ def cifar(argument: str | None) -> Referee:
     if not 1000 <= count <= 40_000:
         raise SoritesError(f"referee cifar: wanted a number of pictures from 1000 to 40000, got {argument!r}")
     backbone = core.model("lite0")
-    key = digest(VERSION, backbone.first_version(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES).hex()
+    key = digest(VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES).hex()
     towers = _load_or_train(backbone, count, cache("referees", f"cifar-{count}-{key[:12]}.safetensors"))
 
     def images(pictures: Sequence[Picture], framed: bool = False) -> Features:

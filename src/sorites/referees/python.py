@@ -2,7 +2,7 @@
 
 ``name`` is an object with ``images(pictures)`` and ``texts(sentences)``, or something that returns one when called without
 arguments. Pictures are uint8, H x W x 3, RGB, each its own size; both return N x D. Three attributes are optional: ``version``
-identifies the weights; ``labels`` and ``styles`` (groups of templates, once called ``looks``) are the texts by which its space is
+identifies the weights; ``labels`` and ``styles`` (groups of templates) are the texts by which its space is
 decomposed.
 """
 
@@ -58,5 +58,5 @@ def as_referee(name: str, thing: Any) -> Referee:
     def texts(sentences: Sequence[str]) -> Features:
         return checked(name, made.texts(list(sentences)), len(sentences))
 
-    labels, styles = getattr(made, "labels", ()), getattr(made, "styles", getattr(made, "looks", ()))
+    labels, styles = getattr(made, "labels", ()), getattr(made, "styles", ())
     return Referee(name, images, texts, str(getattr(made, "version", "")), tuple(labels), tuple(map(tuple, styles)))

@@ -30,7 +30,7 @@ def toy(argument: str | None) -> Referee:
     def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
         return towers.images(_features(backbone, pictures))
 
-    key = digest(VERSION, backbone.first_version(), EACH).hex()
+    key = digest(VERSION, backbone.cache_key(), EACH).hex()
     return Referee("toy", images, towers.texts, key, SHAPES, tuple(tuple(_wordings("{}", style)) for style in STYLES))
 
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import polars as pl
+
 from sorites.core import Box, Sample, add_source
 from sorites.errors import SoritesError
 from sorites.labels import Labels
 from sorites.reading.frames import parquet, refuse_types
 from sorites.reading.places import is_file, path_of
 from sorites.sources import _sidecar as sidecar
-from sorites.table import FORMER, SCHEMA
+from sorites.table import BOX, SCHEMA
 
 TRUTH = "truth.parquet"
 """The file that maps an image id to the boxes of what it shows."""
@@ -37,8 +39,7 @@ def _boxes(file: Path) -> dict[str, tuple[Box, ...]]:
     frame = parquet(file, 'the boxes of composites; make them again with "sorites context"')
     if lost := [name for name in ("image_id", "truth") if name not in frame.columns]:
         raise SoritesError(f"{file}: wanted the columns image_id and truth; {', '.join(lost)} missing")
-    former = frame.schema["truth"] == FORMER["truth"]
-    refuse_types(frame, {"image_id": SCHEMA["image_id"], "truth": FORMER["truth"] if former else SCHEMA["truth"]}, file)
+    refuse_types(frame, {"image_id": SCHEMA["image_id"], "truth": pl.List(BOX)}, file)
     return {
         id_: tuple(_box(box, f"{file}, {id_}") for box in some or ()) for id_, some in frame.select("image_id", "truth").rows()
     }

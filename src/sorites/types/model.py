@@ -77,8 +77,8 @@ class Model:
     """The number of weights, where it is known."""
     module: Any = None
     """The torch module behind it, for scorers that look inside: N x H x W x 3 in 0..255 to (logits, ...)."""
-    former_version: Callable[[], str] | None = None
-    """Returns the version by which releases up to 0.2 knew the same weights: their run folders can still be continued."""
+    cache_version: Callable[[], str] | None = None
+    """Returns the hash of the weights by which files made from its features are cached; without it that is ``version``."""
     for_classes: Callable[[Sequence[str]], Model] | None = None
     """Returns the model of a list of class names, where a model has no classes of its own (zero-shot): its logits then come in
     the order of the names. A plan asks it once with the names of the suite's labels."""
@@ -93,9 +93,9 @@ class Model:
     input: Mapping[str, Any] = field(default_factory=dict)
     """The work of ``prepare`` and normalising in words: size, mean, std, crop_pct, filter, mode; empty where it is unknown."""
 
-    def first_version(self) -> str:
-        """Return the version by which the first release that knew these weights knew them: what caches are named by."""
-        return self.version if self.former_version is None else self.former_version()
+    def cache_key(self) -> str:
+        """Return what caches of its features, and referees made from them, are named by."""
+        return self.version if self.cache_version is None else self.cache_version()
 
     def __call__(self, pictures: Sequence[Picture], framed: bool = False) -> Outputs:
         return self.forward([self.prepare(picture, framed) for picture in pictures])

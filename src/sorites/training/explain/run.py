@@ -99,7 +99,7 @@ def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
 def _refuse_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:
     module_of(model, VERB)
     then = info["models"][model.name]
-    if then not in (model.version, model.first_version()):
+    if then != model.version:
         raise SoritesError(
             f"{model.name} has other weights than those that {folder} looked at (version {then} there, {model.version} here), so "
             "that it would explain other answers. Run it again with another --out DIR."
