@@ -16,14 +16,12 @@ from typing import Any
 from unittest import mock
 
 import platformdirs
-from tests.net.hashes import Entry
 
-FETCHED = ("backgrounds", "cifar", "stamps")
+from tools.net.hashes import Entry
+from tools.net.renames import words_now
+
+FETCHED = ("backgrounds", "cifar", "stamps", "picodet")
 """Parts of the cache that are downloads. The others are learnt or exported by the code under test, and so are made anew."""
-
-
-RENAMED = {"distance": "measure", "similarity": "degrees"}
-"""Keys of suites that were spelled otherwise when the first hashes were taken."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def workplace() -> Iterator[Path]:
 def typed(*words: object) -> str:
     """What a command prints; one that fails is an error with what it complained of."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    line = ["sorites", *map(str, words)]
+    line = ["sorites", *words_now([*map(str, words)])]
     with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             importlib.import_module("sorites.cli").main()
@@ -78,11 +76,10 @@ def embedded_suites() -> list[Path]:
 
 def changed_suite(name: str, changes: Mapping[str, Any]) -> str:
     """An embedded suite with some values replaced, as a file of its own here; gives its path."""
-    [path] = [path for path in embedded_suites() if path.stem == name]
+    [path] = [path for path in embedded_suites() if path.stem == name and path.parent.name == "suites"]
     held = tomllib.loads(path.read_text(encoding="utf-8"))
     for key, value in changes.items():
-        own = next((new for new, old in RENAMED.items() if old == key and new in held), key)
-        held[own] = {**held[own], **value} if isinstance(value, Mapping) else value
+        held[key] = {**held[key], **value} if isinstance(value, Mapping) else value
     Path(f"{name}.toml").write_text(as_toml(held), encoding="utf-8")
     return f"{name}.toml"
 

@@ -9,15 +9,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_file, of_folder, of_plain, of_report, of_table, without_ids
-from tests.net.home import Task, changed_suite, typed
-from tests.net.metrics import answers
-from tests.net.scorers import looks
-from tests.net.sources import composites, nothing
-
 import sorites
 from sorites.core import SCORERS
+from tools.net import pictures
+from tools.net.hashes import Entry, of_file, of_folder, of_leaves, of_plain, of_report, of_table, without_ids
+from tools.net.home import Task, changed_suite, typed
+from tools.net.metrics import answers
+from tools.net.scorers import looks
+from tools.net.sources import composites, nothing
 
 LITE = {"models": ["lite0"]}
 OUT = "run"
@@ -51,7 +50,7 @@ SMALL = {
     "models": ["cifar6:100"],
     "scorers": [FEW.get(name, name) for name in SCORERS.names()],
     "fit": {"limit": 60},
-    "measure": {"referee": "cifar:1000", "limit": 150},
+    "distance": {"referee": "cifar:1000", "limit": 150},
 }
 """The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
 
@@ -91,7 +90,7 @@ CASES: Mapping[str, Case] = {
         "demo",
         {**OWN, "shifts": ["contrast", "iso_noise"], "levels": [2, 4]},
         before=photos,
-        after=(("degrees", OUT, *MEASURES, "--lpips-below", "0.5"), ("measure", OUT, *REFEREE)),
+        after=(("similarity", OUT, *MEASURES, "--lpips-below", "0.5"), ("distance", OUT, *REFEREE)),
     ),
 }
 
@@ -127,4 +126,4 @@ def of_info(path: Path) -> Iterator[Entry]:
     held = json.loads(path.read_text(encoding="utf-8"))
     for key in ("labels", "stops", "shifts", "models", "parameters", "fit", "scored"):
         if key in held:
-            yield key, of_plain(held[key])
+            yield from of_leaves(held[key], key)

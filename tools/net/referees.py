@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_file, of_plain
-from tests.net.home import Task, typed
+from tools.net import pictures
+from tools.net.hashes import Entry, of_file, of_plain
+from tools.net.home import Task, typed
 
 OWN = """
 import numpy as np
@@ -62,7 +62,7 @@ def own() -> str:
 def open_clip() -> str:
     """A very small CLIP with weights by chance. Asking for one that does not exist makes the library ready to be imported."""
     with contextlib.suppress(RuntimeError):
-        typed("measure", "folder:photos", "--against", "folder:photos", "--referee", "open_clip:none@none")
+        typed("distance", "folder:photos", "--against", "folder:photos", "--referee", "open_clip:none@none")
     import torch
     from safetensors.torch import save_file
 
@@ -90,9 +90,9 @@ def digests(name: str, make: Callable[[], str], more: tuple[str, ...]) -> Iterat
     with mock.patch.object(sys, "path", [str(Path.cwd()), *sys.path]):
         said = typed("decompose", "train", "--referee", spec, *SMALL, *more, "--out", "split.safetensors")
         judged = ("--referee", spec, "--split", "split.safetensors", "--k", "2", "--limit", "5", "--levels", "3")
-        typed("measure", "folder:photos", "--against", "folder:training", *judged, "--out", "found.parquet")
+        typed("distance", "folder:photos", "--against", "folder:training", *judged, "--out", "found.parquet")
         edges = ("--sem-edges", "0.1,0.3", "--cov-edges", "0.2,0.4")
-        typed("measure", "folder:photos", "--against", "folder:training", *judged, *edges, "--out", "edged.parquet")
+        typed("distance", "folder:photos", "--against", "folder:training", *judged, *edges, "--out", "edged.parquet")
     yield f"words/referees/{name}", of_plain(re.sub(r"orthogonal to \S+", "", said))
     yield f"referees/{name}/halves", of_plain(re.findall(r"\d+\.\d+|\b\d+\b", said.partition("wrote")[0]))
     for file in ("split.safetensors", "found.parquet", "edged.parquet"):

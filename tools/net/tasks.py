@@ -11,11 +11,10 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.net import library, metrics, models, optics, referees, runs, scorers, shifts, sources, verbs, words
-from tests.net.hashes import Entry
-from tests.net.home import Task, make_cache, workplace
-
 import sorites
+from tools.net import library, metrics, models, optics, referees, runs, scorers, shifts, sources, verbs, words
+from tools.net.hashes import Entry
+from tools.net.home import Task, make_cache, workplace
 
 FIRST = ("runs/is_ood_demo", "optics/t", "runs/", "referees/", "scorers/g")
 """What takes longest begins first, in this order."""
@@ -32,7 +31,7 @@ def _place(task: Task) -> int:
     return next((i for i, prefix in enumerate(FIRST) if task.names[0].startswith(prefix)), len(FIRST))
 
 
-def computed(only: str, processes: int) -> dict[str, str]:
+def computed(only: str, processes: int) -> dict[str, str | list[str]]:
     """Every hash whose name starts with ``only``, in the order of names; what is done is told on stderr."""
     print(f"sorites in {Path(str(sorites.__file__)).parent}", file=sys.stderr)
     found: list[Entry] = []
