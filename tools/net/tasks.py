@@ -12,7 +12,27 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import sorites
-from tools.net import library, metrics, models, optics, referees, runs, scorers, shifts, sources, verbs, words
+from tools.net import (
+    boxes,
+    continued,
+    generated,
+    judged,
+    library,
+    lists,
+    metrics,
+    models,
+    optics,
+    people,
+    referees,
+    runs,
+    scorers,
+    shifts,
+    sources,
+    studio,
+    training,
+    verbs,
+    words,
+)  # fmt: skip
 from tools.net.hashes import Entry
 from tools.net.home import Task, make_cache, workplace
 
@@ -23,7 +43,10 @@ FIRST = ("runs/is_ood_demo", "optics/t", "runs/", "referees/", "scorers/g")
 @functools.cache
 def every() -> tuple[Task, ...]:
     """The tasks, the longest first."""
-    parts = (shifts, scorers, models, sources, runs, metrics, referees, optics, verbs, library, words)
+    parts = (
+        shifts, scorers, models, sources, runs, metrics, referees, optics, verbs, library, words, lists, boxes, training,
+        generated, judged, continued, people, studio,
+    )  # fmt: skip
     return tuple(sorted((task for part in parts for task in part.tasks()), key=_place))
 
 
