@@ -38,17 +38,18 @@ def command_line() -> Iterator[Entry]:
         yield f"lists/flags/{verb}/(arguments)", [_argument(param) for param in command.params if not _is_flag(param)]
         for param in command.params:
             name = max(param.opts, key=len) if _is_flag(param) else f"({_argument(param)})"
-            facts = (param.type.name, param.nargs, param.required, getattr(param, "multiple", None))
+            kind = getattr(getattr(param, "type_descriptor", None), "annotation", None)
+            facts = (str(kind), param.nargs, param.required, getattr(param, "multiple", None), param.min, param.max)
             yield f"cli/{verb}/{name}", of_plain([*facts, None if callable(param.default) else str(param.default)])
         yield f"words/cli/{verb}", of_plain([command.help, [getattr(param, "help", None) for param in command.params]])
 
 
 def _argument(param: Any) -> str:
-    return str(param.metavar or param.name)
+    return str(param.metavar or param.name).split()[0]
 
 
 def _is_flag(param: Any) -> bool:
-    return bool(param.param_type_name == "option")
+    return bool(param.opts[0].startswith("-"))
 
 
 def _verbs(command: Any, path: str) -> Iterator[tuple[str, Any]]:

@@ -1,4 +1,4 @@
-"""Annotation without a browser: answers of several people imported, their agreement, every format out and in, heads and studies."""
+"""Annotation without a browser: imported answers of several people, their agreement, every format, heads and studies."""
 
 from __future__ import annotations
 

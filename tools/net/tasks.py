@@ -36,7 +36,18 @@ from tools.net import (
 from tools.net.hashes import Entry
 from tools.net.home import Task, make_cache, workplace
 
-FIRST = ("runs/is_ood_demo", "optics/t", "runs/", "referees/", "scorers/g")
+FIRST = (
+    "engines/",
+    "runs/is_ood_demo",
+    "generated/",
+    "optics/t",
+    "runs/",
+    "people/h",
+    "people/r",
+    "training/",
+    "referees/",
+    "scorers/g",
+)
 """What takes longest begins first, in this order."""
 
 
