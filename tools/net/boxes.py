@@ -99,6 +99,22 @@ def nuimages(root: str) -> None:
     detector(f"finds_{root}", ("car", "pedestrian", "barrier"))
 
 
+def yolo(root: str) -> None:
+    """A YOLO folder: shares of the image in text files."""
+    Path(root).mkdir()
+    Path(root, "data.yaml").write_text("names: [person, bicycle, car]\nval: images\n", encoding="utf-8")
+    Path(root, "labels").mkdir()
+    for i in range(2):
+        picture, things = street(20 + i)
+        save(Path(root, "images", f"{i}.png"), picture)
+        high, wide = picture.shape[:2]
+        lines = [
+            f"{c} {(x0 + x1) / 2 / wide:.6f} {(y0 + y1) / 2 / high:.6f} {(x1 - x0) / wide:.6f} {(y1 - y0) / high:.6f}"
+            for c, (x0, y0, x1, y1) in things
+        ]
+        Path(root, "labels", f"{i}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
 def graph(path: str) -> str:
     """An ONNX detector in rows, whose three boxes have the colours of one input pixel as scores."""
     from onnx import TensorProto, helper, numpy_helper, save_model
@@ -129,14 +145,15 @@ def read(spec: str) -> list[Sample]:
     """The samples of a source in the classes that its suite has."""
     from sorites.labels import labels
 
-    return list(core.source(spec, labels("coco" if spec.startswith("coco") else ["car", "pedestrian", "barrier"])))
+    return list(core.source(spec, labels(["car", "pedestrian", "barrier"] if spec.startswith("nuimages") else "coco")))
 
 
 def digests() -> Iterator[Entry]:
     """The samples of both sources, what each detector finds, composites of things, and a dataset with boxes built and read."""
     coco("coco")
     nuimages("nu")
-    for spec in ("coco:coco.json,images=coco", "nuimages:nu"):
+    yolo("yolo")
+    for spec in ("coco:coco.json,images=coco", "nuimages:nu", "yolo:yolo"):
         samples = sorted(read(spec), key=lambda sample: sample.id)
         for field in ("id", "truth", "split", "image_id"):
             yield from of_leaves([_plain(getattr(sample, field)) for sample in samples], f"boxes/sources/{spec}/{field}")

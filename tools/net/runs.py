@@ -15,6 +15,7 @@ from tools.net import boxes, pictures
 from tools.net.hashes import Entry, of_file, of_folder, of_leaves, of_plain, of_report, of_table, without_ids
 from tools.net.home import Task, changed_suite, typed
 from tools.net.metrics import answers
+from tools.net.referees import open_clip
 from tools.net.scorers import looks
 from tools.net.sources import composites, nothing
 
@@ -44,7 +45,8 @@ FEW = {"knn": "knn(k=5)", "nnguide": "nnguide(k=5)", "vim": "vim(dim=5)"}
 """Scorers whose defaults want more training pictures than are given here, with other parameters."""
 FITTED = ("msp", "knn(k=3)", "react")
 OWN = {"source": "folder:photos", **LITE}
-MEASURES = [word for name in ("psnr", "ssim", "lpips", "exposure_error", "clipped_share") for word in ("--measure", name)]
+MEASURED = ("psnr", "ssim", "lpips", "lpips_linear", "haze_depth", "exposure_error", "clipped_share")
+MEASURES = [word for name in MEASURED for word in ("--measure", name)]
 REFEREE = ("--against", "folder:training", "--referee", "cifar:1000", "--k", "2", "--limit", "12", "--levels", "3")
 SMALL = {
     "limit": 3,
@@ -54,6 +56,15 @@ SMALL = {
     "distance": {"referee": "cifar:1000", "limit": 150},
 }
 """The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
+
+
+ZERO_SHOT = "open_clip:tiny-clip.json@weights.safetensors"
+
+
+def zero_shot() -> None:
+    """An image-text model as a classifier, and classes of one's own."""
+    pictures.fruit("photos")
+    open_clip()
 
 
 def later() -> tuple[str, ...]:
@@ -84,6 +95,13 @@ CASES: Mapping[str, Case] = {
     "cifar_optics": Case("cifar_optics", {"limit": 3, "models": ["cifar6:100"]}),
     "cifar_common": Case("cifar_common", {"limit": 3, "models": ["cifar6:100"]}),
     "slider_demo": Case("slider_demo", {"limit": 1}),
+    "zero_shot": Case(
+        "demo",
+        {"source": "folder:photos", "labels": "photos.txt", "models": [ZERO_SHOT], "shifts": ["jpeg"], "levels": [1]},
+        before=zero_shot,
+    ),
+    "by_diffusion": Case("slider_demo", {"limit": 1, "models": ["diffusion:toy?draws=2&first=1"]}),
+    "picodet": Case("boxes_demo", {"limit": 1, "shifts": ["coma"], "levels": [1]}),
     "boxes_demo": Case(
         "boxes_demo", {"limit": 2, "models": ["python:finds_coco:detect"]}, before=functools.partial(boxes.coco, "coco")
     ),

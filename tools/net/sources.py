@@ -35,6 +35,7 @@ SOURCES: Mapping[str, Callable[[], None]] = {
     "folder:photos": photos,
     "folder:loose": functools.partial(pictures.loose, "loose"),
     "webdataset:shards": functools.partial(pictures.shards, "shards"),
+    "parquet:tables": functools.partial(pictures.parquet, "tables"),
     "imagenet_es:es/es-test": functools.partial(pictures.imagenet_es, "es"),
     "cns_bench:cns": functools.partial(pictures.cns_bench, "cns"),
     "cns_bench:cns?trajectories=all": functools.partial(pictures.cns_listed, "cns"),
