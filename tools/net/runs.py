@@ -100,7 +100,7 @@ CASES: Mapping[str, Case] = {
         {"source": "folder:photos", "labels": "photos.txt", "models": [ZERO_SHOT], "shifts": ["jpeg"], "levels": [1]},
         before=zero_shot,
     ),
-    "by_diffusion": Case("slider_demo", {"limit": 1, "models": ["diffusion:toy?draws=2&first=1"]}),
+    "by_diffusion": Case("slider_demo", {"limit": 1, "models": ["diffusion:toy?draws=4&first=2"]}),
     "picodet": Case("boxes_demo", {"limit": 1, "shifts": ["coma"], "levels": [1]}),
     "boxes_demo": Case(
         "boxes_demo", {"limit": 2, "models": ["python:finds_coco:detect"]}, before=functools.partial(boxes.coco, "coco")
