@@ -19,6 +19,7 @@ BEFORE = {
     "metrics/strange_share/n": "2",
     "metrics/other/picture": "3",
     "lists/flags/generate pictures": ["--out", "--strange"],
+    "runs/old/(columns)": ["label", "picture"],
     "words/help": "4",
 }
 AFTER = {
@@ -27,6 +28,7 @@ AFTER = {
     "metrics/ood_share/n": "2",
     "metrics/other/picture": "3",
     "lists/flags/generate images": ["--ood", "--out"],
+    "runs/new/(columns)": ["image", "label"],
     "words/help": "5",
 }
 

@@ -96,7 +96,7 @@ def _difference(name: str, old: str | list[str], new: str | list[str]) -> str:
     held = renames()
     every = {**held["keys"], **held["columns"], **held["names"], **held["flags"], **held["values"]}
     same = [word if word in new and every.get(word, word) not in new else every.get(word, word) for word in old]
-    if name.startswith("lists/"):
+    if old == sorted(old) and not name.endswith("(values)"):  # a sorted list has another order when words in it are renamed
         same, new = sorted(same), sorted(new)
     if same == new:
         return ""
