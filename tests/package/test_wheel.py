@@ -40,7 +40,7 @@ def test_it_holds_every_file_of_the_package_and_no_other(wheel: zipfile.ZipFile)
     }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
-    assert not [name for name in held if re.match(r"(tests|bench|docs|proof|examples)/", name)]
+    assert not [name for name in held if re.match(r"(tests|tools|bench|docs|proof|examples)/", name)]
 
 
 def test_every_file_of_data_that_git_knows_is_in_it(wheel: zipfile.ZipFile) -> None:
