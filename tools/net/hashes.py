@@ -179,7 +179,7 @@ def of_folder(folder: Path, *passed_over: str) -> Iterator[Entry]:
 
 def of_file(path: Path) -> Iterator[Entry]:
     """An image by its pixels, a parquet file by column, JSON and TOML by key, tensors one by one, and any other by its bytes."""
-    if path.suffix in (".png", ".jpg", ".jpeg"):
+    if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
         with Pillow.open(path) as picture:
             yield "", of_array(np.asarray(picture))
     elif path.suffix == ".parquet":
@@ -190,6 +190,8 @@ def of_file(path: Path) -> Iterator[Entry]:
         yield "", of_array(np.load(path))
     elif path.suffix == ".json":
         yield from of_leaves(json.loads(path.read_text(encoding="utf-8")))
+    elif path.suffix == ".jsonl":
+        yield from of_leaves([json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()])
     elif path.suffix == ".toml":
         yield from of_leaves(tomllib.loads(path.read_text(encoding="utf-8")))
     elif path.suffix == ".csv":
