@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -39,7 +40,87 @@ def test_it_holds_every_file_of_the_package_and_no_other(wheel: zipfile.ZipFile)
     }
     held = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert held == wanted
-    assert not [name for name in held if re.match(r"(tests|bench|docs|proof|examples)/", name)]
+    assert not [name for name in held if re.match(r"(tests|tools|bench|docs|proof|examples)/", name)]
+
+
+def test_every_file_of_data_that_git_knows_is_in_it(wheel: zipfile.ZipFile) -> None:
+    if not (ROOT / ".git").exists() or shutil.which("git") is None:
+        pytest.skip("needs a checkout and git")
+    listed = subprocess.run(["git", "ls-files", "-z", "src/sorites"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    there = [Path(name) for name in listed.split("\0") if name and (ROOT / name).exists()]
+    data = {path.relative_to("src").as_posix() for path in there if path.suffix != ".py"}
+    kinds = {".toml", ".tsv", ".npy", ".safetensors", ".json", ".css", ".js", ".html", ".bib", ".txt", ".typed"}
+    assert kinds <= {Path(name).suffix for name in data}
+    assert data - set(wheel.namelist()) == set()
+
+
+def run_python(site: Path, code: str, *words: str) -> str:
+    """What Python prints with the unpacked wheel before everything else on its path, in the folder that holds it."""
+    first = f"import sys; sys.path.insert(0, {str(site)!r}); import sorites; assert sorites.__file__.startswith(sys.path[0])"
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", f"{first}\n{code}", *words],
+        cwd=site.parent,
+        env={**os.environ, "PYTHONPATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.fixture
+def site(wheel: zipfile.ZipFile, tmp_path: Path) -> Path:
+    """The wheel, unpacked where no file of the source is in reach."""
+    wheel.extractall(tmp_path / "site")
+    return tmp_path / "site"
+
+
+def test_its_verbs_find_their_data(site: Path) -> None:
+    """Suites, recipes, plans, references, lenses, kernels, the report's page and the tasks of annotators."""
+
+    def typed(*words: str) -> str:
+        return run_python(site, "from importlib import import_module; import_module('sorites.cli').main()", *words)
+
+    for kind in ("suites", "recipes"):
+        names = {path.stem for path in site.rglob("*.toml") if path.parent.name == kind}
+        assert names
+        assert names <= {word.partition("@")[0] for word in typed("list", kind).split()}, f"some {kind} are not listed"
+    assert len(typed("collect", "--plan", "focus", "--dry-run").splitlines()) > 10
+    assert typed("cite", "demo").strip()
+    assert typed("lens", "list", "--format", "csv").count("\n") > 10
+    assert typed("kernels", "--out", "kernels.png", "--format", "csv").count("\n") > 10
+    rows = "".join(f"s{i},1,1,m,fog,{i % 2}\n" for i in range(4))
+    (site.parent / "p.csv").write_text(f"sample,label,pred,model,shift,severity\n{rows}")
+    typed("import", "p.csv", "--as", "csv", "--out", "run")
+    typed("report", "run", "--out", "page.html")
+    page = (site.parent / "page.html").read_text(encoding="utf-8")
+    for asset in ("page.css", "page.js"):
+        [held] = [path for path in site.rglob(asset) if path.parent.name == "reports"]
+        assert held.read_text(encoding="utf-8").strip()[-60:] in page, f"the page lacks {asset}"
+
+
+def test_its_modules_find_their_data(site: Path) -> None:
+    """What verbs read only when a model runs or a server listens: batteries, tasks, pages, the toy diffusion model, tables."""
+    run_python(
+        site,
+        """
+from sorites import core
+from sorites.annotation.server import PAGE, _static
+from sorites.annotation.task import load
+from sorites.generation.prompts import blocked_words, styles
+from sorites.passports.battery import load_battery
+from sorites.studio.review.server import _file as review
+from sorites.studio.screen.server import _file as screen
+
+assert all(load_battery(name).parts for name in ("short", "standard", "full"))
+assert all(load(name)[0].questions for name in ("boxes", "context", "in_class", "visible"))
+assert all(_static(name, kind) for name, kind in PAGE.values())
+assert all(read(name) for read in (review, screen) for name in ("page.html", "page.css", "page.js"))
+assert styles() and blocked_words(None)
+assert core.source("slider:toy").samples
+""",
+    )
 
 
 def test_its_metadata_licence_and_command_are_right(wheel: zipfile.ZipFile) -> None:

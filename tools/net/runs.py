@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_file, of_folder, of_plain, of_report, of_table, without_ids
-from tests.net.home import Task, changed_suite, typed
-from tests.net.metrics import answers
-from tests.net.scorers import looks
-from tests.net.sources import composites, nothing
-
 import sorites
 from sorites.core import SCORERS
+from tools.net import boxes, pictures
+from tools.net.hashes import Entry, of_file, of_folder, of_leaves, of_plain, of_report, of_table, without_ids
+from tools.net.home import Task, changed_suite, typed
+from tools.net.metrics import answers
+from tools.net.referees import open_clip
+from tools.net.scorers import looks
+from tools.net.sources import composites, nothing
 
 LITE = {"models": ["lite0"]}
 OUT = "run"
@@ -40,11 +40,13 @@ def photos() -> None:
     pictures.photos("training", 24, first=20)
 
 
+BOXES = {"source": "coco:coco.json,images=coco", "models": ["python:finds_coco:detect"]}
 FEW = {"knn": "knn(k=5)", "nnguide": "nnguide(k=5)", "vim": "vim(dim=5)"}
 """Scorers whose defaults want more training pictures than are given here, with other parameters."""
 FITTED = ("msp", "knn(k=3)", "react")
 OWN = {"source": "folder:photos", **LITE}
-MEASURES = [word for name in ("psnr", "ssim", "lpips", "exposure_error", "clipped_share") for word in ("--measure", name)]
+MEASURED = ("psnr", "ssim", "lpips", "lpips_linear", "haze_depth", "exposure_error", "clipped_share")
+MEASURES = [word for name in MEASURED for word in ("--measure", name)]
 REFEREE = ("--against", "folder:training", "--referee", "cifar:1000", "--k", "2", "--limit", "12", "--levels", "3")
 SMALL = {
     "limit": 3,
@@ -56,9 +58,18 @@ SMALL = {
 """The demonstration of strangeness with fewer pictures to learn from: whole, it takes twelve minutes."""
 
 
+ZERO_SHOT = "open_clip:tiny-clip.json@weights.safetensors"
+
+
+def zero_shot() -> None:
+    """An image-text model as a classifier, and classes of one's own."""
+    pictures.fruit("photos")
+    open_clip()
+
+
 def later() -> tuple[str, ...]:
-    """Every scorer that kept features can answer and that the run did not have."""
-    plain = [name for name in SCORERS.names() if not looks(name) and name not in FITTED]
+    """Every scorer that kept features can answer and that the run did not have; not those that want each class twice."""
+    plain = [name for name in SCORERS.names() if not looks(name) and name not in (*FITTED, "mds", "rmds")]
     return tuple(word for name in plain for word in ("--scorer", FEW.get(name, name)))
 
 
@@ -77,6 +88,30 @@ CASES: Mapping[str, Case] = {
     "is_ood": Case("is_ood", {"source": "is_ood:lists"}, before=functools.partial(pictures.is_ood, "lists")),
     "is_ood_demo": Case("is_ood_demo", changes=SMALL),
     "stamps_ood": Case("stamps_ood", {"limit": 8}),
+    "digital": Case("digital", {"limit": 1}),
+    "noise": Case("noise", {"limit": 1}),
+    "exposure": Case("exposure", {"limit": 1}),
+    "weather": Case("weather", {"limit": 1}),
+    "cifar_optics": Case("cifar_optics", {"limit": 3, "models": ["cifar6:100"]}),
+    "cifar_common": Case("cifar_common", {"limit": 3, "models": ["cifar6:100"]}),
+    "slider_demo": Case("slider_demo", {"limit": 1}),
+    "zero_shot": Case(
+        "demo",
+        {"source": "folder:photos", "labels": "photos.txt", "models": [ZERO_SHOT], "shifts": ["jpeg"], "levels": [1]},
+        before=zero_shot,
+    ),
+    "by_diffusion": Case("slider_demo", {"limit": 1, "models": ["diffusion:toy?draws=4&first=2"]}),
+    "picodet": Case("boxes_demo", {"limit": 1, "shifts": ["coma"], "levels": [1]}),
+    "boxes_demo": Case(
+        "boxes_demo", {"limit": 2, "models": ["python:finds_coco:detect"]}, before=functools.partial(boxes.coco, "coco")
+    ),
+    "lens_corruptions_boxes": Case("lens_corruptions_boxes", {**BOXES, "limit": 1}, before=functools.partial(boxes.coco, "coco")),
+    "optics_bench_boxes": Case("optics_bench_boxes", {**BOXES, "refine": 0.2}, before=functools.partial(boxes.coco, "coco")),
+    "nuimages_optics": Case(
+        "nuimages_optics",
+        {"source": "nuimages:nu", "models": ["python:finds_nu:detect"]},
+        before=functools.partial(boxes.nuimages, "nu"),
+    ),
     "refined": Case("demo", {"limit": 5, "shifts": ["contrast", "gaussian_noise"], "refine": 0.02, "seed": 3, **LITE}),
     "between": Case(
         "optics_bench", {"limit": 2, "shifts": ["coma"], "severities": [0.5, 2.5], "options": {"colours": "rg"}, **LITE}
@@ -125,6 +160,8 @@ def digests(name: str) -> Iterator[Entry]:
 def of_info(path: Path) -> Iterator[Entry]:
     """What the run's numbers follow from; not the suite itself, whose keys may be spelled anew, nor versions of libraries."""
     held = json.loads(path.read_text(encoding="utf-8"))
+    yield "(keys)", sorted(held)
+    yield "suite/(keys)", sorted(held.get("suite", {}))
     for key in ("labels", "stops", "shifts", "models", "parameters", "fit", "scored"):
         if key in held:
-            yield key, of_plain(held[key])
+            yield from of_leaves(held[key], key)

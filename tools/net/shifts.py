@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tests.net.hashes import Entry, of_array, of_plain
-from tests.net.home import Task
-from tests.net.pictures import three
 
 from sorites import core
 from sorites.core import SHIFTS, Image, Shift, Stop, to_image
 from sorites.rng import rng_for
+from tools.net.hashes import Entry, of_array, of_plain
+from tools.net.home import Task
+from tools.net.pictures import three
 
 FEW = 6
 """Settings of a grid that the larger pictures are shown at; the smallest is shown at all of them."""

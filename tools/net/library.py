@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tests.net.hashes import Entry, of_answer, of_array, of_plain
-from tests.net.home import Task
-from tests.net.pictures import scene
 
 import sorites
 from sorites.core import shift, to_image, to_picture
 from sorites.rng import rng_for
+from tools.net.hashes import Entry, of_answer, of_array, of_plain
+from tools.net.home import Task
+from tools.net.pictures import scene
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
 
@@ -55,14 +55,14 @@ def out_of_class() -> Iterator[Entry]:
     )
     found = held.calibrate(frame)
     yield "library/out_of_class/thresholds", of_plain(found)
-    yield "library/out_of_class/published", of_answer(held.quality(frame))
-    yield "library/out_of_class/quality", of_answer(held.quality(frame, found))
+    yield from of_answer(held.quality(frame), "library/out_of_class/published")
+    yield from of_answer(held.quality(frame, found), "library/out_of_class/quality")
     for rule in ("paper", "code", "text"):
         valid = held.stays(frame, found, rule)
         yield f"library/out_of_class/{rule}", of_plain(valid.to_list())
-        yield f"library/out_of_class/{rule}/whole", of_answer(held.facts(frame, valid, "severity"))
+        yield from of_answer(held.facts(frame, valid, "severity"), f"library/out_of_class/{rule}/whole")
     kept = frame.with_columns(valid=held.stays(frame, found))
-    yield "library/out_of_class/stages", of_answer(held.stages(kept, ["outside", "valid"]))
+    yield from of_answer(held.stages(kept, ["outside", "valid"]), "library/out_of_class/stages")
     pictures, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
     texts = (["a cat", "a dog", "a hen", "a fish"], ["a cat in snow", "a dog in snow", "a hen in snow", "a fish in snow"])
 
@@ -73,10 +73,8 @@ def out_of_class() -> Iterator[Entry]:
         return np.stack([np.sin(np.arange(24) * len(text)) for text in some])
 
     for soft in (False, True):
-        yield (
-            f"library/out_of_class/similarities/{soft}",
-            of_answer(held.similarities(pictures, untouched, texts, (seen, said), seen, soft)),
-        )
+        found = held.similarities(pictures, untouched, texts, (seen, said), seen, soft)
+        yield from of_answer(found, f"library/out_of_class/similarities/{soft}")
 
 
 def haze() -> Iterator[Entry]:

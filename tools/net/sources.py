@@ -5,13 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Mapping
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_array, of_plain
-from tests.net.home import Task, typed
-
 from sorites import core
 from sorites.core import Sample
 from sorites.rng import digest
+from tools.net import pictures
+from tools.net.hashes import Entry, of_array, of_leaves
+from tools.net.home import Task, typed
 
 MOST = 6
 """Pictures of a source that are decoded."""
@@ -36,6 +35,7 @@ SOURCES: Mapping[str, Callable[[], None]] = {
     "folder:photos": photos,
     "folder:loose": functools.partial(pictures.loose, "loose"),
     "webdataset:shards": functools.partial(pictures.shards, "shards"),
+    "parquet:tables": functools.partial(pictures.parquet, "tables"),
     "imagenet_es:es/es-test": functools.partial(pictures.imagenet_es, "es"),
     "cns_bench:cns": functools.partial(pictures.cns_bench, "cns"),
     "cns_bench:cns?trajectories=all": functools.partial(pictures.cns_listed, "cns"),
@@ -59,7 +59,7 @@ def digests(spec: str, make: Callable[[], None]) -> Iterator[Entry]:
     make()
     samples = list(core.source(spec))
     for field in ("id", "label", "accept", "truth", "attrs", "split", "shift", "setting", "framed", "image_id"):
-        yield f"sources/{spec}/{field}", of_plain([getattr(sample, field) for sample in samples])
+        yield from of_leaves([getattr(sample, field) for sample in samples], f"sources/{spec}/{field}")
     for sample in sorted(samples, key=_place)[:MOST]:
         at = f"sources/{spec}/pictures/{sample.id} {sample.shift} {sample.setting.canonical}"
         yield at, of_array(sample.load())

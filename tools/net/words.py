@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterator
 
-from tests.net.hashes import Entry, of_plain
-from tests.net.home import Task, embedded_suites, typed
+from tools.net.hashes import Entry, of_plain
+from tools.net.home import Task, typed
 
-KINDS = ("shifts", "models", "sources", "metrics", "scorers", "referees", "suites")
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
 CHECKED = ("demo", "optics_bench", "lens_corruptions", "tolerances", "camera", "stamps_ood", "is_ood_demo")
 """Suites whose pictures can be had without the user."""
 
 
 def tasks() -> list[Task]:
-    return [Task(("words/said", "suites"), said)]
+    return [Task(("words/said",), said)]
 
 
 def said() -> Iterator[Entry]:
@@ -22,7 +21,4 @@ def said() -> Iterator[Entry]:
         yield f"words/said/list {kind}", of_plain(typed("list", kind))
     for suite in CHECKED:
         yield f"words/said/check {suite}", of_plain(typed("check", suite))
-    for path in embedded_suites():
-        held = tomllib.loads(path.read_text(encoding="utf-8"))
-        yield f"suites/{path.stem}", of_plain({key: value for key, value in held.items() if key != "about"})
     yield "words/said/help", of_plain(typed("--help"))

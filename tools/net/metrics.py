@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from tests.net import pictures
-from tests.net.hashes import Entry, of_answer, of_report
-from tests.net.home import Task
 
 import sorites
 from sorites.core import METRICS, Metric
+from tools.net import pictures
+from tools.net.hashes import Entry, of_answer, of_report
+from tools.net.home import Task
 
 Row = dict[str, Any]
 FRAMEWORKS = tuple({"framework": name} for name in ("model-specific", "combined", "graded"))
@@ -50,17 +50,19 @@ def answers(table: pl.DataFrame, called: str, variants: bool = False) -> Iterato
         metric: Metric = getattr(sorites, name)
         needed = {"reference": models[0], "split": split, "facts": facts}
         known = {key: value for key, value in needed.items() if key in inspect.signature(metric).parameters}
-        yield f"{called}/{name}", answer(metric, table, known)
+        yield from answer(metric, table, known, f"{called}/{name}")
         for options in VARIANTS.get(name, ()) if variants else ():
             told = ", ".join(f"{key}={value}" for key, value in options.items())
-            yield f"{called}/{name}/{told}", answer(metric, table, {**known, **options})
+            yield from answer(metric, table, {**known, **options}, f"{called}/{name}/{told}")
 
 
-def answer(metric: Metric, table: pl.DataFrame, options: Mapping[str, Any]) -> str:
+def answer(metric: Metric, table: pl.DataFrame, options: Mapping[str, Any], called: str) -> Iterator[Entry]:
     try:
-        return of_answer(metric(table, **options))
+        found = metric(table, **options)
     except sorites.SoritesError as error:
-        return f"refused: {type(error).__name__}"
+        yield called, f"refused: {type(error).__name__}"
+    else:
+        yield from of_answer(found, called)
 
 
 def made_up() -> Iterator[Entry]:
@@ -69,12 +71,11 @@ def made_up() -> Iterator[Entry]:
     table = pl.DataFrame({name: [row.get(name) for row in rows] for name in kinds}, schema=kinds)
     yield from answers(table, "metrics/made up", variants=True)
     by_hand = table.select(pl.col("image_id").unique().sort()).with_row_index().select("image_id", seen=pl.col("index") % 3 > 0)
-    yield "metrics/made up/filtered_accuracy/by hand", answer(METRICS.get("filtered_accuracy"), table, {"verdicts": by_hand})
+    judged = {"verdicts": by_hand}
+    yield from answer(METRICS.get("filtered_accuracy"), table, judged, "metrics/made up/filtered_accuracy/by hand")
     Path("facts.csv").write_text("model,parameters\nweak,5\nlow,9\nmid,2\nhigh,11\nstrong,20\n", encoding="utf-8")
-    yield (
-        "metrics/made up/partial_correlation/of a file",
-        answer(METRICS.get("partial_correlation"), table, {"facts": "facts.csv", "by": "shift"}),
-    )
+    told = {"facts": "facts.csv", "by": "shift"}
+    yield from answer(METRICS.get("partial_correlation"), table, told, "metrics/made up/partial_correlation/of a file")
     yield from of_report(sorites.report(table, "report.html"), "made up")
 
 

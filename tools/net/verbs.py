@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_folder, of_plain, of_table, without_ids
-from tests.net.home import Task, typed
-from tests.net.models import FUNCTION
-
 import sorites
+from tools.net import pictures
+from tools.net.hashes import Entry, of_csv, of_folder, of_leaves, of_plain, of_table, without_ids
+from tools.net.home import Task, typed
+from tools.net.models import FUNCTION
 
 ASKED = (
     ("accuracy", "--by", "model, shift"),
@@ -61,4 +61,10 @@ def asked() -> Iterator[Entry]:
         reference = ("--reference", "python:own_typed:logits") if metric == "corruption_error" else ()
         for kind in ("csv", "json", "table"):
             said = typed("metrics", "run", metric, *more, *reference, "--format", kind)
-            yield f"{'words/' if kind == 'table' else ''}typed/metrics/{metric}/{kind}", of_plain(said)
+            called = f"typed/metrics/{metric}/{kind}"
+            if kind == "csv":
+                yield from of_csv(said, called)
+            elif kind == "json":
+                yield from of_leaves(json.loads(said), called)
+            else:
+                yield f"words/{called}", of_plain(said)

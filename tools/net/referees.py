@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from unittest import mock
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_file, of_plain
-from tests.net.home import Task, typed
+from tools.net import pictures
+from tools.net.hashes import Entry, of_file, of_plain
+from tools.net.home import Task, typed
 
 OWN = """
 import numpy as np

@@ -81,6 +81,19 @@ def shards(root: str, count: int = 4) -> None:
                 archive.addfile(member, io.BytesIO(data))
 
 
+def parquet(root: str, count: int = 4) -> None:
+    """A parquet file with a column of images, as Hugging Face has them."""
+    import polars as pl
+
+    rows = []
+    for i in range(count):
+        buffer = io.BytesIO()
+        Pillow.fromarray(scene(i)).save(buffer, "PNG")
+        rows.append({"image": {"bytes": buffer.getvalue(), "path": None}, "label": CLASSES[i % len(CLASSES)]})
+    Path(root).mkdir()
+    pl.DataFrame(rows).write_parquet(Path(root, "a.parquet"))
+
+
 def imagenet_es(root: str) -> None:
     """The test part of ImageNet-ES: references, 27 manual settings and five automatic shots, lamp on and off."""
     part = Path(root, "es-test")

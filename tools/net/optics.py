@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.net import pictures
-from tests.net.hashes import Entry, of_file, of_folder, of_plain
-from tests.net.home import Task, typed
-from tests.net.shifts import STACK, of_shift, write_stack
-
 from sorites import core
+from tools.net import pictures
+from tools.net.hashes import Entry, of_csv, of_file, of_folder, of_leaves, of_plain
+from tools.net.home import Task, typed
+from tools.net.shifts import STACK, of_shift, write_stack
 
 TRIPLET = (
     (0.0454265, 3.25896, "N-SK16"), (-0.0022948, 6.00755, ""), (-0.0450181, 0.99997, "F2"),
@@ -41,22 +41,23 @@ def prescription(aspheric: bool = False) -> str:
 
 
 def kernels() -> Iterator[Entry]:
-    yield "optics/kernels/table", of_plain(typed("kernels", "--out", "kernels.png", "--format", "csv"))
+    yield from of_csv(typed("kernels", "--out", "kernels.png", "--format", "csv"), "optics/kernels/table")
     yield from (("words/drawn/kernels" + part, digest) for part, digest in of_file(Path("kernels.png")))
     write_stack(Path(STACK))
-    yield "optics/kernels/of a file", of_plain(typed("kernels", "--kernels", STACK, "--out", "own.png", "--format", "json"))
+    said = typed("kernels", "--kernels", STACK, "--out", "own.png", "--format", "json")
+    yield from of_leaves(json.loads(said), "optics/kernels/of a file")
     for criterion in ("mtf50", "area", "ssim", "psnr"):
         words = ("--criterion", criterion, "--mode", "5", "--mode", "8", "--level", "2", "--format", "csv")
-        yield f"optics/kernels/match/{criterion}", of_plain(typed("kernels", "match", *words))
+        yield from of_csv(typed("kernels", "match", *words), f"optics/kernels/match/{criterion}")
     own = ("--f-number", "4", "--pixel", "3.5", "--wavelengths", "0.61,0.54,0.47", "--mode", "11", "--level", "1")
-    yield "optics/kernels/match/of a lens", of_plain(typed("kernels", "match", *own, "--format", "csv"))
+    yield from of_csv(typed("kernels", "match", *own, "--format", "csv"), "optics/kernels/match/of a lens")
 
 
 def lenses() -> Iterator[Entry]:
-    for kind in ("csv", "json"):
-        yield f"optics/lenses/list/{kind}", of_plain(typed("lens", "list", "--format", kind))
+    yield from of_csv(typed("lens", "list", "--format", "csv"), "optics/lenses/list/csv")
+    yield from of_leaves(json.loads(typed("lens", "list", "--format", "json")), "optics/lenses/list/json")
     yield "optics/lenses/select", of_plain(typed("lens", "select", "--n", "5", "--out", "five"))
-    yield "optics/lenses/list/five", of_plain(typed("lens", "list", "--lenses", "five", "--format", "csv"))
+    yield from of_csv(typed("lens", "list", "--lenses", "five", "--format", "csv"), "optics/lenses/list/five")
     for i, size in enumerate(((97, 131), (300, 420))):
         pictures.save(Path(f"p{i}.png"), pictures.scene(i, *size))
     typed("lens", "photo", "DoubleGauss", "p0.png", "p1.png", "--out", "taken", "--corner", "0.8")
@@ -73,8 +74,8 @@ def traced() -> Iterator[Entry]:
     """An objective of optiland's and a designer's file, and the shifts over both."""
     Path("triplet.zmx").write_text(prescription(), encoding="utf-8")
     words = ("CookeTriplet", "triplet.zmx", "--glass", "MINE=1.62,60.3", "--out", "own", "--format", "csv")
-    yield "optics/traced/table", of_plain(typed("lens", "import", *words))
-    yield "optics/traced/list", of_plain(typed("lens", "list", "--lenses", "own", "--format", "csv"))
+    yield from of_csv(typed("lens", "import", *words), "optics/traced/table")
+    yield from of_csv(typed("lens", "list", "--lenses", "own", "--format", "csv"), "optics/traced/list")
     yield from ((f"optics/traced/{part}", digest) for part, digest in of_folder(Path("own")))
     Path("asphere.zmx").write_bytes(prescription(aspheric=True).encode("utf-16"))
     typed("lens", "import", "triplet.zmx", "asphere.zmx", "--glass", "MINE=1.62,60.3", "--focus", "file", "--out", "as filed")
@@ -92,6 +93,6 @@ def tolerance() -> Iterator[Entry]:
     }
     for kind, words in told.items():
         asked = ("lens", "tolerance", "CookeTriplet", "--of", kind, *words, "--field", "0.5", "--out", "moved", "--format", "csv")
-        yield f"optics/tolerance/{kind}", of_plain(typed(*asked))
+        yield from of_csv(typed(*asked), f"optics/tolerance/{kind}")
     yield from ((f"optics/tolerance/{part}", digest) for part, digest in of_folder(Path("moved")))
     yield from of_shift(core.shift("decentre", tolerances="moved"), "optics/tolerance/shifts/decentre")

@@ -12,12 +12,12 @@ from pathlib import Path
 from unittest import mock
 
 import numpy as np
-from tests.net.hashes import Entry, of_array, of_plain
-from tests.net.home import Task
-from tests.net.pictures import three
 
 from sorites import core
 from sorites.core import Model
+from tools.net.hashes import Entry, of_array, of_plain
+from tools.net.home import Task
+from tools.net.pictures import three
 
 FUNCTION = """
 import numpy as np

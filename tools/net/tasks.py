@@ -11,28 +11,69 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from pathlib import Path
 
-from tests.net import library, metrics, models, optics, referees, runs, scorers, shifts, sources, verbs, words
-from tests.net.hashes import Entry
-from tests.net.home import Task, make_cache, workplace
-
 import sorites
+from tools.net import (
+    boxes,
+    continued,
+    generated,
+    judged,
+    library,
+    lists,
+    metrics,
+    models,
+    optics,
+    people,
+    referees,
+    runs,
+    scorers,
+    shifts,
+    sources,
+    studio,
+    training,
+    verbs,
+    words,
+)  # fmt: skip
+from tools.net.hashes import Entry
+from tools.net.home import Task, make_cache, workplace
 
-FIRST = ("runs/is_ood_demo", "optics/t", "runs/", "referees/", "scorers/g")
+FIRST = (
+    "engines/",
+    "runs/is_ood_demo",
+    "generated/",
+    "optics/t",
+    "runs/",
+    "people/h",
+    "people/r",
+    "training/",
+    "referees/",
+    "scorers/g",
+)
 """What takes longest begins first, in this order."""
+
+MOMENTS = ("modified", "created")
+"""Columns and keys with times of the clock."""
 
 
 @functools.cache
 def every() -> tuple[Task, ...]:
     """The tasks, the longest first."""
-    parts = (shifts, scorers, models, sources, runs, metrics, referees, optics, verbs, library, words)
+    parts = (
+        shifts, scorers, models, sources, runs, metrics, referees, optics, verbs, library, words, lists, boxes, training,
+        generated, judged, continued, people, studio,
+    )  # fmt: skip
     return tuple(sorted((task for part in parts for task in part.tasks()), key=_place))
+
+
+def _is_of_the_moment(name: str) -> bool:
+    """Whether an entry is a time of the clock, which is another one in every run."""
+    return name.rpartition("/")[2] in MOMENTS
 
 
 def _place(task: Task) -> int:
     return next((i for i, prefix in enumerate(FIRST) if task.names[0].startswith(prefix)), len(FIRST))
 
 
-def computed(only: str, processes: int) -> dict[str, str]:
+def computed(only: str, processes: int) -> dict[str, str | list[str]]:
     """Every hash whose name starts with ``only``, in the order of names; what is done is told on stderr."""
     print(f"sorites in {Path(str(sorites.__file__)).parent}", file=sys.stderr)
     found: list[Entry] = []
@@ -44,7 +85,7 @@ def computed(only: str, processes: int) -> dict[str, str]:
             jobs = [pool.submit(done, i) for i, asked in enumerate(wanted) if asked]
             for n, job in enumerate(as_completed(jobs), start=1):
                 name, seconds, made = job.result()
-                found += [entry for entry in made if entry[0].startswith(only)]
+                found += [entry for entry in made if entry[0].startswith(only) and not _is_of_the_moment(entry[0])]
                 told = f"{time.monotonic() - start:5.0f} s  {n}/{len(jobs)}  {name} ({seconds:.1f} s)"
                 print(told, file=sys.stderr, flush=True)
     return dict(sorted(found))

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tests.net.hashes import Entry, of_array, of_plain
-from tests.net.home import Task
-from tests.net.pictures import scene
 
 from sorites import core
 from sorites.core import SCORERS, Model, Outputs
+from tools.net.hashes import Entry, of_array, of_plain
+from tools.net.home import Task
+from tools.net.pictures import scene
 
 CLASSES, WIDE = 6, 40
 Array = NDArray[np.float32]

@@ -6,19 +6,22 @@ import contextlib
 import importlib
 import io
 import os
+import subprocess
 import sys
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
 import platformdirs
-from tests.net.hashes import Entry
 
-FETCHED = ("backgrounds", "cifar", "stamps")
+from tools.net.hashes import Entry
+from tools.net.renames import words_now
+
+FETCHED = ("backgrounds", "cifar", "stamps", "picodet")
 """Parts of the cache that are downloads. The others are learnt or exported by the code under test, and so are made anew."""
 
 
@@ -52,18 +55,39 @@ def workplace() -> Iterator[Path]:
             os.chdir(before)
 
 
-def typed(*words: object) -> str:
-    """What a command prints; one that fails is an error with what it complained of."""
+def tried(*words: object) -> tuple[int, str, str]:
+    """A command's exit code, what it prints and what it complains of."""
     out, err, code = io.StringIO(), io.StringIO(), 0
-    line = ["sorites", *map(str, words)]
+    line = ["sorites", *words_now([*map(str, words)])]
     with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
             importlib.import_module("sorites.cli").main()
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    return code, out.getvalue(), err.getvalue()
+
+
+def typed(*words: object) -> str:
+    """What a command prints; one that fails is an error with what it complained of."""
+    code, out, err = tried(*words)
     if code:
-        raise RuntimeError(f"{' '.join(line)}: exit code {code}: {err.getvalue().strip()[-300:]}")
-    return out.getvalue()
+        raise RuntimeError(f"sorites {' '.join(map(str, words))}: exit code {code}: {err.strip()[-300:]}")
+    return out
+
+
+def typed_apart(*words: object) -> str:
+    """The same in a process of its own: for engines, which start others and keep them."""
+    code = "import importlib; importlib.import_module('sorites.cli').main()"
+    line = [sys.executable, "-W", "ignore", "-c", code, *words_now([*map(str, words)])]
+    done = subprocess.run(line, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(f"sorites {' '.join(line[5:])}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+    return done.stdout
+
+
+def below(name: str, entries: Iterable[Entry]) -> Iterator[Entry]:
+    """Entries with a name before theirs."""
+    return ((f"{name}/{part}".rstrip("/"), held) for part, held in entries)
 
 
 def embedded_suites() -> list[Path]:
@@ -74,7 +98,7 @@ def embedded_suites() -> list[Path]:
 
 def changed_suite(name: str, changes: Mapping[str, Any]) -> str:
     """An embedded suite with some values replaced, as a file of its own here; gives its path."""
-    [path] = [path for path in embedded_suites() if path.stem == name]
+    [path] = [path for path in embedded_suites() if path.stem == name and path.parent.name == "suites"]
     held = tomllib.loads(path.read_text(encoding="utf-8"))
     for key, value in changes.items():
         held[key] = {**held[key], **value} if isinstance(value, Mapping) else value

@@ -1,0 +1,1 @@
+"""Tools for people who change Sorites; no part of the package."""
