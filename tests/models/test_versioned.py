@@ -19,7 +19,7 @@ import torch
 from sorites import core
 from sorites.core import Model, Outputs, Picture
 from sorites.models._own_code import code_of
-from sorites.models._versioned import is_by_source_alone, versioned
+from sorites.models._versioned import versioned
 from sorites.models.python import as_model
 
 _numbers = itertools.count()
@@ -241,11 +241,3 @@ def test_typed_code_counts_by_itself() -> None:
     one, same, other = (code_of([space["typed"]]) for space in spaces)
     assert one == same
     assert one != other
-
-
-@pytest.mark.parametrize(
-    ("there", "here", "so"),
-    [("", "ab" * 20, True), ("ab" * 16, "cd" * 20, True), ("ab" * 20, "cd" * 20, False), ("ab" * 16, "cd" * 16, False)],
-)
-def test_versions_by_source_alone_are_known_by_their_length(there: str, here: str, so: bool) -> None:
-    assert is_by_source_alone(there, here) is so

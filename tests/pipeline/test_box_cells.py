@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 import pytest
 
 from sorites.core import Box, Model, Outputs, Sample, Source
@@ -13,7 +12,6 @@ from sorites.errors import SoritesError
 from sorites.frame import Frame
 from sorites.pipeline.box_cells import wrong_boxes
 from sorites.pipeline.run import run
-from sorites.table import SCHEMA, read, write
 
 PICTURE = np.random.default_rng(0).integers(0, 255, (100, 200, 3), dtype=np.uint8)
 
@@ -107,18 +105,6 @@ def test_a_shift_that_moves_things_refuses_true_boxes(suite: Path, tmp_path: Pat
     errors = dict(found.collect().filter(shift="elastic_transform").select("sample_id", "error").iter_rows())
     assert "elastic_transform moves things" in errors["a"]
     assert errors["empty"] is None
-
-
-def test_shards_of_before_are_read_with_null_for_area_and_crowd(tmp_path: Path) -> None:
-    box = SCHEMA["boxes"]
-    cell = [{"x0": 1.0, "y0": 2.0, "x1": 3.0, "y1": 4.0, "label": 5, "conf": None}]
-    old = {**SCHEMA, "truth": box}
-    columns = {name: [cell if name == "truth" else None] for name in old}
-    (tmp_path / "predictions").mkdir()
-    write(pl.DataFrame(columns, schema=old), tmp_path / "predictions/clean-0000000.parquet")
-    table = read(tmp_path).collect()
-    assert table.schema == SCHEMA
-    assert table["truth"].item().to_list() == [{**cell[0], "area": None, "crowd": None}]
 
 
 @pytest.mark.parametrize(
