@@ -1,4 +1,7 @@
-"""Ratios measured side by side in one run: machines are noisy, so no absolute time is a claim. ``python -m bench [PART]...``"""
+"""Ratios measured side by side in one run: machines are noisy, so no absolute time is a claim.
+
+``python -m bench [PART]...``
+"""
 
 from __future__ import annotations
 

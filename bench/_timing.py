@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 
 def in_turns(rounds: int, clock: Callable[[], float], *works: Callable[[], object]) -> list[list[float]]:
-    """Return the seconds of each work in each round; they take turns, so that a busy moment of the machine falls on all."""
+    """Return the seconds of each work in each round; they take turns, so that a busy moment of the
+    machine falls on all.
+    """
     taken: list[list[float]] = [[] for _ in works]
     for _ in range(rounds):
         for work, seconds in zip(works, taken, strict=True):

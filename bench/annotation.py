@@ -1,8 +1,10 @@
-"""Answers per second of the labelling server, beside a bare server that only writes a row, both over loopback with 50 people.
+"""Answers per second of the labelling server, beside a bare server that only writes a row, both
+over loopback with 50 people.
 
-Both are the same web framework, and both answer after the row is there for good. The bare one commits each request by itself;
-ours checks each click and keeps what stands, and writes what comes at a time in one transaction. The second line is of a folder
-in memory, where nobody waits for a disk.
+Both are the same web framework, and both answer after the row is there for good. The bare one
+commits each request by itself; ours checks each click and keeps what stands, and writes what comes
+at a time in one transaction. The second line is of a folder in memory, where nobody waits for a
+disk.
 """
 
 from __future__ import annotations
@@ -37,15 +39,18 @@ def _compared(name: str, place: str | None) -> tuple[str, float, str]:
             ours.append(_ours(Path(folder) / f"ours{number}.sqlite"))
             bare.append(_bare(Path(folder) / f"bare{number}.sqlite"))
     mine, theirs = max(ours), max(bare)
-    note = f"{mine[0]:.0f} answers/s, p99 {mine[1]:.0f} ms; bare {theirs[0]:.0f} answers/s, p99 {theirs[1]:.0f} ms"
+    note = (
+        f"{mine[0]:.0f} answers/s, p99 {mine[1]:.0f} ms; bare {theirs[0]:.0f} answers/s, p99"
+        f" {theirs[1]:.0f} ms"
+    )
     return f"answers/s {name}, 50 people, over a server that only writes", mine[0] / theirs[0], note
 
 
 def _ours(path: Path) -> _Figures:
-    from sorites.annotation.begin import add_people, begin
-    from sorites.annotation.pictures import Album, Entry
-    from sorites.annotation.server import application
-    from sorites.annotation.task import load
+    from sorites.apps.annotation.begin import add_people, begin
+    from sorites.apps.annotation.images import Album, Entry
+    from sorites.apps.annotation.server import application
+    from sorites.apps.annotation.task import load
 
     entries = [Entry(f"{i}.png", f"{i}.png", lambda: None) for i in range(2000)]  # type: ignore[arg-type, return-value]
     begin(path, load("in_class")[1], entries, "source bench")
@@ -74,7 +79,9 @@ def _bare(path: Path) -> _Figures:
     async def work(request: Request) -> Response:
         return Response(b'{"items": [{"assignment": 1}]}', media_type="application/json")
 
-    with _served(Starlette(routes=[Route("/api/clicks", click, methods=["POST"]), Route("/api/work", work)])) as port:
+    with _served(
+        Starlette(routes=[Route("/api/clicks", click, methods=["POST"]), Route("/api/work", work)])
+    ) as port:
         figures = asyncio.run(_everybody(port, [str(i) for i in range(PEOPLE)]))
     database.close()
     return figures
@@ -85,7 +92,9 @@ def _served(app: Any) -> Iterator[int]:
     import uvicorn
 
     with socket.create_server(("127.0.0.1", 0)) as made:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error", access_log=False, ws="none", loop="asyncio"))
+        server = uvicorn.Server(
+            uvicorn.Config(app, log_level="error", access_log=False, ws="none", loop="asyncio")
+        )
         thread = threading.Thread(target=server.run, kwargs={"sockets": [made]}, daemon=True)
         thread.start()
         while not server.started:
@@ -115,7 +124,9 @@ async def _person(port: int, token: str, end: float, taken: list[float]) -> None
         click = {"id": f"{token}-{number:09d}", "assignment": items[number % len(items)], "action": "answer"}
         body = json.dumps({"clicks": [{**click, "value": {"class": "class"}, "seconds": 1.0}]}).encode()
         start = time.perf_counter()
-        writer.write(f"POST /api/clicks HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body)
+        writer.write(
+            f"POST /api/clicks HTTP/1.1\r\n{head}Content-Length: {len(body)}\r\n\r\n".encode() + body
+        )
         answer = await _answer(reader)
         taken.append(time.perf_counter() - start)
         assert not answer.get("refused"), answer

@@ -1,4 +1,6 @@
-"""Augmentations as a share of the training step that they are made for, and OpticsAugment against other ways to blur a batch."""
+"""Augmentations as a share of the training step that they are made for, and OpticsAugment against
+other ways to blur a batch.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,9 @@ def _step(network: Any, pictures: Any) -> Callable[[], object]:
     def step() -> None:
         optimiser.zero_grad()
         logits = network(given)
-        torch.nn.functional.cross_entropy(logits[0] if isinstance(logits, tuple) else logits, labels).backward()
+        torch.nn.functional.cross_entropy(
+            logits[0] if isinstance(logits, tuple) else logits, labels
+        ).backward()
         optimiser.step()
 
     return step
@@ -53,7 +57,9 @@ def _grouped(taps: Any, choice: Any, pictures: Any) -> Callable[[], object]:
 
 
 def _kornia(taps: Any, choice: Any, pictures: Any) -> Callable[[], object]:
-    """The same with Kornia, which takes one kernel per picture: colour by colour, because our kernels differ by colour."""
+    """The same with Kornia, which takes one kernel per picture: colour by colour, because our
+    kernels differ by colour.
+    """
     import torch
     from kornia.filters import filter2d
 
@@ -64,7 +70,9 @@ def _kornia(taps: Any, choice: Any, pictures: Any) -> Callable[[], object]:
     return blur
 
 
-def _compared(called: str, network: Any, size: int, batch: int, options: dict[str, Any], aim: str) -> list[Row]:
+def _compared(
+    called: str, network: Any, size: int, batch: int, options: dict[str, Any], aim: str
+) -> list[Row]:
     import torch
 
     from sorites.training.augment import AugMix, OpticsAugment
@@ -95,9 +103,9 @@ def _compared(called: str, network: Any, size: int, batch: int, options: dict[st
 def run() -> list[Row]:
     import torch
 
-    from sorites.models._small import small
+    from sorites.core.torch_tools import one_thread
     from sorites.models.lite import load
-    from sorites.torch_tools import one_thread
+    from sorites.models.trained import small
 
     with one_thread():
         torch.manual_seed(0)

@@ -1,4 +1,6 @@
-"""A million scores: AUROC, and average precision, against scikit-learn on the same arrays, turn by turn in one process."""
+"""A million scores: AUROC, and average precision, against scikit-learn on the same arrays, turn by
+turn in one process.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from sorites.metrics import _separation as separation
+from sorites.metrics import separation
 
 HALF, TURNS = 500_000, 7
 
@@ -19,7 +21,10 @@ def run() -> list[tuple[str, float, str]]:
     rng = np.random.default_rng(0)
     familiar, strange = (rng.normal(shift, 1, HALF).astype(np.float32) for shift in (0.0, 1.0))
     figures = []
-    for kind, pools in {"distinct": (familiar, strange), "tied": (familiar.round(2), strange.round(2))}.items():
+    for kind, pools in {
+        "distinct": (familiar, strange),
+        "tied": (familiar.round(2), strange.round(2)),
+    }.items():
         positive, scores = np.repeat([0, 1], HALF), np.concatenate(pools)
         asked = {
             "AUROC": (separation.auroc, roc_auc_score),
@@ -27,9 +32,15 @@ def run() -> list[tuple[str, float, str]]:
             "average precision": (separation.average_precision, average_precision_score),
         }
         for name, (mine, theirs) in asked.items():
-            ours, peers = _race(lambda m=mine, p=pools: m(separation.pair(*p)), lambda t=theirs, y=positive, s=scores: t(y, s))
+            ours, peers = _race(
+                lambda m=mine, p=pools: m(separation.pair(*p)), lambda t=theirs, y=positive, s=scores: t(y, s)
+            )
             figures.append(
-                (f"{name} of a million {kind} scores over scikit-learn", peers / ours, f"x faster; {ours * 1e3:.0f} ms here")
+                (
+                    f"{name} of a million {kind} scores over scikit-learn",
+                    peers / ours,
+                    f"x faster; {ours * 1e3:.0f} ms here",
+                )
             )
     return figures
 

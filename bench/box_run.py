@@ -1,4 +1,6 @@
-"""A run of detectors (compose, shift, model, table) against the bare pass of PicoDet on as many prepared pictures."""
+"""A run of detectors (compose, shift, model, table) against the bare pass of PicoDet on as many
+prepared pictures.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,17 @@ import numpy as np
 
 from bench.whole_run import WORKERS, cost
 from sorites.core import model
-from sorites.datasets.scattered import build_scattered
-from sorites.pipeline import plan, runner
-from sorites.suite import Suite
+from sorites.datasets.context import build_scattered
+from sorites.evaluation import plan, runner
+from sorites.suites.suite import Suite
 
 PICTURES, ROUNDS = 24, 3
 
 
 def run() -> list[tuple[str, float, str]]:
-    """(what, ratio, note): the pictures are PNG files of 640 px with several things, blurred at five levels of the disk."""
+    """(what, ratio, note): the pictures are PNG files of 640 px with several things, blurred at
+    five levels of the disk.
+    """
     picodet = model("picodet")
     with tempfile.TemporaryDirectory() as root:
         build_scattered(Path(root) / "set", limit=PICTURES, drawn=True)
@@ -46,4 +50,10 @@ def run() -> list[tuple[str, float, str]]:
 
         both = [(cost(whole), cost(bare)) for _ in range(ROUNDS)]
     clock, processor = (median(one[i] / floor[i] for one, floor in both) for i in (0, 1))
-    return [(f"boxes: run of defocus_disk / bare picodet pass, {images}", processor, f"aim <= 1.35; on the clock {clock:.2f}")]
+    return [
+        (
+            f"boxes: run of defocus_disk / bare picodet pass, {images}",
+            processor,
+            f"aim <= 1.35; on the clock {clock:.2f}",
+        )
+    ]

@@ -1,7 +1,8 @@
-"""mAP with a thousand resamples of 5000 pictures of 100 boxes, from the table, against one plain evaluation by hotcoco.
+"""mAP with a thousand resamples of 5000 pictures of 100 boxes, from the table, against one plain
+evaluation by hotcoco.
 
-Both start from the rows of the table: hotcoco takes COCO's lists, which are made of them as a user would. pycocotools, many times
-slower, is asked on a tenth of the pictures, for scale.
+Both start from the rows of the table: hotcoco takes COCO's lists, which are made of them as a user
+would. pycocotools, many times slower, is asked on a tenth of the pictures, for scale.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ import numpy as np
 import polars as pl
 
 from bench._timing import in_turns
-from sorites import metrics, table
+from sorites import metrics
+from sorites.core import table
 
 PICTURES, BOXES, THINGS, CLASSES, RESAMPLES, TURNS = 5000, 100, 7, 80, 1000, 3
 
@@ -37,7 +39,9 @@ def run(pictures: int = PICTURES) -> list[tuple[str, float, str]]:
     if np.ptp(answers) > 1e-9:
         raise AssertionError(f"the two disagree: {answers}")
     few = rows.head(pictures // 10)
-    (slow,), (plain,) = in_turns(1, time.perf_counter, lambda: by_pycocotools(few), lambda: metrics.map(few, resamples=0))
+    (slow,), (plain,) = in_turns(
+        1, time.perf_counter, lambda: by_pycocotools(few), lambda: metrics.map(few, resamples=0)
+    )
     what = f"mAP of {pictures} pictures with {RESAMPLES} resamples over"
     return [
         (f"{what} one plain hotcoco", ours / peers, f"x its time (at most 3); {ours:.1f} s here"),
@@ -54,7 +58,9 @@ def made_up(pictures: int) -> pl.DataFrame:
     of = np.repeat(np.arange(pictures), BOXES) * THINGS + rng.integers(0, THINGS, pictures * BOXES)
     near = rng.random(len(of)) < 0.4
     size = np.tile(truth[of, 2:] - truth[of, :2], 2)
-    found = np.where(near[:, None], truth[of] + rng.normal(0, 0.12, size.shape) * size, _corners(rng, len(of)))
+    found = np.where(
+        near[:, None], truth[of] + rng.normal(0, 0.12, size.shape) * size, _corners(rng, len(of))
+    )
     found[:, 2:] = np.maximum(found[:, 2:], found[:, :2] + 1)
     conf = np.where(near, rng.beta(2, 2, len(of)), rng.beta(1, 6, len(of)))
     said = np.where(rng.random(len(of)) < 0.8, label[of], rng.integers(0, CLASSES, len(of)))
@@ -64,7 +70,15 @@ def made_up(pictures: int) -> pl.DataFrame:
         "truth": _lists(truth, label, None, THINGS, table.SCHEMA["truth"]),
         "boxes": _lists(found, said, conf, BOXES, table.SCHEMA["boxes"]),
     }
-    whole = {"run_id": "r", "source": "made", "model": "m", "shift": "clean", "severity": 0.0, "output": "boxes", "probe": False}
+    whole = {
+        "run_id": "r",
+        "source": "made",
+        "model": "m",
+        "shift": "clean",
+        "severity": 0.0,
+        "output": "boxes",
+        "probe": False,
+    }
     filled = pl.DataFrame(rows).with_columns(**{name: pl.lit(value) for name, value in whole.items()})
     empty = [pl.lit(None).alias(name) for name in table.SCHEMA if name not in filled.columns]
     return filled.with_columns(empty).select([pl.col(name).cast(kind) for name, kind in table.SCHEMA.items()])
@@ -78,8 +92,12 @@ def _corners(rng: np.random.Generator, count: int) -> Any:
 def _lists(corners: Any, label: Any, conf: Any, each: int, kind: Any) -> pl.Series:
     columns = {name: corners[:, k] for k, name in enumerate(("x0", "y0", "x1", "y1"))} | {"label": label}
     frame = pl.DataFrame({**columns, **({} if conf is None else {"conf": conf})})
-    missing = [pl.lit(None).alias(field.name) for field in kind.inner.fields if field.name not in frame.columns]
-    boxes = frame.with_columns(missing).select(pl.struct(field.name for field in kind.inner.fields).alias("box").cast(kind.inner))
+    missing = [
+        pl.lit(None).alias(field.name) for field in kind.inner.fields if field.name not in frame.columns
+    ]
+    boxes = frame.with_columns(missing).select(
+        pl.struct(field.name for field in kind.inner.fields).alias("box").cast(kind.inner)
+    )
     return boxes.group_by(pl.int_range(pl.len()) // each, maintain_order=True).agg("box")["box"]
 
 
@@ -100,7 +118,11 @@ def as_coco(rows: pl.DataFrame) -> tuple[dict[str, Any], list[dict[str, Any]]]:
 
 def _where(picture: int, box: dict[str, Any]) -> dict[str, Any]:
     x0, y0 = box["x0"], box["y0"]
-    return {"image_id": picture, "category_id": box["label"] + 1, "bbox": [x0, y0, box["x1"] - x0, box["y1"] - y0]}
+    return {
+        "image_id": picture,
+        "category_id": box["label"] + 1,
+        "bbox": [x0, y0, box["x1"] - x0, box["y1"] - y0],
+    }
 
 
 def by_hotcoco(truth: dict[str, Any], results: list[dict[str, Any]]) -> float:

@@ -1,4 +1,6 @@
-"""The simulated camera on one core: pictures a second over the published grid, and its cost against the model pass."""
+"""The simulated camera on one core: pictures a second over the published grid, and its cost against
+the model pass.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ from typing import Any
 
 from bench import _realism
 from bench.shifts import scene
-from sorites import core, es_grid
-from sorites.core import to_picture
-from sorites.rng import rng_for
+from sorites import core
+from sorites.core import camera_grid, to_picture
+from sorites.core.rng import rng_for
 
 ROUNDS = 5
 
@@ -40,7 +42,7 @@ def model_pass() -> float:
 
 
 def run() -> list[tuple[str, float, str]]:
-    manual = [params for light in es_grid.LIGHTS for params in es_grid.manual("test", light)]
+    manual = [params for light in camera_grid.LIGHTS for params in camera_grid.manual("test", light)]
     whole, one = seconds(manual), seconds(manual[:1])
     kinds = {"bright (19)": 19, "dark (25)": 25, "dim at high ISO (27)": 27}
     alone = {name: seconds([manual[number - 1]] * 20) for name, number in kinds.items()}

@@ -1,7 +1,9 @@
-"""Trajectories along a slider on the toy world: 50 noise steps, six severities, the slider on from noise step 750.
+"""Trajectories along a slider on the toy world: 50 noise steps, six severities, the slider on from
+noise step 750.
 
-Sharing the early steps can give at most 1.25 x. The plain loop has the same batch and does not share them; diffusers draws one
-picture at a time with the slider loaded by peft. Time is the process's own, which neighbours on a busy machine change less.
+Sharing the early steps can give at most 1.25 x. The plain loop has the same batch and does not
+share them; diffusers draws one picture at a time with the slider loaded by peft. Time is the
+process's own, which neighbours on a busy machine change less.
 """
 
 from __future__ import annotations
@@ -20,9 +22,8 @@ ROUNDS = 3
 
 def run() -> Iterator[tuple[str, float, str]]:
     from sorites.diffusion.pipeline import load
-    from sorites.diffusion.requests import Drawing, along
-    from sorites.diffusion.sampler import sample
-    from sorites.diffusion.shelf import shelf
+    from sorites.diffusion.sampler import Drawing, along, sample
+    from sorites.diffusion.sliders import shelf
 
     pipe, shelf_ = load("toy"), shelf("toy")
     disc = shelf_.concepts[0]
@@ -36,7 +37,11 @@ def run() -> Iterator[tuple[str, float, str]]:
 
     shared()
     ours, plain, one_by_one = in_turns(
-        ROUNDS, time.process_time, shared, lambda: _plain(pipe, requests, drawing), lambda: _one_by_one(theirs)
+        ROUNDS,
+        time.process_time,
+        shared,
+        lambda: _plain(pipe, requests, drawing),
+        lambda: _one_by_one(theirs),
     )
     for name, others, aim in (
         ("shared early steps against the plain loop of that batch (x)", plain, "aim >= 1.18, at most 1.25"),
@@ -47,7 +52,9 @@ def run() -> Iterator[tuple[str, float, str]]:
         ),
     ):
         yield _line(name, [b / a for a, b in zip(ours, others, strict=True)], aim)
-    yield _line("share of the time outside the network", [_outside(pipe, shared) for _ in range(ROUNDS)], "aim <= 0.1")
+    yield _line(
+        "share of the time outside the network", [_outside(pipe, shared) for _ in range(ROUNDS)], "aim <= 0.1"
+    )
 
 
 def _line(name: str, found: list[float], aim: str) -> tuple[str, float, str]:
@@ -59,10 +66,10 @@ def _plain(pipe: Any, requests: Any, drawing: Any) -> Any:
     """Draw as many pictures together through every step, as a loop that does not know of the early ones."""
     import torch
 
+    from sorites.core.torch_tools import one_thread
     from sorites.diffusion import sampler
-    from sorites.diffusion.layers import attached
-    from sorites.diffusion.schedules import early_and_late, scheduler_of
-    from sorites.torch_tools import one_thread
+    from sorites.diffusion.sampler import early_and_late, scheduler_of
+    from sorites.diffusion.sliders import attached
 
     pictures, seeds = [], sampler.BATCH // len(SEVERITIES)
     with pipe.busy, one_thread(), torch.no_grad():
@@ -86,7 +93,9 @@ def _theirs(path: Any, slider: Any) -> Any:
     from sorites.diffusion.pipeline import quiet
 
     with quiet():
-        pipe = diffusers.StableDiffusionPipeline.from_pretrained(path, safety_checker=None, dtype=torch.float32)
+        pipe = diffusers.StableDiffusionPipeline.from_pretrained(
+            path, safety_checker=None, dtype=torch.float32
+        )
         pipe.load_lora_weights(slider, adapter_name="slider")
     pipe.set_progress_bar_config(disable=True)
     return pipe
@@ -95,7 +104,7 @@ def _theirs(path: Any, slider: Any) -> Any:
 def _one_by_one(pipe: Any) -> None:
     import torch
 
-    from sorites.torch_tools import one_thread
+    from sorites.core.torch_tools import one_thread
 
     def switch(pipe: Any, step: int, now: Any, kept: dict[str, Any]) -> dict[str, Any]:
         if int(now) <= 770 and not switch.on:  # type: ignore[attr-defined]

@@ -1,7 +1,8 @@
 """Measure the cost of a line of IS-OOD's lists.
 
-They list 11.6 million pictures, and each line becomes a sample before anything is read.
-The folder is made as the published one is, with empty files: four cells of ImageNet-21K-P by class folders, one of Syn-IS.
+They list 11.6 million pictures, and each line becomes a sample before anything is read. The folder
+is made as the published one is, with empty files: four cells of ImageNet-21K-P by class folders,
+one of Syn-IS.
 """
 
 from __future__ import annotations
@@ -36,12 +37,16 @@ def _names(pictures: str, cell: int) -> Iterator[str]:
     for kind in range(CLASSES):
         wnid = f"n{kind + CLASSES * cell:08d}"
         for i in range(EACH):
-            yield f"{i}_{kind}_{i % 51}.png" if pictures == "SynIS" else f"imagenet21k_train/{wnid}/{wnid}_{i}.JPEG"
+            yield (
+                f"{i}_{kind}_{i % 51}.png"
+                if pictures == "SynIS"
+                else f"imagenet21k_train/{wnid}/{wnid}_{i}.JPEG"
+            )
 
 
 def run() -> list[tuple[str, float, str]]:
     from sorites import core
-    from sorites.labels import imagenet
+    from sorites.core.labels import imagenet
 
     with tempfile.TemporaryDirectory() as folder:
         count, taken = made(Path(folder)), []

@@ -1,4 +1,6 @@
-"""The PSF of a lens at 256 x 256 points from the same rays, against optiland's Huygens sum; and what a whole lens costs."""
+"""The PSF of a lens at 256 x 256 points from the same rays, against optiland's Huygens sum; and
+what a whole lens costs.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ import numpy as np
 
 SIZE, RAYS = 256, 64
 LEFT_OUT = "TelescopeObjective48Inch"
-"""A lens that takes more than half as long as all others together: one process would wait for the one that has it."""
+"""A lens that takes more than half as long as all others together: one process would wait for the
+one that has it.
+"""
 
 
 def _psfs() -> tuple[float, float]:
@@ -21,8 +25,8 @@ def _psfs() -> tuple[float, float]:
     from optiland.psf import HuygensPSF
 
     from sorites.optics.tracing.assembly import objective
+    from sorites.optics.tracing.blur import psf
     from sorites.optics.tracing.lens import D_LINE_UM
-    from sorites.optics.tracing.psf import psf
     from sorites.optics.tracing.rays import beams, trace
 
     lens = objective("CookeTriplet")
@@ -55,7 +59,7 @@ def _lenses() -> list[float]:
 
 def _import(processes: int) -> float:
     """Seconds on the clock until so many new processes have imported the ray tracer."""
-    from sorites.lenses.batch import one_thread_each
+    from sorites.lenses.trace import one_thread_each
     from sorites.optics.tracing.lens import tracer
 
     start = time.perf_counter()
@@ -67,7 +71,7 @@ def _import(processes: int) -> float:
 
 def _batch(processes: int) -> float:
     """Seconds on the clock of all lenses but one in new processes, which import the ray tracer first."""
-    from sorites.lenses.batch import one_thread_each, trace_all
+    from sorites.lenses.trace import one_thread_each, trace_all
     from sorites.optics.tracing.assembly import OBJECTIVES
 
     names = [name for name in OBJECTIVES if name != LEFT_OUT]
@@ -82,7 +86,9 @@ def _batch(processes: int) -> float:
 
 
 def _photo() -> tuple[float, float]:
-    """CPU seconds of a 12-megapixel picture: through a lens with the blur of every place, and by one kernel in one bare FFT."""
+    """CPU seconds of a 12-megapixel picture: through a lens with the blur of every place, and by
+    one kernel in one bare FFT.
+    """
     from scipy import fft
 
     from sorites.datasets.lens_photo import through
@@ -114,7 +120,11 @@ def run() -> list[tuple[str, float, str]]:
         alone, both = _import(1), _import(2)
     seen, bare = _photo()
     return [
-        (f"a PSF of {SIZE} x {SIZE} from {RAYS} rays across: over Huygens", theirs / ours, f"aim >= 30; {1 / ours:.0f} PSFs/s"),
+        (
+            f"a PSF of {SIZE} x {SIZE} from {RAYS} rays across: over Huygens",
+            theirs / ours,
+            f"aim >= 30; {1 / ours:.0f} PSFs/s",
+        ),
         ("a whole lens, 39 PSFs: seconds of one core", float(np.mean(whole)), "aim <= 15"),
         ("fourteen lenses on one process: over two processes", one / two, "on the clock"),
         (
@@ -122,5 +132,9 @@ def run() -> list[tuple[str, float, str]]:
             (one - alone) / (two - both),
             f"aim >= 1.7; it takes {alone:.1f}, {both:.1f} s",
         ),
-        ("12 megapixels by place: over one bare FFT convolution", seen / bare, f"aim <= 4; {seen:.1f} s of one core"),
+        (
+            "12 megapixels by place: over one bare FFT convolution",
+            seen / bare,
+            f"aim <= 4; {seen:.1f} s of one core",
+        ),
     ]

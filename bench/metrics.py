@@ -1,7 +1,7 @@
 """Ten million rows: seconds, peak memory, and the time against a bare scan of the same columns.
 
-``run()`` writes the table once (50 000 samples, five models, eight shifts of five levels, clean) and asks each question in a
-process of its own, so that a peak is that question's alone.
+``run()`` writes the table once (50 000 samples, five models, eight shifts of five levels, clean)
+and asks each question in a process of its own, so that a peak is that question's alone.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from sorites import table as tables
+from sorites.core import table as tables
 
 SAMPLES, SLICE, TOP = 50_000, 5_000, 5
 MODELS = tuple(f"lite{i}" for i in range(5))
-SHIFTS = ("defocus_disk", "gaussian_noise", "shot_noise", "brightness", "contrast", "jpeg", "coma", "astigmatism")
+SHIFTS = (
+    "defocus_disk",
+    "gaussian_noise",
+    "shot_noise",
+    "brightness",
+    "contrast",
+    "jpeg",
+    "coma",
+    "astigmatism",
+)
 
 _ASK = """
 import json, resource, sys, time
@@ -58,7 +67,9 @@ def run() -> list[tuple[str, float, str]]:
 
 
 def _ask(what: str, folder: str) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, "-c", _ASK, what, folder], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, what, folder], check=True, capture_output=True, text=True
+    )
     seconds, peak = json.loads(done.stdout)
     return seconds, peak
 
@@ -77,14 +88,18 @@ def _write(folder: Path) -> int:
 
 def _shard(start: int, shift: str, model: str, rng: np.random.Generator) -> pl.DataFrame:
     levels = [0] if shift == "clean" else list(range(1, TOP + 1))
-    sample, level = (axis.ravel() for axis in np.meshgrid(np.arange(start, start + SLICE), levels, indexing="ij"))
+    sample, level = (
+        axis.ravel() for axis in np.meshgrid(np.arange(start, start + SLICE), levels, indexing="ij")
+    )
     right = rng.random(len(sample)) < 1 / (1 + np.exp(0.8 * level - 2))
     label = (sample % 1000).astype(np.int32)
     ids = pl.Series(sample)
     made = pl.DataFrame(
         {
             "sample_id": pl.select(pl.format("val/n{}/ILSVRC2012_{}", ids % 1000, ids)).to_series(),
-            "image_id": pl.select(pl.format("{}-{}-{}", pl.lit(shift), pl.Series(level), ids).hash().cast(pl.String)).to_series(),
+            "image_id": pl.select(
+                pl.format("{}-{}-{}", pl.lit(shift), pl.Series(level), ids).hash().cast(pl.String)
+            ).to_series(),
             "label": label,
             "accept": pl.Series(label).reshape((-1, 1)).arr.to_list(),
             "severity": level.astype(np.float64),
@@ -94,10 +109,22 @@ def _shard(start: int, shift: str, model: str, rng: np.random.Generator) -> pl.D
             "correct": right,
         }
     )
-    same = {"run_id": "r", "source": "folder", "probe": False, "known": True, "family": "blur", "shift": shift, "params": "{}"}
-    filled = made.with_columns(**{n: pl.lit(v) for n, v in same.items()}, seed=0, model=pl.lit(model), output=pl.lit("label"))
+    same = {
+        "run_id": "r",
+        "source": "folder",
+        "probe": False,
+        "known": True,
+        "family": "blur",
+        "shift": shift,
+        "params": "{}",
+    }
+    filled = made.with_columns(
+        **{n: pl.lit(v) for n, v in same.items()}, seed=0, model=pl.lit(model), output=pl.lit("label")
+    )
     empty = [pl.lit(None).alias(name) for name in tables.SCHEMA if name not in filled.columns]
-    return filled.with_columns(empty).select([pl.col(name).cast(kind) for name, kind in tables.SCHEMA.items()])
+    return filled.with_columns(empty).select(
+        [pl.col(name).cast(kind) for name, kind in tables.SCHEMA.items()]
+    )
 
 
 if __name__ == "__main__":

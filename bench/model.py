@@ -13,16 +13,20 @@ ROUNDS, BATCH = 7, 8
 
 
 def run() -> list[tuple[str, float, str]]:
-    """(name, ratio, note): how many times faster than torch at its better of one and all threads, and how far off the logits."""
+    """(name, ratio, note): how many times faster than torch at its better of one and all threads,
+    and how far off the logits.
+    """
     import torch
 
     from sorites import core
-    from sorites.models._export import trial_pictures
+    from sorites.core.torch_tools import one_thread
+    from sorites.models.export import trial_pictures
     from sorites.models.lite import load
-    from sorites.torch_tools import one_thread
 
     model, network = core.model("lite0"), load(0)
-    pictures = [np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in trial_pictures((224, 224))[:1]]
+    pictures = [
+        np.roll(picture, 17 * i, axis=1) for i in range(BATCH) for picture in trial_pictures((224, 224))[:1]
+    ]
     ready = (torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).float() - 127) / 128
 
     def eager() -> np.ndarray:
@@ -37,7 +41,9 @@ def run() -> list[tuple[str, float, str]]:
         return np.asarray(model(pictures).logits)
 
     gap = float(np.abs(ours() - eager()).max())
-    *torches, fast = map(statistics.median, in_turns(ROUNDS, time.perf_counter, eager, eager_on_one_thread, ours))
+    *torches, fast = map(
+        statistics.median, in_turns(ROUNDS, time.perf_counter, eager, eager_on_one_thread, ours)
+    )
     slow = min(torches)
     rates = f"{BATCH / fast:.0f} against {BATCH / slow:.0f} pictures/s"
     return [

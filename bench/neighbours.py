@@ -1,9 +1,12 @@
-"""The k-th neighbour of 20 000 queries among 100 000 in 256 dimensions against the bare blocked matmul, and its memory.
+"""The k-th neighbour of 20 000 queries among 100 000 in 256 dimensions against the bare blocked
+matmul, and its memory.
 
-The search is also measured as users of ``sorites distance --engine local`` have it: features in files, both halves, in units.
+The search is also measured as users of ``sorites distance --engine local`` have it: features in
+files, both halves, in units.
 
-Each is measured in a process of its own; time is the process's own (all its threads), which neighbours on a busy machine
-do not change much. The peak counts what the search adds to the arrays it is given, for two sizes of the reference.
+Each is measured in a process of its own; time is the process's own (all its threads), which
+neighbours on a busy machine do not change much. The peak counts what the search adds to the arrays
+it is given, for two sizes of the reference.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ QUERIES, WIDE = 20_000, 256
 _ASK = """
 import json, resource, sys, time
 import numpy as np
-from sorites.measures._neighbours import COLUMNS, ROWS, kth_distance
+from sorites.measures.neighbours import COLUMNS, ROWS, kth_distance
 what, size, queries, wide = sys.argv[1], *map(int, sys.argv[2:])
 rng = np.random.default_rng(0)
 bank = rng.standard_normal((size, wide), dtype=np.float32)
@@ -42,9 +45,9 @@ import json, resource, sys, tempfile, time
 from pathlib import Path
 import numpy as np
 from safetensors.numpy import save
-from sorites.engines import ENGINES
-from sorites.measures._decompose import Decomposition
-from sorites.pipeline import neighbours, slices
+from sorites.evaluation.engines import ENGINES
+from sorites.measures.decomposition import Decomposition
+from sorites.evaluation import neighbours, slices
 size, queries, wide = map(int, sys.argv[1:])
 rng = np.random.default_rng(0)
 split = Decomposition(np.linalg.qr(rng.standard_normal((2 * wide, 2 * wide)))[0])
@@ -70,13 +73,19 @@ with tempfile.TemporaryDirectory() as folder:
 
 def job(size: int) -> list[float]:
     """Seconds of making the bank, seconds of the search of both halves, and the peak in MB."""
-    done = subprocess.run([sys.executable, "-c", _JOB, str(size), str(QUERIES), str(WIDE)], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _JOB, str(size), str(QUERIES), str(WIDE)], capture_output=True, check=True
+    )
     found: list[float] = json.loads(done.stdout)
     return found
 
 
 def ask(what: str, size: int) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, "-c", _ASK, what, str(size), str(QUERIES), str(WIDE)], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, what, str(size), str(QUERIES), str(WIDE)],
+        capture_output=True,
+        check=True,
+    )
     seconds, megabytes = json.loads(done.stdout)
     return seconds, megabytes
 
@@ -88,7 +97,11 @@ def run() -> Iterator[tuple[str, float, str]]:
     yield "peak added, 20 000 neighbours (MB)", ask("search", 20_000)[1], "aim: about the same"
     bare = statistics.median(b[0] for _, b in pairs)
     made, searched, peak = job(100_000)
-    yield "units of an engine, both halves / two bare matmuls", searched / (2 * bare), f"aim <= 1.5; the bank took {made:.1f} s"
+    yield (
+        "units of an engine, both halves / two bare matmuls",
+        searched / (2 * bare),
+        f"aim <= 1.5; the bank took {made:.1f} s",
+    )
     yield "peak added by units on two threads (MB)", peak, "aim <= 1000"
     fewer = [job(size) for size in (25_000, 50_000)]
     growth = [fewer[1][1] / fewer[0][1], searched / fewer[1][1]]

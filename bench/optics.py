@@ -1,6 +1,8 @@
-"""Blurring one 224 x 224 picture by twenty kernels on one core, against OpenCV, torch and the bare inverse FFT.
+"""Blurring one 224 x 224 picture by twenty kernels on one core, against OpenCV, torch and the bare
+inverse FFT.
 
-The four aberrations are swept over their five levels through their public shifts, a new picture and new draws every time.
+The four aberrations are swept over their five levels through their public shifts, a new picture and
+new draws every time.
 """
 
 from __future__ import annotations
@@ -15,8 +17,8 @@ from scipy import fft
 
 from bench._timing import in_turns
 from sorites import core
+from sorites.core.rng import rng_for
 from sorites.optics.convolve import Kernel, sweep
-from sorites.rng import rng_for
 
 ROUNDS = 15
 Array = NDArray[np.float32]
@@ -37,7 +39,10 @@ def _blur(images: list[Array], kernels: list[Kernel]) -> None:
 
 def _public(images: list[Array]) -> Callable[[], object]:
     """The four aberrations of a new picture, as a user asks for them."""
-    shifts, turns = [core.shift(name) for name in ("astigmatism", "coma", "defocus_spherical", "trefoil")], count()
+    shifts, turns = (
+        [core.shift(name) for name in ("astigmatism", "coma", "defocus_spherical", "trefoil")],
+        count(),
+    )
 
     def work() -> None:
         turn = next(turns)

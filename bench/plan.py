@@ -1,7 +1,9 @@
-"""The plan of ten million samples against the bare hashing and sorting of their names: its time, and its memory as it grows.
+"""The plan of ten million samples against the bare hashing and sorting of their names: its time,
+and its memory as it grows.
 
-The source is a parquet file with a row for each sample, listed as ``sorites plan`` lists it. Each figure is that of a process of
-its own: its processor time, and the peak of its memory. The names that are hashed and sorted bare are made before the clock.
+The source is a parquet file with a row for each sample, listed as ``sorites plan`` lists it. Each
+figure is that of a process of its own: its processor time, and the peak of its memory. The names
+that are hashed and sorted bare are made before the clock.
 """
 
 from __future__ import annotations
@@ -20,8 +22,8 @@ FEW, MANY = 1_000_000, 10_000_000
 
 _PLAN = """
 import json, resource, sys, time
-from sorites.pipeline import costs
-from sorites.suite import parse
+from sorites.evaluation import costs
+from sorites.suites.suite import parse
 suite = parse({"name": "plan", "source": f"parquet:{sys.argv[1]}", "shifts": ["coma", "contrast"]}, "here")
 start = time.process_time()
 found = costs.costs(suite)
@@ -50,16 +52,20 @@ def run() -> Iterator[tuple[str, float, str]]:
     yield "plan of 10 M samples / bare hashing and sorting", statistics.median(ratios), f"aim <= 3; {told}"
     yield "plan of 10 M samples, peak memory (GB)", most, "aim <= 2"
     yield "plan of 10 M / of 1 M samples, time", pairs[-1][0][0] / less[0], "linear is 10"
-    yield "bytes for each sample, from 1 M to 10 M", (most - less[1]) * 2**30 / (MANY - FEW), "a Sample is 550"
+    yield (
+        "bytes for each sample, from 1 M to 10 M",
+        (most - less[1]) * 2**30 / (MANY - FEW),
+        "a Sample is 550",
+    )
 
 
 def _written(folder: Path, size: int) -> Path:
     """Write rows with a label and no bytes of a picture: a plan looks at none."""
     path = folder / f"train-{size}.parquet"
     label = pl.int_range(size, dtype=pl.Int32, eager=True) % 1000
-    pl.DataFrame({"image": pl.Series([None], dtype=pl.Binary).extend_constant(None, size - 1), "label": label}).write_parquet(
-        path
-    )
+    pl.DataFrame(
+        {"image": pl.Series([None], dtype=pl.Binary).extend_constant(None, size - 1), "label": label}
+    ).write_parquet(path)
     return path
 
 

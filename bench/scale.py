@@ -1,8 +1,10 @@
-"""Two workers against one, Ray against threads, and the neighbours' growth: what scale costs, as ratios on this machine.
+"""Two workers against one, Ray against threads, and the neighbours' growth: what scale costs, as
+ratios on this machine.
 
-Runs are of a model that computes on one thread, in matrices that stay in a core's own cache. A run on Ray counts from the moment
-the cluster is up and its workers have loaded: its seconds are the difference of a long and a short run, and so are those of
-threads. The three are run in turns, and the least time of each counts: what else the machine does only adds to it.
+Runs are of a model that computes on one thread, in matrices that stay in a core's own cache. A run
+on Ray counts from the moment the cluster is up and its workers have loaded: its seconds are the
+difference of a long and a short run, and so are those of threads. The three are run in turns, and
+the least time of each counts: what else the machine does only adds to it.
 """
 
 from __future__ import annotations
@@ -36,7 +38,9 @@ def logits(pictures):
 def made():
     return Model("slow", logits, version="1")
 """
-SUITE = 'source = "folder:pictures"\nmodels = ["python:slow:made"]\nshifts = ["contrast"]\n[frame]\nresize = 32\n'
+SUITE = (
+    'source = "folder:pictures"\nmodels = ["python:slow:made"]\nshifts = ["contrast"]\n[frame]\nresize = 32\n'
+)
 SHORT, LONG = 32, 192
 TURNS = 3
 
@@ -59,7 +63,9 @@ def _prepare(home: Path) -> None:
     rng = np.random.default_rng(0)
     (home / "pictures" / "n02123045").mkdir(parents=True)
     for i in range(LONG):
-        Pillow.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(home / "pictures" / "n02123045" / f"{i:04d}.png")
+        Pillow.fromarray(rng.integers(0, 255, (32, 32, 3), np.uint8)).save(
+            home / "pictures" / "n02123045" / f"{i:04d}.png"
+        )
 
 
 def _seconds(home: Path, turn: int, engine: str, workers: int) -> float:

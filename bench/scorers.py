@@ -1,13 +1,15 @@
 """All post-hoc scorers on 50 000 pictures of 512 features and 1000 classes, against pytorch-ood's same set.
 
-Both are fitted on the same 5 000 training pictures, five a class, and score the same 50 000; fitting counts. Each side runs in a
-process of its own on one thread, and the time is that process's own, which a busy machine does not change much. The peer is
-asked for the first pictures only, 500 where a picture is dear to it and 10 000 elsewhere, in batches of at most 1000, and its
-time for scoring is scaled up linearly: the whole would take it most of an hour. What it takes to be fitted is measured whole.
-Scorers that are cheap are timed three times on both sides, and the least counts. What a scorer cannot do without, its one
-product and its one partial sort as NumPy does them, is timed beside it.
-The two scorers that search for neighbours cost both sides one product of all pictures with all training pictures, and more of
-these lower the ratio of the whole; so it is given without them too.
+Both are fitted on the same 5 000 training pictures, five a class, and score the same 50 000;
+fitting counts. Each side runs in a process of its own on one thread, and the time is that process's
+own, which a busy machine does not change much. The peer is asked for the first pictures only, 500
+where a picture is dear to it and 10 000 elsewhere, in batches of at most 1000, and its time for
+scoring is scaled up linearly: the whole would take it most of an hour. What it takes to be fitted
+is measured whole. Scorers that are cheap are timed three times on both sides, and the least counts.
+What a scorer cannot do without, its one product and its one partial sort as NumPy does them, is
+timed beside it. The two scorers that search for neighbours cost both sides one product of all
+pictures with all training pictures, and more of these lower the ratio of the whole; so it is given
+without them too.
 """
 
 from __future__ import annotations
@@ -65,7 +67,9 @@ def ours(held: dict[str, np.ndarray]) -> dict[str, float]:
         return time.process_time() - start
 
     took = {spec: _least(lambda spec=spec: once(spec)) for spec in PEERS}
-    return took | {f"bare {spec}": _least(lambda work=work: _timed(work)) for spec, work in _bare(held).items()}
+    return took | {
+        f"bare {spec}": _least(lambda work=work: _timed(work)) for spec, work in _bare(held).items()
+    }
 
 
 def _least(once: Callable[[], float]) -> float:
@@ -83,8 +87,9 @@ def _timed(work: Callable[[], object]) -> float:
 def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     """Return the work that no scorer can do without.
 
-    It is a product in float32 by the last layer and a partial sort; for ViM a product by half of the directions in float64,
-    the covariance and its directions, where the last layer gives 0, and the exponentials of all logits.
+    It is a product in float32 by the last layer and a partial sort; for ViM a product by half of
+    the directions in float64, the covariance and its directions, where the last layer gives 0, and
+    the exponentials of all logits.
     """
     asked, weight, train = held["asked"], held["weight"].T, held["train"].astype(np.float64)
     blocks = [asked[i : i + 256] for i in range(0, PICTURES, 256)]
@@ -92,7 +97,10 @@ def _bare(held: dict[str, np.ndarray]) -> dict[str, Callable[[], object]]:
     clipped = [lambda: [block @ weight for block in blocks]]
     sorted_too = [*clipped, lambda: [np.partition(block, WIDE * 9 // 10, axis=1) for block in blocks]]
     logits = asked @ weight
-    split = [lambda: [block.astype(np.float64) @ half for block in blocks], lambda: np.linalg.eigh(train.T @ train)]
+    split = [
+        lambda: [block.astype(np.float64) @ half for block in blocks],
+        lambda: np.linalg.eigh(train.T @ train),
+    ]
     split += [
         lambda: np.linalg.lstsq(weight.T, held["bias"]),
         lambda: [np.exp(logits[i : i + 256]).sum(axis=1) for i in range(0, PICTURES, 256)],
@@ -148,7 +156,7 @@ PEERS: dict[str, tuple[str, Callable[[Any, dict[str, Any]], Any]]] = {
 def theirs(held: dict[str, np.ndarray]) -> dict[str, float]:
     import torch
 
-    from sorites.torch_tools import torchvision_ready
+    from sorites.core.torch_tools import torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -156,7 +164,9 @@ def theirs(held: dict[str, np.ndarray]) -> dict[str, float]:
         import pytorch_ood.detector as peer
     t = {name: torch.from_numpy(value) for name, value in held.items()}
     return {
-        spec: _least(lambda kind=kind, make=make, spec=spec: _peer(kind, make(peer, t), t, DEAR.get(spec, FIRST)))
+        spec: _least(
+            lambda kind=kind, make=make, spec=spec: _peer(kind, make(peer, t), t, DEAR.get(spec, FIRST))
+        )
         for spec, (kind, make) in PEERS.items()
     }
 
@@ -198,4 +208,8 @@ def run() -> Iterator[tuple[str, float, str]]:
     for spec in sorted(PEERS, key=lambda spec: -mine[spec]):
         yield f"{spec}, pytorch-ood / ours", peers[spec] / mine[spec], f"aim >= 1; {mine[spec]:.2f} CPU s"
     for spec, floor in bare.items():
-        yield f"{spec}, ours / the bare product and sort", mine[spec] / floor, f"aim <= 1.5; {floor:.2f} CPU s"
+        yield (
+            f"{spec}, ours / the bare product and sort",
+            mine[spec] / floor,
+            f"aim <= 1.5; {floor:.2f} CPU s",
+        )

@@ -1,4 +1,6 @@
-"""Each common corruption against the package ``imagecorruptions``: CPU time over the five levels of a 224 x 224 picture."""
+"""Each common corruption against the package ``imagecorruptions``: CPU time over the five levels of
+a 224 x 224 picture.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from sorites.core import SHIFTS, Image, Picture, Shift, to_image, to_picture
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 
 Corrupt = Callable[[Picture, str, int], Picture]
 NAMES = {"defocus_disk": "defocus_blur", "jpeg": "jpeg_compression"}
@@ -22,10 +24,12 @@ NAMES = {"defocus_disk": "defocus_blur", "jpeg": "jpeg_compression"}
 
 
 def peer() -> Corrupt | None:
-    """``corrupt(picture, name, level)`` of imagecorruptions 1.1.2, or None where that or OpenCV or scikit-image is absent.
+    """``corrupt(picture, name, level)`` of imagecorruptions 1.1.2, or None where that or OpenCV or
+    scikit-image is absent.
 
-    The package stands still while its dependencies moved on: it asks for modules and names that NumPy 2, SciPy 1.15,
-    scikit-image 0.21 and setuptools 81 no longer have. They are lent to it here; its own code runs unchanged.
+    The package stands still while its dependencies moved on: it asks for modules and names that
+    NumPy 2, SciPy 1.15, scikit-image 0.21 and setuptools 81 no longer have. They are lent to it
+    here; its own code runs unchanged.
     """
     with _lent_modules(), warnings.catch_warnings(action="ignore"):
         try:
@@ -56,7 +60,9 @@ def _lent_modules() -> Iterator[None]:
     old_ndimage = types.ModuleType("scipy.ndimage.interpolation")
     old_ndimage.map_coordinates = ndimage.map_coordinates  # type: ignore[attr-defined]
     resources = types.ModuleType("pkg_resources")
-    resources.resource_filename = lambda _, path: str(importlib.resources.files("imagecorruptions").joinpath(path))  # type: ignore[attr-defined]
+    resources.resource_filename = lambda _, path: str(
+        importlib.resources.files("imagecorruptions").joinpath(path)
+    )  # type: ignore[attr-defined]
     lent = {"scipy.ndimage.interpolation": old_ndimage, "pkg_resources": resources}
     before = {name: sys.modules[name] for name in lent if name in sys.modules}
     sys.modules.update(lent)
@@ -74,7 +80,9 @@ def scene(side: int = 224, seed: int = 0) -> Image:
     y, x = np.mgrid[:side, :side].astype(np.float32)
     made = np.full((side, side, 3), 0.5, np.float32)
     for _ in range(120):
-        leaf = np.hypot(y - rng.uniform(0, side), x - rng.uniform(0, side)) < 0.03 * side / rng.uniform(0.1, 1)
+        leaf = np.hypot(y - rng.uniform(0, side), x - rng.uniform(0, side)) < 0.03 * side / rng.uniform(
+            0.1, 1
+        )
         made[leaf] = rng.uniform(0.05, 0.95, 3) * (0.8 + 0.2 * rng.random((int(leaf.sum()), 1)))
     return to_image(to_picture(made * (0.7 + 0.3 * x / side)[..., None]))
 
@@ -102,7 +110,9 @@ def _theirs(corrupt: Corrupt, name: str, image: Image) -> float:
 
 
 def run() -> list[tuple[str, float, str]]:
-    """Per corruption how many times faster than the peer, or ms a picture where there is no peer; then the median."""
+    """Per corruption how many times faster than the peer, or ms a picture where there is no peer;
+    then the median.
+    """
     image, corrupt = scene(), peer()
     rows, ratios = [], []
     for shift in map(SHIFTS.get, SHIFTS.names()):
@@ -115,7 +125,9 @@ def run() -> list[tuple[str, float, str]]:
         ratios.append(_theirs(corrupt, name, image) / ours)
         rows.append((f"{name} ({ours * 1e3:.2f} ms) against imagecorruptions", ratios[-1], "x"))
     if ratios:
-        rows.append(("median over the common corruptions against imagecorruptions", float(np.median(ratios)), "x"))
+        rows.append(
+            ("median over the common corruptions against imagecorruptions", float(np.median(ratios)), "x")
+        )
     return rows
 
 

@@ -1,4 +1,6 @@
-"""The loop around the virtual camera (show, set, read back, fetch, straighten, write) against the camera's own time."""
+"""The loop around the virtual camera (show, set, read back, fetch, straighten, write) against the
+camera's own time.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,8 @@ import numpy as np
 from PIL import Image
 
 from bench.shifts import scene
+from sorites.apps.studio.capture import Job, Options, capture_all
 from sorites.core import to_picture
-from sorites.studio.capture import Options
-from sorites.studio.capturing import Job, capture_all
 
 ROUNDS, PICTURES = 3, 4
 
@@ -24,10 +25,18 @@ def share() -> float:
             where.mkdir(parents=True, exist_ok=True)
             picture = np.roll(to_picture(scene()), 40 * number, axis=1)
             Image.fromarray(picture).resize((500, 375)).save(where / f"{number}.png")
-        job = Job(f"folder:{folder}/pictures", Path(folder, "es"), "small", 1, options=Options(originals="drop"))
+        job = Job(
+            f"folder:{folder}/pictures", Path(folder, "es"), "small", 1, options=Options(originals="drop")
+        )
         return capture_all(job, lambda text: None).loop_share
 
 
 def run() -> list[tuple[str, float, str]]:
     shares = sorted(share() for _ in range(ROUNDS))
-    return [("time around the camera / the virtual camera's own time", shares[len(shares) // 2], "aim 0.5 or less")]
+    return [
+        (
+            "time around the camera / the virtual camera's own time",
+            shares[len(shares) // 2],
+            "aim 0.5 or less",
+        )
+    ]

@@ -1,4 +1,6 @@
-"""Training pictures per second: the loop of a recipe against a bare torch loop with the same network, data and optimiser."""
+"""Training pictures per second: the loop of a recipe against a bare torch loop with the same
+network, data and optimiser.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 from bench._timing import in_turns
-from sorites.models._networks import start
-from sorites.torch_tools import one_thread
+from sorites.core.torch_tools import one_thread
+from sorites.models.trained import start
 from sorites.training.loop import named_changes
 from sorites.training.recipe import load
 from sorites.training.session import Training
@@ -23,13 +25,19 @@ PICTURES, STEPS, ROUNDS = 4096, 20, 7
 
 
 class Bare:
-    """What anybody would write: arrays in memory, random batches, flips, one-cycle SGD; no history, no checkpoints, no bar."""
+    """What anybody would write: arrays in memory, random batches, flips, one-cycle SGD; no history,
+    no checkpoints, no bar.
+    """
 
-    def __init__(self, module: nn.Module, pictures: np.ndarray, labels: np.ndarray, mean: object, std: object) -> None:
+    def __init__(
+        self, module: nn.Module, pictures: np.ndarray, labels: np.ndarray, mean: object, std: object
+    ) -> None:
         self.module = module.train().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.pictures, self.labels = torch.from_numpy(pictures), torch.from_numpy(labels)
         self.mean, self.std = (torch.tensor(values).view(1, 3, 1, 1) for values in (mean, std))
-        self.optimiser = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4)
+        self.optimiser = torch.optim.SGD(
+            module.parameters(), lr=0.1, momentum=0.9, nesterov=True, weight_decay=5e-4
+        )
         self.schedule = torch.optim.lr_scheduler.OneCycleLR(self.optimiser, 0.1, 10_000, cycle_momentum=False)
 
     def steps(self) -> None:
@@ -59,7 +67,9 @@ def run() -> list[tuple[str, float, str]]:
 
         def ours() -> None:
             first = training.step
-            training.take_all(training.steps.batches.between(first, first + STEPS), lambda count, words: None, 1e9)
+            training.take_all(
+                training.steps.batches.between(first, first + STEPS), lambda count, words: None, 1e9
+            )
 
         both = in_turns(ROUNDS, time.process_time, ours, bare.steps)
         on_clock = in_turns(3, time.perf_counter, ours, bare.steps)

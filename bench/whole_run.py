@@ -1,7 +1,8 @@
-"""A whole run (decode, frame, shift, models, table) against the bare pass of its models on the same number of pictures.
+"""A whole run (decode, frame, shift, models, table) against the bare pass of its models on the same
+number of pictures.
 
-Each dial of the suite ``demo`` is run as the suite has it, with its three models, and one of them also with the first model
-alone, which leaves the work on a picture nothing to share with.
+Each dial of the suite ``demo`` is run as the suite has it, with its three models, and one of them
+also with the first model alone, which leaves the work on a picture nothing to share with.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ import numpy as np
 from PIL import Image as Pillow
 
 from sorites.core import Model, model
-from sorites.pipeline import plan, runner
-from sorites.suite import Suite, load
+from sorites.evaluation import plan, runner
+from sorites.suites.suite import Suite, load
 
 Models = dict[str, Model]
 
@@ -43,7 +44,12 @@ def bare(models: Models, pictures: dict[str, list[np.ndarray]]) -> None:
     """The passes of the models alone on pictures of their size, on as many threads as a run has workers."""
     with ThreadPoolExecutor(WORKERS) as pool:
         for name, held in pictures.items():
-            list(pool.map(models[name].forward, [held[i : i + runner.BATCH] for i in range(0, len(held), runner.BATCH)]))
+            list(
+                pool.map(
+                    models[name].forward,
+                    [held[i : i + runner.BATCH] for i in range(0, len(held), runner.BATCH)],
+                )
+            )
 
 
 def whole(recipe: Suite, models: Models) -> None:
@@ -52,27 +58,36 @@ def whole(recipe: Suite, models: Models) -> None:
 
 
 def cost(work: Callable[[], None]) -> tuple[float, float]:
-    """Seconds on the clock, and seconds of this process on all cores: the steadier of the two on a busy machine."""
+    """Seconds on the clock, and seconds of this process on all cores: the steadier of the two on a
+    busy machine.
+    """
     clock, processor = time.perf_counter(), time.process_time()
     work()
     return time.perf_counter() - clock, time.process_time() - processor
 
 
 def compared(root: str, shift: str, models: Models) -> tuple[str, float, str]:
-    """One shift of the demo on the pictures in a folder: the least of the runs over the least of the bare passes.
+    """One shift of the demo on the pictures in a folder: the least of the runs over the least of
+    the bare passes.
 
-    Both take turns. The same code takes up to a fifth more processor time while a neighbour uses the memory, never less.
+    Both take turns. The same code takes up to a fifth more processor time while a neighbour uses
+    the memory, never less.
     """
     recipe = load("demo").override(source=f"folder:{root}", models=[*models], shifts=[shift])
     images = plan.make(recipe, models=models).images()
     drawn = [np.random.default_rng(i).integers(0, 256, (224, 224, 3), dtype=np.uint8) for i in range(images)]
     pictures = {name: [one.prepare(picture, True) for picture in drawn] for name, one in models.items()}
     both = [
-        (cost(functools.partial(whole, recipe, models)), cost(functools.partial(bare, models, pictures))) for _ in range(ROUNDS)
+        (cost(functools.partial(whole, recipe, models)), cost(functools.partial(bare, models, pictures)))
+        for _ in range(ROUNDS)
     ]
     clock, processor = (min(run[i] for run, _ in both) / min(floor[i] for _, floor in both) for i in (0, 1))
     each = " ".join(f"{run[1] / floor[1]:.3f}" for run, floor in both)
-    return f"{shift}, {' '.join(models)}: run / bare passes", processor, f"each round {each}; on the clock {clock:.2f}"
+    return (
+        f"{shift}, {' '.join(models)}: run / bare passes",
+        processor,
+        f"each round {each}; on the clock {clock:.2f}",
+    )
 
 
 def run() -> Iterator[tuple[str, float, str]]:

@@ -1,6 +1,8 @@
-"""Claims about training, measured anew: each part trains, prints its figures with the date, and says which bars they reach.
+"""Claims about training, measured anew: each part trains, prints its figures with the date, and
+says which bars they reach.
 
-``python -m proof [PART]...``; a part takes minutes to a quarter of an hour of one core. It ends with 1 if a bar is missed.
+``python -m proof [PART]...``; a part takes minutes to a quarter of an hour of one core. It ends
+with 1 if a bar is missed.
 """
 
 from __future__ import annotations

@@ -17,9 +17,15 @@ class Line:
 
     @property
     def missed(self) -> bool:
-        return (self.least is not None and self.value < self.least) or (self.most is not None and self.value > self.most)
+        return (self.least is not None and self.value < self.least) or (
+            self.most is not None and self.value > self.most
+        )
 
     def __str__(self) -> str:
-        bars = [f"wanted {sign} {bar:g}" for sign, bar in ((">=", self.least), ("<=", self.most)) if bar is not None]
+        bars = [
+            f"wanted {sign} {bar:g}"
+            for sign, bar in ((">=", self.least), ("<=", self.most))
+            if bar is not None
+        ]
         verdict = ["MISSED" if self.missed else "holds"] if bars else []
         return f"{self.name:<62} {self.value:>8.2f}   {'; '.join(filter(None, [*bars, *verdict, self.note]))}"

@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from sorites.diffusion.toy import parts
-from sorites.diffusion.toy.pictures import SHAPES, STYLES, draw
-from sorites.torch_tools import one_thread
+from sorites.core.torch_tools import one_thread
+from sorites.diffusion.toy import world
+from sorites.diffusion.toy.world import SHAPES, STYLES, draw
 
 PHASES = ((900, 2e-3), (500, 1e-3))
-"""Steps and the highest rate of learning; each phase starts from the mean weights of the one before, in half precision."""
+"""Steps and the highest rate of learning; each phase starts from the mean weights of the one
+before, in half precision.
+"""
 BATCH, EACH = 32, 400
 """Pictures per step, and real pictures of each shape in each style."""
 WORDLESS = 0.1
@@ -33,15 +35,21 @@ def captions() -> list[str]:
     return ["", *told]
 
 
-def trained(seed: int = 0, phases: Sequence[tuple[int, float]] = PHASES, say: Callable[[str], None] = print) -> Any:
-    """Return a trained pipeline: velocities by AdamW, half a cosine per phase, and the running mean of weights."""
+def trained(
+    seed: int = 0, phases: Sequence[tuple[int, float]] = PHASES, say: Callable[[str], None] = print
+) -> Any:
+    """Return a trained pipeline: velocities by AdamW, half a cosine per phase, and the running mean
+    of weights.
+    """
     import torch
 
     with one_thread(), torch.random.fork_rng(devices=[]):
-        rng, pipe = np.random.default_rng(seed), parts.pipeline(seed)
+        rng, pipe = np.random.default_rng(seed), world.pipeline(seed)
         drawn = np.stack([draw(shape, style, rng) for shape, style in CELLS for _ in range(EACH)])
-        data = (torch.from_numpy(drawn).permute(0, 3, 1, 2) * 2 - 1) * parts.LATENT
-        ids = pipe.tokenizer(captions(), padding="max_length", max_length=parts.LENGTH, return_tensors="pt").input_ids
+        data = (torch.from_numpy(drawn).permute(0, 3, 1, 2) * 2 - 1) * world.LATENT
+        ids = pipe.tokenizer(
+            captions(), padding="max_length", max_length=world.LENGTH, return_tensors="pt"
+        ).input_ids
         for phase, (steps, rate) in enumerate(phases):
             torch.manual_seed(seed + phase)
             rng = np.random.default_rng(seed + phase) if phase else rng
@@ -49,7 +57,15 @@ def trained(seed: int = 0, phases: Sequence[tuple[int, float]] = PHASES, say: Ca
     return pipe
 
 
-def _phase(pipe: Any, data: Any, ids: Any, steps: int, rate: float, rng: np.random.Generator, say: Callable[[str], None]) -> None:
+def _phase(
+    pipe: Any,
+    data: Any,
+    ids: Any,
+    steps: int,
+    rate: float,
+    rng: np.random.Generator,
+    say: Callable[[str], None],
+) -> None:
     """Train for some steps, and leave the running mean of weights, rounded to half precision."""
     import torch
 

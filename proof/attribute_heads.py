@@ -1,4 +1,6 @@
-"""Heads that predict time, weather and locations of composites with drawn places: agreement on things that they have not seen."""
+"""Heads that predict time, weather and locations of composites with drawn places: agreement on
+things that they have not seen.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +8,16 @@ from collections.abc import Iterator
 
 from proof._lines import Line
 from sorites import core
-from sorites.annotation.heads import features_of, fit_to_features
-from sorites.annotation.words import annotated
+from sorites.apps.annotation.heads import features_of, fit_to_features
+from sorites.apps.annotation.predict import annotated
 from sorites.datasets.context import build_context
-from sorites.files import cache
+from sorites.io.files import cache
 
 SEEDS = range(5)
-"""The splits of things. The features (a picture's four quarters) were chosen with the first in sight; the others are fresh."""
+"""The splits of things.
+
+The features (a picture's four quarters) were chosen with the first in sight; the others are fresh.
+"""
 BARS = {"time": 90.0, "weather": 80.0, "location": 60.0}
 
 
@@ -25,7 +30,13 @@ def run() -> Iterator[Line]:
     for seed in SEEDS:
         for row in fit_to_features(features, [held[place] for place in kept], seed)[1].rows(named=True):
             note = (
-                f"95 % {100 * row['low']:.1f} to {100 * row['high']:.1f}, {row['pictures']} pictures of {row['things']} things, "
-                f"chance {100 * row['chance']:.0f}, calibration error {row['error']:.2f}"
+                f"95 % {100 * row['low']:.1f} to {100 * row['high']:.1f}, {row['pictures']} pictures of"
+                f" {row['things']} things, chance {100 * row['chance']:.0f}, calibration error"
+                f" {row['error']:.2f}"
             )
-            yield Line(f"{row['kind']}, split {seed}, agreement in %", 100 * row["agreement"], note, least=BARS[row["kind"]])
+            yield Line(
+                f"{row['kind']}, split {seed}, agreement in %",
+                100 * row["agreement"],
+                note,
+                least=BARS[row["kind"]],
+            )

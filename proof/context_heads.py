@@ -1,4 +1,6 @@
-"""Heads on context composites, split by thing: the gain of training on uncommon settings, its control, and a leak."""
+"""Heads on context composites, split by thing: the gain of training on uncommon settings, its
+control, and a leak.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import polars as pl
 from proof._lines import Line
 from sorites import core
 from sorites.datasets.context import build_context
-from sorites.files import cache
+from sorites.io.files import cache
 from sorites.training.heads import Shown, accuracies, features, gains, leak, shown
 
 SEEDS = range(6)
@@ -32,7 +34,9 @@ def run() -> Iterator[Line]:
     yield Line("coarse classes", len(data.names), ", ".join(data.names))
     yield Line("things", len(set(data.things)), f"{len(data.things)} pictures")
     found = accuracies(data, SEEDS)
-    for arm, level, accuracy in found.group_by("arm", "level").agg(pl.col("accuracy").mean()).sort("arm", "level").rows():
+    for arm, level, accuracy in (
+        found.group_by("arm", "level").agg(pl.col("accuracy").mean()).sort("arm", "level").rows()
+    ):
         yield Line(f"accuracy at P{level}, head of {arm}", 100 * accuracy, "%")
     rows = gains(found).rows(named=True)
     for row in rows:
@@ -41,12 +45,20 @@ def run() -> Iterator[Line]:
         yield Line(f"gain at P{row['level']}, {row['arm']} settings", row["gain"], note, least=bar)
     for arm, bar in (("all", 4.0), ("equal", None)):
         uncommon = [row["gain"] for row in rows if row["arm"] == arm and row["level"] > 0]
-        note = "the control: one picture of each thing, as the head of common settings has" if arm == "equal" else ""
+        note = (
+            "the control: one picture of each thing, as the head of common settings has"
+            if arm == "equal"
+            else ""
+        )
         yield Line(f"mean gain on P1 to P3, {arm} settings", sum(uncommon) / len(uncommon), note, least=bar)
     for called, these in (("coarse", data), ("ImageNet's", fine)):
-        thing, picture = (100 * values.mean() for values in leak(these, SEEDS).select("thing", "picture").to_numpy().T)
+        thing, picture = (
+            100 * values.mean() for values in leak(these, SEEDS).select("thing", "picture").to_numpy().T
+        )
         yield Line(f"accuracy in {called} classes, split by thing", thing, "%")
         yield Line(
-            f"accuracy in {called} classes, split by picture", picture, "%: the same things on both sides; Split refuses it"
+            f"accuracy in {called} classes, split by picture",
+            picture,
+            "%: the same things on both sides; Split refuses it",
         )
         yield Line(f"points that are not there, {called} classes", picture - thing)

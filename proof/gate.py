@@ -1,7 +1,7 @@
 """A model made worse on purpose fails the gate, and only on dials on which it is worse on a larger set.
 
-lite0 is the base. One variant has noise in its weights, another a wrong resize: every second pixel, doubled. The gate sees 61
-photo cut-outs and is checked on all 122.
+lite0 is the base. One variant has noise in its weights, another a wrong resize: every second pixel,
+doubled. The gate sees 61 photo cut-outs and is checked on all 122.
 """
 
 from __future__ import annotations
@@ -14,9 +14,8 @@ from typing import Any
 
 import sorites
 from proof._lines import Line
-from sorites.comparisons.compare import Comparison, compare
-from sorites.comparisons.gate import judge
-from sorites.comparisons.rules import Gate
+from sorites.analysis.comparison.compare import Comparison, compare
+from sorites.analysis.comparison.gate import Gate, judge
 
 NOISE = 0.15
 """The noise in every weight of a convolution, in standard deviations of its layer."""
@@ -25,7 +24,11 @@ SMALL, LARGE = 61, 122
 
 
 def run() -> Iterator[Line]:
-    variants = {"noise in the weights": _noisy(), "a wrong resize": _resized(), "the same weights": sorites.model("lite0")}
+    variants = {
+        "noise in the weights": _noisy(),
+        "a wrong resize": _resized(),
+        "the same weights": sorites.model("lite0"),
+    }
     with tempfile.TemporaryDirectory() as folder:
         base = _runs(Path(folder) / "base", sorites.model("lite0"))
         for name, model in variants.items():
@@ -38,11 +41,21 @@ def _lines(name: str, small: Comparison, large: Comparison) -> Iterator[Line]:
     verdicts = judge(small, Gate(fail_if=("drop > 0",)))
     broken = [verdict.dial for verdict in verdicts if verdict.broken]
     worse = {row["dial"] for row in large.dials.to_dicts() if row["low"] > 0}
-    note = f"{', '.join(broken) or 'none'}; worse on all {LARGE}: {', '.join(sorted(worse - {'all'})) or 'none'}"
+    note = (
+        f"{', '.join(broken) or 'none'}; worse on all {LARGE}: {', '.join(sorted(worse - {'all'})) or 'none'}"
+    )
     same = name == "the same weights"
-    yield Line(f"{name}: dials that fail at n = {SMALL}", len(broken), note, least=None if same else 1, most=0 if same else None)
+    yield Line(
+        f"{name}: dials that fail at n = {SMALL}",
+        len(broken),
+        note,
+        least=None if same else 1,
+        most=0 if same else None,
+    )
     yield Line(f"{name}: of these, not worse on the larger set", len(set(broken) - worse), most=0)
-    least = min((100 * verdict.detectable for verdict in verdicts if verdict.detectable is not None), default=0.0)
+    least = min(
+        (100 * verdict.detectable for verdict in verdicts if verdict.detectable is not None), default=0.0
+    )
     yield Line(f"{name}: least drop noticed with 80 % power, points", least)
 
 
@@ -57,9 +70,9 @@ def _noisy() -> Any:
     """Return lite0 with normal noise in the weights of its convolutions."""
     import torch
 
-    from sorites.labels import imagenet
-    from sorites.models._torch import linear_head, torch_model
+    from sorites.core.labels import imagenet
     from sorites.models.lite import input_of, load, one_pass
+    from sorites.models.torch_module import linear_head, torch_model
 
     network, draw = load(0), torch.Generator().manual_seed(0)
     with torch.no_grad():

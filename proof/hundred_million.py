@@ -1,4 +1,6 @@
-"""Accuracy and failure points of a hundred million rows, written once to the cache: memory, and time against a bare scan."""
+"""Accuracy and failure points of a hundred million rows, written once to the cache: memory, and
+time against a bare scan.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,13 @@ import numpy as np
 import polars as pl
 
 from proof._lines import Line
-from sorites.files import cache
-from sorites.table import SCHEMA, write
+from sorites.core.table import SCHEMA, write
+from sorites.io.files import cache
 
 PARTS, SAMPLES, SHIFTS, LEVELS = 100, 9_900, 20, 5
-"""Files, samples of each, and its pictures: one clean and one for each shift and level, a million rows a file."""
+"""Files, samples of each, and its pictures: one clean and one for each shift and level, a million
+rows a file.
+"""
 
 _ASK = """
 import json, resource, sys, time
@@ -52,7 +56,9 @@ def run() -> Iterator[Line]:
 
 
 def _asked(folder: Path, what: str, words: str) -> tuple[float, float]:
-    done = subprocess.run([sys.executable, "-c", _ASK, str(folder), what, words], capture_output=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", _ASK, str(folder), what, words], capture_output=True, check=True
+    )
     seconds, gigabytes = json.loads(done.stdout)
     return seconds, gigabytes
 
@@ -62,7 +68,9 @@ def _rows(part: int) -> pl.DataFrame:
     names = np.repeat([f"shift{i:02d}" for i in range(SHIFTS)], LEVELS)
     clean = pl.DataFrame({"s": sample, "shift": "clean", "severity": 0.0})
     levels = np.tile(np.arange(1, LEVELS + 1, dtype=float), SAMPLES * SHIFTS)
-    grid = pl.DataFrame({"s": np.repeat(sample, SHIFTS * LEVELS), "shift": np.tile(names, SAMPLES), "severity": levels})
+    grid = pl.DataFrame(
+        {"s": np.repeat(sample, SHIFTS * LEVELS), "shift": np.tile(names, SAMPLES), "severity": levels}
+    )
     rows = pl.concat([clean, grid])
     fails = np.random.default_rng(part).uniform(0, 7, rows.height)
     known = rows.with_columns(
@@ -71,5 +79,7 @@ def _rows(part: int) -> pl.DataFrame:
         probe=pl.lit(False), known=pl.lit(True), family=pl.lit("f"), params=pl.lit("{}"), seed=pl.lit(0), model=pl.lit("m"),
         output=pl.lit("label"), label=pl.lit(1), pred=pl.lit(1), conf=pl.lit(0.5),
     )  # fmt: skip
-    absent = [pl.lit(None, dtype=kind).alias(name) for name, kind in SCHEMA.items() if name not in known.columns]
+    absent = [
+        pl.lit(None, dtype=kind).alias(name) for name, kind in SCHEMA.items() if name not in known.columns
+    ]
     return known.with_columns(absent).select(SCHEMA.names()).cast(dict(SCHEMA))

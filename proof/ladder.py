@@ -1,7 +1,9 @@
-"""The ladder of ImageNet-ES in small: CIFAR photographs through the simulated camera in training, at other settings in the test.
+"""The ladder of ImageNet-ES in small: CIFAR photographs through the simulated camera in training,
+at other settings in the test.
 
-A small network is trained on CIFAR-10, then fine-tuned on 1200 photographs without captures, and with captures at the validation
-settings that each cut by LPIPS keeps. It is tested on photographs of the test part, clean and at the 54 test settings.
+A small network is trained on CIFAR-10, then fine-tuned on 1200 photographs without captures, and
+with captures at the validation settings that each cut by LPIPS keeps. It is tested on photographs
+of the test part, clean and at the 54 test settings.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from numpy.typing import NDArray
 from proof._lines import Line
 from sorites import core
 from sorites.core import Model, Sample, to_image, to_picture
-from sorites.labels import labels
-from sorites.rng import fair_order, rng_for
+from sorites.core.labels import labels
+from sorites.core.rng import fair_order, rng_for
 from sorites.sources.cifar import CLASSES
 from sorites.training.captures import settings
 from sorites.training.data import pictures
@@ -39,7 +41,10 @@ def models(root: Path) -> dict[str, list[Model]]:
     base = train("cifar_optics", root / "base")
     made = {}
     for arm in (PLAIN, *CUTS):
-        folders = [train(f"cifar_captures@{arm}", root / f"{arm}-{seed}", model=f"trained:{base}", seed=seed) for seed in SEEDS]
+        folders = [
+            train(f"cifar_captures@{arm}", root / f"{arm}-{seed}", model=f"trained:{base}", seed=seed)
+            for seed in SEEDS
+        ]
         made[arm] = [core.model(f"trained:{folder}") for folder in folders]
     return made
 
@@ -51,7 +56,9 @@ def right(model: Model, shown: Sequence[NDArray[np.uint8]], truth: Sequence[int]
 
 def clean(some: dict[str, list[Model]], samples: Sequence[Sample]) -> dict[str, Verdicts]:
     shown, truth = [sample.load() for sample in samples], [sample.label or 0 for sample in samples]
-    return {arm: np.array([right(model, shown, truth) for model in these], float) for arm, these in some.items()}
+    return {
+        arm: np.array([right(model, shown, truth) for model in these], float) for arm, these in some.items()
+    }
 
 
 def captured(some: dict[str, list[Model]], samples: Sequence[Sample]) -> dict[str, Verdicts]:
@@ -87,7 +94,11 @@ def measured(some: dict[str, list[Model]]) -> Iterator[Line]:
     tests = fair_order(core.source("cifar:test", labels(CLASSES)), lambda sample: ["ladder", sample.id])
     whole, taken = clean(some, tests), captured(some, tests[:CAPTURED])
     for arm in some:
-        yield Line(f"test settings, {arm}", 100 * taken[arm].mean(), f"%, {CAPTURED} photographs x 54, {len(SEEDS)} seeds")
+        yield Line(
+            f"test settings, {arm}",
+            100 * taken[arm].mean(),
+            f"%, {CAPTURED} photographs x 54, {len(SEEDS)} seeds",
+        )
         yield Line(f"clean, {arm}", 100 * whole[arm].mean(), f"%, {len(tests)} photographs")
     for cut in CUTS:
         gain, error = difference(taken[cut], taken[PLAIN])

@@ -1,7 +1,9 @@
-"""The virtual studio against the directly simulated camera on 100 pictures, and policies of model-friendly capture.
+"""The virtual studio against the directly simulated camera on 100 pictures, and policies of
+model-friendly capture.
 
-``SORITES_PHOTOS=DIR`` takes labelled photographs instead of the demo's cut-outs; ``SORITES_STUDIO_OUT=DIR`` keeps what is shot,
-and goes on there after a stop. It takes about a quarter of an hour of one core.
+``SORITES_PHOTOS=DIR`` takes labelled photographs instead of the demo's cut-outs;
+``SORITES_STUDIO_OUT=DIR`` keeps what is shot, and goes on there after a stop. It takes about a
+quarter of an hour of one core.
 """
 
 from __future__ import annotations
@@ -17,11 +19,10 @@ import numpy as np
 import polars as pl
 
 from proof._lines import Line
-from sorites.pipeline.run import run as evaluate
-from sorites.studio.capture import Options
-from sorites.studio.capturing import Job, capture_all
-from sorites.studio.controlling import Control, replayed
-from sorites.studio.devices import Wanted
+from sorites.apps.studio.capture import Job, Options, capture_all
+from sorites.apps.studio.control import Control, replayed
+from sorites.apps.studio.devices import Wanted
+from sorites.evaluation.run import run as evaluate
 
 PICTURES, SIDE, MODEL = 100, 375, "lite0"
 
@@ -36,21 +37,34 @@ def run() -> Iterator[Line]:
 
 
 def agreement(source: str, out: Path) -> Iterator[Line]:
-    """Accuracy per setting of photographs that went through screen, camera and straightening, and of direct simulation."""
+    """Accuracy per setting of photographs that went through screen, camera and straightening, and
+    of direct simulation.
+    """
     job = Job(source, out, "small", 1, PICTURES, None, Wanted(), Options(originals="drop"), side=SIDE)
     done = capture_all(job, print)
-    shot = evaluate("imagenet_es", source=f"imagenet_es:{out}", models=[MODEL], labels="imagenet", out=out / "run")
+    shot = evaluate(
+        "imagenet_es", source=f"imagenet_es:{out}", models=[MODEL], labels="imagenet", out=out / "run"
+    )
     references = out / "es-test" / "sampled_tin_no_resize2"
     direct = evaluate(
-        "camera", source=f"folder:{references}", models=[MODEL], labels="imagenet", options={"grid": "test"}, out=out / "direct"
+        "camera",
+        source=f"folder:{references}",
+        models=[MODEL],
+        labels="imagenet",
+        options={"grid": "test"},
+        out=out / "direct",
     )
     both = cells(shot).join(cells(direct), on=["light", "setting"], suffix="_direct")
     manual = both.filter(pl.col("setting") != "auto")
     yield Line("pictures", float(done.pictures), f"{done.wanted} photographs", least=100)
     for light in ("on", "off"):
         own = both.filter(pl.col("light") == light)
-        yield Line(f"r of accuracy per setting, lamp {light}, {own.height} settings", correlation(own), least=0.97)
-    yield Line(f"r of accuracy per setting, both lights, {both.height} settings", correlation(both), least=0.97)
+        yield Line(
+            f"r of accuracy per setting, lamp {light}, {own.height} settings", correlation(own), least=0.97
+        )
+    yield Line(
+        f"r of accuracy per setting, both lights, {both.height} settings", correlation(both), least=0.97
+    )
     apart = (manual["accuracy"] - manual["accuracy_direct"]).abs().mean()
     yield Line("mean difference of accuracy, manual settings, points", 100 * float(apart or 0))  # type: ignore[arg-type]
     auto = both.filter(pl.col("setting") == "auto")
@@ -60,9 +74,15 @@ def agreement(source: str, out: Path) -> Iterator[Line]:
 
 def cells(table: pl.LazyFrame) -> pl.DataFrame:
     """Return the accuracy of each setting under each light; automatic shots are one setting."""
-    rows = table.filter((pl.col("shift") == "camera") & (pl.col("output") == "label")).select("params", "correct").collect()
+    rows = (
+        table.filter((pl.col("shift") == "camera") & (pl.col("output") == "label"))
+        .select("params", "correct")
+        .collect()
+    )
     named = [_setting(json.loads(text)) for text in rows["params"]]
-    keyed = rows.with_columns(light=pl.Series([light for light, _ in named]), setting=pl.Series([key for _, key in named]))
+    keyed = rows.with_columns(
+        light=pl.Series([light for light, _ in named]), setting=pl.Series([key for _, key in named])
+    )
     return keyed.group_by("light", "setting").agg(accuracy=pl.col("correct").mean(), n=pl.len())
 
 

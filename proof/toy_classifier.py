@@ -1,7 +1,9 @@
-"""The diffusion classifier on the toy world: shape and style as its twelve classes, held against the plain classifier.
+"""The diffusion classifier on the toy world: shape and style as its twelve classes, held against
+the plain classifier.
 
-The errors of a picture under every class are found once; the answers of fewer draws and of staged elimination follow from them as
-they would from passes of their own. All pictures are new: the settings of the elimination were chosen on others.
+The errors of a picture under every class are found once; the answers of fewer draws and of staged
+elimination follow from them as they would from passes of their own. All pictures are new: the
+settings of the elimination were chosen on others.
 """
 
 from __future__ import annotations
@@ -13,15 +15,13 @@ from numpy.typing import NDArray
 
 from proof._lines import Line
 from sorites.core import Picture, to_picture
+from sorites.core.torch_tools import one_thread
 from sorites.diffusion import classify
 from sorites.diffusion.classify import Judging, staged
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.prompts import encoded
-from sorites.diffusion.requests import TOY_DRAWING, Request
-from sorites.diffusion.sampler import sample
-from sorites.diffusion.toy import judge
-from sorites.diffusion.toy.pictures import SHAPES, STYLES, caption, draw
-from sorites.torch_tools import one_thread
+from sorites.diffusion.sampler import TOY_DRAWING, Request, encoded, sample
+from sorites.diffusion.toy import world
+from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
 
 CELLS = [(shape, style) for shape in SHAPES for style in STYLES]
 EACH, DRAWS = 2, 16
@@ -37,11 +37,13 @@ def run() -> Iterator[Line]:
     real = [to_picture(draw(*cell, rng)) for cell in cells]
     want = np.array([CELLS.index(cell) for cell in cells])
     for name, pictures in (("drawn", drawn), ("real", real)):
-        shape, style = judge.opinions([picture / np.float32(255) for picture in pictures])
+        shape, style = world.opinions([picture / np.float32(255) for picture in pictures])
         plain = float((shape.argmax(1) * len(STYLES) + style.argmax(1) == want).mean())
         yield Line(f"{name}: the plain classifier", plain, f"n {len(want)}")
         for loss in ("l1", "l2"):
-            yield from _judged(f"{name}, {loss}", [_errors(pipe, one, loss) for one in pictures], want, plain, loss)
+            yield from _judged(
+                f"{name}, {loss}", [_errors(pipe, one, loss) for one in pictures], want, plain, loss
+            )
 
 
 def _errors(pipe: Pipe, picture: Picture, loss: str) -> NDArray[np.float64]:
@@ -54,15 +56,27 @@ def _errors(pipe: Pipe, picture: Picture, loss: str) -> NDArray[np.float64]:
         return found(0, DRAWS, np.arange(len(CELLS)))
 
 
-def _judged(name: str, errors: Sequence[NDArray[np.float64]], want: NDArray[np.int64], plain: float, loss: str) -> Iterator[Line]:
-    curve = [float(np.mean([one[:draws].mean(0).argmin() for one in errors] == want)) for draws in (1, 2, 4, 8, DRAWS)]
+def _judged(
+    name: str, errors: Sequence[NDArray[np.float64]], want: NDArray[np.int64], plain: float, loss: str
+) -> Iterator[Line]:
+    curve = [
+        float(np.mean([one[:draws].mean(0).argmin() for one in errors] == want))
+        for draws in (1, 2, 4, 8, DRAWS)
+    ]
     said = f"with 1, 2, 4, 8 draws {', '.join(f'{right:.2f}' for right in curve[:-1])}; n {len(want)}"
     yield Line(f"{name}: right with {DRAWS} draws", curve[-1], said, least=plain - 0.1)
     how = Judging(draws=DRAWS, loss=loss)
-    found = [staged(lambda a, b, alive, one=one: one[a:b][:, alive], range(len(CELLS)), how) for one in errors]
+    found = [
+        staged(lambda a, b, alive, one=one: one[a:b][:, alive], range(len(CELLS)), how) for one in errors
+    ]
     full = np.array([one.mean(0).argmin() for one in errors])
     agree = float(np.mean([one.logits.argmax() for one in found] == full))
     yield Line(f"{name}: elimination gives the full answer", agree, f"n {len(want)}", least=0.95)
     shares = np.array([one.passes for one in found]) / (DRAWS * len(CELLS))
     spread = 1.96 * shares.std(ddof=1) / len(shares) ** 0.5
-    yield Line(f"{name}: elimination, share of the passes", float(shares.mean()), f"+- {spread:.2f}, n {len(want)}", most=0.6)
+    yield Line(
+        f"{name}: elimination, share of the passes",
+        float(shares.mean()),
+        f"+- {spread:.2f}, n {len(want)}",
+        most=0.6,
+    )

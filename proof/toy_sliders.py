@@ -1,4 +1,6 @@
-"""The shipped toy world: what a far larger eta does to the class, what the filter makes of it, and refined failure points."""
+"""The shipped toy world: what a far larger eta does to the class, what the filter makes of it, and
+refined failure points.
+"""
 
 from __future__ import annotations
 
@@ -14,25 +16,29 @@ from scipy.special import softmax
 from proof._lines import Line
 from sorites import core
 from sorites import run as run_suite
+from sorites.analysis.filter.rules import calibrate, quality, similarities
+from sorites.apps.generation.concepts import concepts
+from sorites.apps.generation.recipes import TOY
+from sorites.apps.generation.sliders import train_sliders
 from sorites.core import Model, Picture, Sample, to_picture
+from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
-from sorites.diffusion.requests import TOY_DRAWING
-from sorites.diffusion.toy import judge
-from sorites.diffusion.toy.pictures import SHAPES
-from sorites.files import cache
-from sorites.generation.concepts import concepts
-from sorites.generation.recipe import TOY
-from sorites.generation.train_sliders import train_sliders
-from sorites.labels import labels
-from sorites.pipeline.out_of_class import calibrate, quality, similarities
+from sorites.diffusion.sampler import TOY_DRAWING
+from sorites.diffusion.toy import world
+from sorites.diffusion.toy.world import SHAPES
+from sorites.io.files import cache
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 LARGE = 4.0
 """Four times the toy's own eta; it is that of the released trainer."""
 JUDGED = range(11, 26)
-"""The filter is calibrated on the seeds before these, on which its settings were chosen too, and judged on these."""
+"""The filter is calibrated on the seeds before these, on which its settings were chosen too, and
+judged on these.
+"""
 EACH, KEPT = (0.95, 0.9, 0.85, 0.8), 0.85
-"""Shares of the lost pictures that each vote alone may be calibrated to catch, and what must be kept of the others."""
+"""Shares of the lost pictures that each vote alone may be calibrated to catch, and what must be
+kept of the others.
+"""
 GRID = tuple(round(float(s), 4) for s in np.linspace(0, 2.5, 41))
 
 
@@ -42,20 +48,24 @@ def run() -> Iterator[Line]:
 
 
 def filtered() -> Iterator[Line]:
-    """Lose the class on purpose and see what the filter catches: calibrated on the first seeds, judged on the later ones.
+    """Lose the class on purpose and see what the filter catches: calibrated on the first seeds,
+    judged on the later ones.
 
-    Two classifiers of their own seeds label each picture as two persons would: a class is lost where both say so, and a picture
-    on which they differ shows its class in part and is not counted. The filter knows neither of them. Its second encoder is
-    ``toy:all``: by its features, and by the probabilities of its classes, which snow alone changes little.
+    Two classifiers of their own seeds label each picture as two persons would: a class is lost
+    where both say so, and a picture on which they differ shows its class in part and is not
+    counted. The filter knows neither of them. Its second encoder is ``toy:all``: by its features,
+    and by the probabilities of its classes, which snow alone changes little.
     """
     folder = cache("proof", "toy_sliders")
     train_sliders(load("toy"), concepts("toy"), ["snow"], replace(TOY, eta=LARGE), folder, TOY_DRAWING)
-    truths = [judge.train("all", seed=seed) for seed in (5, 6)]
+    truths = [world.train("all", seed=seed) for seed in (5, 6)]
     samples = core.source(f"slider:{folder}?pipeline=toy&seeds={JUDGED[-1]}", labels(list(SHAPES)))
     rows = pl.concat([_similarities(one, truths) for one in samples])
     some = rows.filter(second="features")
     counts = f"n {some.height}, {some['outside'].null_count()} in part"
-    yield Line(f"eta {LARGE:g}: share of pictures that lost their class", float(some["outside"].mean() or 0), counts)  # type: ignore[arg-type]
+    yield Line(
+        f"eta {LARGE:g}: share of pictures that lost their class", float(some["outside"].mean() or 0), counts
+    )  # type: ignore[arg-type]
     for second in ("features", "probabilities"):
         mine = rows.filter(pl.col("outside").is_not_null(), second=second)
         early, late = mine.filter(pl.col("seed") < JUDGED[0]), mine.filter(pl.col("seed") >= JUDGED[0])
@@ -69,12 +79,14 @@ def filtered() -> Iterator[Line]:
 def _calibrated(early: pl.DataFrame, late: pl.DataFrame) -> tuple[float, float, float]:
     """Return what is caught and kept of the later seeds, and what each vote alone catches of the early ones.
 
-    That is the greatest share at which the rule of the paper keeps enough of the early ones; the paper took 0.9.
+    That is the greatest share at which the rule of the paper keeps enough of the early ones; the
+    paper took 0.9.
     """
     for each in EACH:
         thresholds = calibrate(early, each)
         mine, others = (
-            quality(some, thresholds).filter(pl.col("filter") == "paper").row(0, named=True) for some in (early, late)
+            quality(some, thresholds).filter(pl.col("filter") == "paper").row(0, named=True)
+            for some in (early, late)
         )
         if 1 - mine["fpr"] >= KEPT:
             break
@@ -82,7 +94,9 @@ def _calibrated(early: pl.DataFrame, late: pl.DataFrame) -> tuple[float, float, 
 
 
 def _similarities(one: Sample, truths: list[Any]) -> pl.DataFrame:
-    """Return the similarities of one trajectory above severity 0 by each second encoder, and whether its class is lost."""
+    """Return the similarities of one trajectory above severity 0 by each second encoder, and
+    whether its class is lost.
+    """
     import torch
 
     encoder, model, dial = core.referee("toy"), core.model("toy:all"), one.dial("snow")
@@ -92,13 +106,23 @@ def _similarities(one: Sample, truths: list[Any]) -> pl.DataFrame:
     seen = torch.from_numpy(np.stack(pictures) / np.float32(255)).permute(0, 3, 1, 2) - 0.5
     first, other = (truth(seen)[:, : len(SHAPES)].argmax(1).numpy() != one.label for truth in truths)
     words = [[text] * len(pictures) for text in (f"a photo of a {shape}", f"a photo of a {shape} in snow")]
-    seconds = {"features": lambda some: model(list(some), True).features, "probabilities": lambda some: _shares(model, some)}
+    seconds = {
+        "features": lambda some: model(list(some), True).features,
+        "probabilities": lambda some: _shares(model, some),
+    }
     found = []
     for name, alone in seconds.items():
         joint = (lambda some: encoder.images(some, True)), encoder.texts
         scores = similarities(pictures, pictures[:1] * len(pictures), (words[0], words[1]), joint, alone)
-        told = pl.Series([bool(a) if a == b else None for a, b in zip(first, other, strict=True)], dtype=pl.Boolean)
-        facts = {"outside": told, "seed": pl.lit(int(one.id[-4:])), "severity": pl.Series(SEVERITIES), "second": pl.lit(name)}
+        told = pl.Series(
+            [bool(a) if a == b else None for a, b in zip(first, other, strict=True)], dtype=pl.Boolean
+        )
+        facts = {
+            "outside": told,
+            "seed": pl.lit(int(one.id[-4:])),
+            "severity": pl.Series(SEVERITIES),
+            "second": pl.lit(name),
+        }
         found.append(scores.with_columns(**facts).filter(pl.col("severity") > 0))
     return pl.concat(found)
 
@@ -110,7 +134,8 @@ def _shares(model: Model, pictures: Sequence[Picture]) -> Any:
 
 
 def refined(seeds: int = 20) -> Iterator[Line]:
-    """Bisect failure points on newly drawn pictures, and look for a crossing near each on a grid of 41 severities.
+    """Bisect failure points on newly drawn pictures, and look for a crossing near each on a grid of
+    41 severities.
 
     Only the places of the grid that can hold a crossing within a step of the point are drawn.
     """
@@ -133,7 +158,12 @@ def refined(seeds: int = 20) -> Iterator[Line]:
         falls = [(places[i], places[i + 1]) for i in range(len(places) - 1) if right[i] and not right[i + 1]]
         near.append(any(low - step <= point <= high + step for low, high in falls))
     yield Line("refined: trajectories with a failure point", float(len(near)), least=40)
-    yield Line("refined: a crossing of the 41-severity grid within a step", float(np.mean(near)), f"n {len(near)}", least=0.95)
+    yield Line(
+        "refined: a crossing of the 41-severity grid within a step",
+        float(np.mean(near)),
+        f"n {len(near)}",
+        least=0.95,
+    )
 
 
 def core_points(table: pl.LazyFrame | pl.DataFrame) -> list[tuple[str, str, float]]:

@@ -1,4 +1,6 @@
-"""Labels in styles on the toy world, in 4 x 4 cells: pictures measured again must lie where their prompts were put."""
+"""Labels in styles on the toy world, in 4 x 4 cells: pictures measured again must lie where their
+prompts were put.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,21 @@ from scipy.stats import spearmanr
 from proof._lines import Line
 from sorites import core
 from sorites import run as run_suite
+from sorites.apps.generation.styles import Order, Style, draw_styles, planned
 from sorites.core import to_picture
+from sorites.core.labels import open_labels
 from sorites.diffusion.pipeline import load
-from sorites.diffusion.requests import TOY_DRAWING
-from sorites.diffusion.toy.pictures import SHAPES, draw
-from sorites.frame import Distance
-from sorites.generation.draw_styles import Order, draw_styles
-from sorites.generation.prompts import Style, planned
-from sorites.labels import open_labels
-from sorites.pipeline.distance import distance_of_source
+from sorites.diffusion.sampler import TOY_DRAWING
+from sorites.diffusion.toy.world import SHAPES, draw
+from sorites.evaluation.facts.distance import distance_of_source
+from sorites.suites.suite import Distance
 
 STYLES = [
     Style(f"{name} {place}", wording.replace("STYLE", name).replace(" in plain", "").replace(", plain", ""))
     for name in ("plain", "snow", "night")
-    for place, wording in enumerate(("a picture of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE"))
+    for place, wording in enumerate(
+        ("a picture of a {label} in STYLE", "{label} in STYLE", "a photo of a {label} in STYLE")
+    )
 ]
 FAMILIAR = SHAPES[:2]
 """Plain discs and squares are familiar: other shapes are far in meaning, snow and night in appearance."""
@@ -39,15 +42,26 @@ def run() -> Iterator[Line]:
         real, out, rng = Path(scratch) / "real", Path(scratch) / "out", np.random.default_rng(0)
         real.mkdir()
         for place in range(60):
-            Image.fromarray(to_picture(draw(FAMILIAR[place % 2], "plain", rng))).save(real / f"{place:02d}.png")
+            Image.fromarray(to_picture(draw(FAMILIAR[place % 2], "plain", rng))).save(
+                real / f"{place:02d}.png"
+            )
         how = Distance(referee="toy", against=f"folder:{real}", k=5, levels=4)
         order = Order(per_cell=PER_CELL, kind="png", familiar=40)
         counts = draw_styles(load("toy"), planned(SHAPES, STYLES, ()), how, out, TOY_DRAWING, order)
         yield Line("cells with prompts, of 16", float(counts["cells"]), f"{counts['prompts']} prompts")
-        yield Line("pictures over cells x number per cell", counts["pictures"] / (counts["cells"] * PER_CELL), least=1)
+        yield Line(
+            "pictures over cells x number per cell",
+            counts["pictures"] / (counts["cells"] * PER_CELL),
+            least=1,
+        )
         yield from _correlated(out, how)
         table = run_suite(
-            "is_ood", source=f"is_ood:{out}", models=["toy:all"], scorers=["msp"], labels=list(SHAPES), out=out / "run"
+            "is_ood",
+            source=f"is_ood:{out}",
+            models=["toy:all"],
+            scorers=["msp"],
+            labels=list(SHAPES),
+            out=out / "run",
         )
         from sorites.metrics import level_map
 
@@ -58,7 +72,14 @@ def run() -> Iterator[Line]:
 def _correlated(out: Path, how: Distance) -> Iterator[Line]:
     drawn = [one for one in core.source(f"is_ood:{out}", open_labels()) if one.shift == "syn_is"]
     found = distance_of_source(drawn, how).rows
-    attrs = pl.DataFrame([{"sample_id": one.id, **{attr.key: int(attr.value) for attr in one.attrs}} for one in drawn])
+    attrs = pl.DataFrame(
+        [{"sample_id": one.id, **{attr.key: int(attr.value) for attr in one.attrs}} for one in drawn]
+    )
     both = found.join(attrs, on="sample_id", suffix="_asked")
     for half, level in (("semantic", "sem_level_asked"), ("covariate", "cov_level_asked")):
-        yield Line(f"rank correlation, {half} axis", float(spearmanr(both[half], both[level]).statistic), f"n {both.height}", 0.6)
+        yield Line(
+            f"rank correlation, {half} axis",
+            float(spearmanr(both[half], both[level]).statistic),
+            f"n {both.height}",
+            0.6,
+        )

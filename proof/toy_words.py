@@ -1,6 +1,8 @@
-"""A class whose look differs from its word, in the toy world: what is called a cross here looks like a triangle.
+"""A class whose look differs from its word, in the toy world: what is called a cross here looks
+like a triangle.
 
-Pictures of the plain prompt show crosses. A word learnt from the real pictures must bring them nearer to those (Table 2a).
+Pictures of the plain prompt show crosses. A word learnt from the real pictures must bring them
+nearer to those (Table 2a).
 """
 
 from __future__ import annotations
@@ -13,16 +15,15 @@ import numpy as np
 
 from proof._lines import Line
 from sorites import core
+from sorites.apps.generation.recipes import TOY_WORDS
+from sorites.apps.generation.words import learnt
 from sorites.core import to_picture
+from sorites.core.samples import Picture
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.requests import TOY_DRAWING, Request
-from sorites.diffusion.sampler import sample
-from sorites.diffusion.toy.pictures import SHAPES, STYLES, caption, draw
+from sorites.diffusion.sampler import TOY_DRAWING, Request, sample
+from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
 from sorites.diffusion.words import taught
-from sorites.generation.word_recipe import TOY
-from sorites.generation.word_training import learnt
-from sorites.measures._distributions import frechet, with_interval
-from sorites.types import Picture
+from sorites.measures.distributions import frechet, with_interval
 
 CLASS, LOOK = "cross", "triangle"
 COUNT = 24
@@ -31,7 +32,7 @@ COUNT = 24
 def run() -> Iterator[Line]:
     rng, pipe = np.random.default_rng(5), load("toy")
     real = [to_picture(draw(LOOK, STYLES[0], rng)) for _ in range(60)]
-    word = learnt(pipe, CLASS, real, TOY, Path(tempfile.mkdtemp()) / "state")
+    word = learnt(pipe, CLASS, real, TOY_WORDS, Path(tempfile.mkdtemp()) / "state")
     plain, inverted = (_drawn(one, one.word(CLASS)) for one in (pipe, taught(pipe, [word])))
     model = core.model("toy:all")
     known, before, after = (model(pictures, True) for pictures in (real, plain, inverted))
@@ -40,9 +41,21 @@ def run() -> Iterator[Line]:
     for name, seen in (("plain prompt", before), ("learnt word", after)):
         assert seen.features is not None
         found[name], low, high = with_interval(frechet, seen.features, known.features)
-        yield Line(f"{name}: Fréchet distance [toy:all]", found[name], f"{low:.1f} to {high:.1f}, n {COUNT}, real {len(real)}")
-    yield Line("Fréchet distance, learnt word over plain prompt", found["learnt word"] / found["plain prompt"], most=0.9)
-    right = [float((out.logits.argmax(1) == SHAPES.index(LOOK)).mean()) for out in (before, after) if out.logits is not None]
+        yield Line(
+            f"{name}: Fréchet distance [toy:all]",
+            found[name],
+            f"{low:.1f} to {high:.1f}, n {COUNT}, real {len(real)}",
+        )
+    yield Line(
+        "Fréchet distance, learnt word over plain prompt",
+        found["learnt word"] / found["plain prompt"],
+        most=0.9,
+    )
+    right = [
+        float((out.logits.argmax(1) == SHAPES.index(LOOK)).mean())
+        for out in (before, after)
+        if out.logits is not None
+    ]
     yield Line("accuracy with the plain prompt, of a classifier of real pictures", right[0], f"n {COUNT}")
     yield Line("accuracy with the learnt word", right[1], f"n {COUNT}")
     yield Line("points gained", 100 * (right[1] - right[0]), least=10)

@@ -1,6 +1,8 @@
-"""The toy world made again: the pipeline is trained, passes its gate, gets its sliders, and what must hold of them is measured.
+"""The toy world made again: the pipeline is trained, passes its gate, gets its sliders, and what
+must hold of them is measured.
 
-``SORITES_TOY_OUT=DIR python -m proof toy_world`` also writes the files that the package ships: pipeline, classifiers, sliders.
+``SORITES_TOY_OUT=DIR python -m proof toy_world`` also writes the files that the package ships:
+pipeline, classifiers, sliders.
 """
 
 from __future__ import annotations
@@ -15,15 +17,14 @@ import numpy as np
 
 from proof._lines import Line
 from proof._toy_training import trained
+from sorites.apps.generation.concepts import TOY_SHIFTS, concepts
+from sorites.apps.generation.recipes import TOY
+from sorites.apps.generation.sliders import train_sliders
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.requests import TOY_DRAWING, Request, along
-from sorites.diffusion.sampler import sample
-from sorites.diffusion.shelf import shelf
-from sorites.diffusion.toy import judge
-from sorites.diffusion.toy.pictures import SHAPES, STYLES, caption
-from sorites.generation.concepts import TOY_SHIFTS, concepts
-from sorites.generation.recipe import TOY
-from sorites.generation.train_sliders import train_sliders
+from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
+from sorites.diffusion.sliders import shelf
+from sorites.diffusion.toy import world
+from sorites.diffusion.toy.world import SHAPES, STYLES, caption
 
 GATE = 0.95
 SEEDS = range(1, 11)
@@ -33,10 +34,14 @@ SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 def run() -> Iterator[Line]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(os.environ.get("SORITES_TOY_OUT") or scratch)
-        for kind in judge.KINDS:
-            network = judge.train(kind)
-            images, shape = judge.real(400, STYLES[0])
-            yield Line(f"classifier {kind}: shape right on real plain pictures", _right(network, images, shape), least=0.99)
+        for kind in world.KINDS:
+            network = world.train(kind)
+            images, shape = world.real(400, STYLES[0])
+            yield Line(
+                f"classifier {kind}: shape right on real plain pictures",
+                _right(network, images, shape),
+                least=0.99,
+            )
         halved(trained()).save_pretrained(out / "pipeline")
         pipe = load(out / "pipeline")
         yield from gate(pipe)
@@ -64,10 +69,20 @@ def gate(pipe: Pipe) -> Iterator[Line]:
     cells = [(i, j) for i in range(len(SHAPES)) for j in range(len(STYLES)) for _ in SEEDS]
     seeds = [seed for _ in range(len(SHAPES) * len(STYLES)) for seed in SEEDS]
     asked = [Request(caption(SHAPES[i], STYLES[j]), seed) for (i, j), seed in zip(cells, seeds, strict=True)]
-    shape, style = judge.opinions([row[0] for row in sample(pipe, asked, TOY_DRAWING)])
+    shape, style = world.opinions([row[0] for row in sample(pipe, asked, TOY_DRAWING)])
     want = np.array(cells)
-    yield Line("gate: shape right on generated pictures", float((shape.argmax(1) == want[:, 0]).mean()), f"n {len(want)}", GATE)
-    yield Line("gate: style right on generated pictures", float((style.argmax(1) == want[:, 1]).mean()), f"n {len(want)}", GATE)
+    yield Line(
+        "gate: shape right on generated pictures",
+        float((shape.argmax(1) == want[:, 0]).mean()),
+        f"n {len(want)}",
+        GATE,
+    )
+    yield Line(
+        "gate: style right on generated pictures",
+        float((style.argmax(1) == want[:, 1]).mean()),
+        f"n {len(want)}",
+        GATE,
+    )
 
 
 def measured(pipe: Pipe, folder: Path) -> Iterator[Line]:
@@ -82,13 +97,22 @@ def measured(pipe: Pipe, folder: Path) -> Iterator[Line]:
             for seed in SEEDS
         ]
         drawn = sample(pipe, asked, TOY_DRAWING)
-        shape, style = judge.opinions([image for row in drawn for image in row])
+        shape, style = world.opinions([image for row in drawn for image in row])
         moved = style[:, STYLES.index(shift)].reshape(len(asked), -1).mean(0)
         truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
         kept = (shape.argmax(1).reshape(len(asked), -1) == truth[:, None]).mean(0)
         note = " ".join(f"{p:.2f}/{k:.2f}" for p, k in zip(moved, kept, strict=True))
         first = int(np.argmax(moved > 0.9)) if (moved > 0.9).any() else len(moved) - 1
-        yield Line(f"{shift}: P(shift) at severity 0", float(moved[0]), f"P(shift)/class by severity: {note}", most=0.05)
+        yield Line(
+            f"{shift}: P(shift) at severity 0",
+            float(moved[0]),
+            f"P(shift)/class by severity: {note}",
+            most=0.05,
+        )
         yield Line(f"{shift}: P(shift) at the top", float(moved[-1]), least=0.95)
-        yield Line(f"{shift}: rank correlation with the severity", float(spearmanr(SEVERITIES, moved).statistic), least=0.9)
+        yield Line(
+            f"{shift}: rank correlation with the severity",
+            float(spearmanr(SEVERITIES, moved).statistic),
+            least=0.9,
+        )
         yield Line(f"{shift}: class kept until P(shift) passes .9", float(kept[: first + 1].min()), least=0.9)

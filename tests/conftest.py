@@ -1,4 +1,6 @@
-"""Small real things that every room's tests share: a folder of pictures, a model that is quick and not silly, a browser."""
+"""Small real things that every room's tests share: a folder of pictures, a model that is quick and
+not silly, a browser.
+"""
 
 from __future__ import annotations
 
@@ -21,10 +23,17 @@ from PIL import Image as Pillow
 from sorites.core import SOURCES, Image, Model, Outputs, Picture, to_image, to_picture
 
 CLASSES = ("n01440764", "n01443537", "n01484850", "n01491361")
-# Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once per process for a user.
+# Typer reads the type hints of every verb for each command that is typed: a fifth of a second, once
+# per process for a user.
 typer.main.get_command = typer.testing._get_command = functools.cache(typer.main.get_command)
 CHROMIUM = Path("/usr/bin/chromium")
-QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update", "--disable-sync"]
+QUIET = [
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
 
 
 def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
@@ -65,10 +74,14 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def blocks(picture: Picture) -> np.ndarray:
-    """Mean and spread of each block of a 6 x 6 grid: enough to tell scenes apart until they are blurred or drowned."""
+    """Mean and spread of each block of a 6 x 6 grid: enough to tell scenes apart until they are
+    blurred or drowned.
+    """
     rows = np.array_split(picture.astype(np.float32) / 255, 6, axis=0)
     cells = [cell for row in rows for cell in np.array_split(row, 6, axis=1)]
-    return np.concatenate([[c.mean(axis=(0, 1)), c.std(axis=(0, 1))] for c in cells]).ravel().astype(np.float32)
+    return (
+        np.concatenate([[c.mean(axis=(0, 1)), c.std(axis=(0, 1))] for c in cells]).ravel().astype(np.float32)
+    )
 
 
 @pytest.fixture(scope="session")
@@ -91,7 +104,7 @@ def tiny() -> Callable[..., Model]:
 @pytest.fixture
 def fading_source(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let suites name the source ``fading``, whose samples have dials of their own."""
-    from tests.pipeline.fading import fading
+    from tests.evaluation.fading import fading
 
     SOURCES.names()
     monkeypatch.setitem(SOURCES._things, "fading", fading)
@@ -111,15 +124,23 @@ def chromium() -> Path:
     """Debian's Chromium, installed when it is missing; a machine that cannot have it fails here."""
     with FileLock(Path(tempfile.gettempdir(), "sorites-chromium.lock"), timeout=1200):
         if not CHROMIUM.exists():
-            assert shutil.which("apt-get"), "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
-            for command in (["apt-get", "update"], ["apt-get", "install", "-y", "--no-install-recommends", "chromium"]):
+            assert shutil.which("apt-get"), (
+                "the browser tests need /usr/bin/chromium, and there is no apt-get to install it with"
+            )
+            for command in (
+                ["apt-get", "update"],
+                ["apt-get", "install", "-y", "--no-install-recommends", "chromium"],
+            ):
                 subprocess.run(command, check=True, timeout=600, capture_output=True)
     return CHROMIUM
 
 
 @pytest.fixture(scope="module")
 def browser(chromium: Path) -> Iterator[Any]:
-    """A browser for the tests of one file. Playwright's event loop runs as long as it is open, and a process has room for one."""
+    """A browser for the tests of one file.
+
+    Playwright's event loop runs as long as it is open, and a process has room for one.
+    """
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as started:

@@ -34,8 +34,14 @@ def test_what_is_not_there_is_an_attribute_error() -> None:
 
 
 def test_importing_it_is_cheap() -> None:
-    code = "import sys, sorites; print(sorted({'numpy', 'polars', 'torch', 'pydantic', 'PIL', 'typer'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, sorites; print(sorted({'numpy', 'polars', 'torch', 'pydantic', 'PIL', 'typer'} &"
+        " set(sys.modules)))"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        == "[]\n"
+    )
 
 
 def test_look_ups_by_name(photos: Path) -> None:
@@ -45,7 +51,7 @@ def test_look_ups_by_name(photos: Path) -> None:
 
 
 def test_a_function_may_be_a_model(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    from sorites.suite import Suite
+    from sorites.suites.suite import Suite
 
     made = tiny()
 
@@ -54,25 +60,49 @@ def test_a_function_may_be_a_model(photos: Path, tiny: Callable[..., Model], tmp
 
     classes = list(made.labels or ())
     table = sorites.run(
-        Suite(name="s"), source=f"folder:{photos}", models=[four], labels=classes, shifts=["jpeg"], limit=3, out=tmp_path / "r"
+        Suite(name="s"),
+        source=f"folder:{photos}",
+        models=[four],
+        labels=classes,
+        shifts=["jpeg"],
+        limit=3,
+        out=tmp_path / "r",
     )
     assert isinstance(table, pl.LazyFrame)
     answer = sorites.accuracy(table, by=["model"])
     assert (answer["model"].to_list(), answer["n"].to_list()) == (["four"], [18])
 
 
-def test_the_same_table_from_the_run_and_from_its_folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    from sorites.suite import Suite
+def test_the_same_table_from_the_run_and_from_its_folder(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
+    from sorites.suites.suite import Suite
 
-    table = sorites.run(Suite(name="s"), source=f"folder:{photos}", models=[tiny()], shifts=["jpeg"], limit=3, out=tmp_path / "r")
+    table = sorites.run(
+        Suite(name="s"),
+        source=f"folder:{photos}",
+        models=[tiny()],
+        shifts=["jpeg"],
+        limit=3,
+        out=tmp_path / "r",
+    )
     assert sorites.read(tmp_path / "r").collect().equals(table.collect())
 
 
-def test_a_runs_table_knows_its_folder_and_shows_itself(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    from sorites.suite import Suite
+def test_a_runs_table_knows_its_folder_and_shows_itself(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
+    from sorites.suites.suite import Suite
 
-    given = {"source": f"folder:{photos}", "models": [tiny("one"), tiny("two")], "limit": 3, "keep_features": True}
-    tables = [sorites.run(Suite(name="s"), shifts=["jpeg"], out=tmp_path / name, **given) for name in ("a", "b")]  # type: ignore[arg-type]
+    given = {
+        "source": f"folder:{photos}",
+        "models": [tiny("one"), tiny("two")],
+        "limit": 3,
+        "keep_features": True,
+    }
+    tables = [
+        sorites.run(Suite(name="s"), shifts=["jpeg"], out=tmp_path / name, **given) for name in ("a", "b")
+    ]  # type: ignore[arg-type]
     table: Any = tables[0]
     assert table.folder == tmp_path / "a"
     assert repr(table).startswith(
@@ -94,7 +124,10 @@ def test_a_strip_from_a_file_an_array_or_a_pillow_image(photos: Path, tmp_path: 
     path = sorted(photos.rglob("*.png"))[0]
     with Pillow.open(path) as opened:
         image = opened.convert("RGB")
-    strips = [sorites.show("jpeg", given, [50.0], out=tmp_path / "s.png") for given in (path, image, np.asarray(image))]
+    strips = [
+        sorites.show("jpeg", given, [50.0], out=tmp_path / "s.png")
+        for given in (path, image, np.asarray(image))
+    ]
     assert len({np.asarray(strip).tobytes() for strip in strips}) == 1
     with Pillow.open(tmp_path / "s.png") as saved:
         assert saved.size == strips[0].size

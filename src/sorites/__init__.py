@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sorites.comparisons.compare import compare
+    from sorites.analysis.comparison.compare import compare
     from sorites.core import (
         add_measure,
         add_metric,
@@ -29,16 +29,16 @@ if TYPE_CHECKING:
         shift,
         source,
     )
+    from sorites.core.errors import SoritesError
     from sorites.datasets.build import build
-    from sorites.drawings.show import show
-    from sorites.errors import SoritesError
-    from sorites.passports.passport import passport
-    from sorites.pipeline.check import check
-    from sorites.pipeline.distance import distance
-    from sorites.pipeline.rescore import score
-    from sorites.pipeline.run import run
-    from sorites.pipeline.similarity import similarity
-    from sorites.pipeline.together import read
+    from sorites.evaluation.check import check
+    from sorites.evaluation.combine import read
+    from sorites.evaluation.facts.distance import distance
+    from sorites.evaluation.facts.similarity import similarity
+    from sorites.evaluation.rescore import score
+    from sorites.evaluation.run import run
+    from sorites.reports.figures.strips import show
+    from sorites.reports.passport.passport import passport
     from sorites.reports.report import report
     from sorites.training.explain import explain
     from sorites.training.loop import train
@@ -51,17 +51,17 @@ _HOMES = {
         "add_measure", "add_metric", "add_model", "add_referee", "add_scorer", "add_shift", "add_source",
         "measure", "model", "referee", "scorer", "shift", "source",
     ),
-    "sorites.comparisons.compare": ("compare",),
+    "sorites.analysis.comparison.compare": ("compare",),
     "sorites.datasets.build": ("build",),
-    "sorites.drawings.show": ("show",),
-    "sorites.errors": ("SoritesError",),
-    "sorites.passports.passport": ("passport",),
-    "sorites.pipeline.check": ("check",),
-    "sorites.pipeline.distance": ("distance",),
-    "sorites.pipeline.rescore": ("score",),
-    "sorites.pipeline.run": ("run",),
-    "sorites.pipeline.similarity": ("similarity",),
-    "sorites.pipeline.together": ("read",),
+    "sorites.reports.figures.strips": ("show",),
+    "sorites.core.errors": ("SoritesError",),
+    "sorites.reports.passport.passport": ("passport",),
+    "sorites.evaluation.check": ("check",),
+    "sorites.evaluation.facts.distance": ("distance",),
+    "sorites.evaluation.rescore": ("score",),
+    "sorites.evaluation.run": ("run",),
+    "sorites.evaluation.facts.similarity": ("similarity",),
+    "sorites.evaluation.combine": ("read",),
     "sorites.reports.report": ("report",),
     "sorites.training.explain": ("explain",),
     "sorites.training.loop": ("train",),
@@ -70,7 +70,9 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """Names are fetched when first used, so that ``import sorites`` and ``sorites --help`` stay fast; metrics by their names."""
+    """Names are fetched when first used, so that ``import sorites`` and ``sorites --help`` stay
+    fast; metrics by their names.
+    """
     if name in _HOME_OF:
         return getattr(importlib.import_module(_HOME_OF[name]), name)
     if not name.startswith("_"):

@@ -11,7 +11,7 @@ import pytest
 import sorites
 from sorites import cli
 from sorites.core import Model
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 Command = Callable[..., tuple[int, str, str]]
 """A function that types a command and returns its exit code, standard output and standard error."""
@@ -43,8 +43,8 @@ def home(tmp_path: Path, photos: Path) -> Path:
         "    return (means / 25 + np.sin(np.arange(1000))).astype(np.float32)\n"
     )
     (tmp_path / "s.toml").write_text(
-        f'about = "small"\nsource = "folder:{photos}"\nmodels = ["python:means:logits"]\nshifts = ["jpeg"]\nlimit = 3\n'
-        'reference = "python:means:logits"\n[frame]\nresize = 32\n'
+        f'about = "small"\nsource = "folder:{photos}"\nmodels = ["python:means:logits"]\nshifts ='
+        ' ["jpeg"]\nlimit = 3\nreference = "python:means:logits"\n[frame]\nresize = 32\n'
     )
     return tmp_path
 
@@ -53,6 +53,11 @@ def home(tmp_path: Path, photos: Path) -> Path:
 def run(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run of two models under two shifts, with refined failure points."""
     out = tmp_path_factory.mktemp("cli") / "run"
-    suite = parse({"name": "s", "shifts": ["contrast", "brightness"], "reference": "one", "frame": {"resize": 40}}, "test")
-    sorites.run(suite, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=8, refine=0.02)
+    suite = parse(
+        {"name": "s", "shifts": ["contrast", "brightness"], "reference": "one", "frame": {"resize": 40}},
+        "test",
+    )
+    sorites.run(
+        suite, source=f"folder:{photos}", models=[tiny("one"), tiny("two")], out=out, limit=8, refine=0.02
+    )
     return out

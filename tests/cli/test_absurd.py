@@ -1,4 +1,6 @@
-"""Numbers that no option can mean: zero is a number and not "not given"; NaN, negative and endless ones are refused by name."""
+"""Numbers that no option can mean: zero is a number and not "not given"; NaN, negative and endless
+ones are refused by name.
+"""
 
 from __future__ import annotations
 
@@ -61,9 +63,12 @@ def test_grouping_twice_by_one_column_is_grouping_once(command: Command, run: Pa
 
 
 @pytest.mark.parametrize(
-    ("metric", "column"), [("attribute_accuracy", "attrs"), ("calibration_error", "conf"), ("rank_agreement", "model")]
+    ("metric", "column"),
+    [("attribute_accuracy", "attrs"), ("calibration_error", "conf"), ("rank_agreement", "model")],
 )
-def test_a_column_that_the_metric_makes_is_no_column_to_group_by(command: Command, run: Path, metric: str, column: str) -> None:
+def test_a_column_that_the_metric_makes_is_no_column_to_group_by(
+    command: Command, run: Path, metric: str, column: str
+) -> None:
     code, _, err = command("metrics", run, metric, "--by", column)
     assert code == 2
     assert f"{metric} cannot be grouped by {column}: it makes one of these itself" in err
@@ -71,7 +76,8 @@ def test_a_column_that_the_metric_makes_is_no_column_to_group_by(command: Comman
 
 def test_training_pictures_that_are_left_out_are_counted(command: Command, home: Path, photos: Path) -> None:
     (home / "pair.py").write_text(
-        "import means\ndef both(pictures):\n    found = means.logits(pictures)\n    return found, found[:, :9]\n"
+        "import means\ndef both(pictures):\n    found = means.logits(pictures)\n    return found, found[:,"
+        " :9]\n"
     )
     fit = home / "fit"
     for i, picture in enumerate(sorted(photos.rglob("*.png"))):
@@ -79,7 +85,16 @@ def test_training_pictures_that_are_left_out_are_counted(command: Command, home:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_bytes(b"not a picture" if i < 3 else picture.read_bytes())
     code, out, err = command(
-        "run", "s.toml", "--out", "fitted", "--scorer", "knn(k=3)", "--fit", f"folder:{fit}", "--model", "python:pair:both"
+        "run",
+        "s.toml",
+        "--out",
+        "fitted",
+        "--scorer",
+        "knn(k=3)",
+        "--fit",
+        f"folder:{fit}",
+        "--model",
+        "python:pair:both",
     )
     assert code == 0, err
     assert "3 training pictures were left out for python:pair:both: they cannot be read" in out

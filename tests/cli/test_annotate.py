@@ -7,13 +7,13 @@ from pathlib import Path
 
 import polars as pl
 import pytest
-from tests.annotation.conftest import labelling
-from tests.annotation.test_clicks import KNOWN, Worker
+from tests.apps.annotation.conftest import labelling
+from tests.apps.annotation.test_clicks import KNOWN, Worker
 from typer.testing import CliRunner
 
-from sorites.annotation.store import opened
+from sorites.apps.annotation.store import opened
 from sorites.cli import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 
 @pytest.fixture
@@ -25,7 +25,9 @@ def file(tmp_path: Path) -> Path:
         other = Worker(database, 2)
         while items := other.items():
             for item in items:
-                role = database.execute("SELECT role FROM assignments WHERE id = ?", (item["id"],)).fetchone()[0]
+                role = database.execute(
+                    "SELECT role FROM assignments WHERE id = ?", (item["id"],)
+                ).fetchone()[0]
                 other.send(item["id"], "partly" if role == "work" and item["id"] % 3 == 0 else "class")
     return path
 
@@ -57,9 +59,13 @@ def test_agreement_has_intervals_and_people_against_known_ones(file: Path) -> No
 def test_an_export_is_imported_again(file: Path, tmp_path: Path) -> None:
     typed("export", file, "--as", "csv", "--all", "--out", tmp_path / "a.csv")
     assert pl.read_csv(tmp_path / "a.csv").height == 52
-    typed("import", tmp_path / "a.csv", "--as", "csv", "--task", "in_class", "--out", tmp_path / "again.sqlite")
+    typed(
+        "import", tmp_path / "a.csv", "--as", "csv", "--task", "in_class", "--out", tmp_path / "again.sqlite"
+    )
     assert "begun 26" in typed("status", tmp_path / "again.sqlite")
-    assert typed("agreement", tmp_path / "again.sqlite", "--format", "csv") == typed("agreement", file, "--format", "csv")
+    assert typed("agreement", tmp_path / "again.sqlite", "--format", "csv") == typed(
+        "agreement", file, "--format", "csv"
+    )
 
 
 def test_mistakes_are_named(file: Path, tmp_path: Path) -> None:

@@ -15,13 +15,11 @@ import sorites
 
 def test_help_is_quick_to_load_and_names_every_verb() -> None:
     code = (
-        "import sys\nimport typer\nbefore = set(sys.modules)\nsys.argv = ['sorites', '--help']\n"
-        "from sorites.cli import main\n"
-        "try: main()\n"
-        "except SystemExit: pass\n"
-        "heavy = {'numpy', 'polars', 'torch', 'PIL', 'scipy', 'pydantic', 'plotly', 'onnxruntime', 'timm', 'ray', 'fsspec',\n"
-        "         'faiss', 'transformers', 'open_clip', 'safetensors', 'asyncio'} - before\n"
-        "print('HEAVY', sorted(heavy & set(sys.modules)))\n"
+        "import sys\nimport typer\nbefore = set(sys.modules)\nsys.argv = ['sorites', '--help']\nfrom"
+        " sorites.cli import main\ntry: main()\nexcept SystemExit: pass\nheavy = {'numpy', 'polars', 'torch',"
+        " 'PIL', 'scipy', 'pydantic', 'plotly', 'onnxruntime', 'timm', 'ray', 'fsspec',\n         'faiss',"
+        " 'transformers', 'open_clip', 'safetensors', 'asyncio'} - before\nprint('HEAVY', sorted(heavy &"
+        " set(sys.modules)))\n"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert "HEAVY []" in done.stdout
@@ -56,8 +54,14 @@ def test_version(command: Command) -> None:
         (["metrics", "none", "accuracy"], "no predictions in none"),
         (["metrics", "none", "acuracy"], "no metric named 'acuracy'. Did you mean accuracy"),
         (["run", "s.toml", "--scorer", "knn(q=3)"], "no parameter of scorer knn named 'q'. It has k, bank."),
-        (["run", "s.toml", "--scorer", "msp(q=3)"], "no parameter of scorer msp named 'q'. It has temperature."),
-        (["run", "tolerances", "--lenses", "x"], "no shift of the suite has an option 'lenses': decentre has tolerances"),
+        (
+            ["run", "s.toml", "--scorer", "msp(q=3)"],
+            "no parameter of scorer msp named 'q'. It has temperature.",
+        ),
+        (
+            ["run", "tolerances", "--lenses", "x"],
+            "no shift of the suite has an option 'lenses': decentre has tolerances",
+        ),
         (["run", "s.toml", "--shift", "jpeg", "--severity", "100"], "jpeg: wanted a severity from 0 to 99"),
         (["show", "jpge", "x.png"], "no shift named 'jpge'"),
         (["show", "jpeg", "x.png"], "x.png: cannot be read as a picture: No such file"),
@@ -79,7 +83,9 @@ def test_a_mistake_is_one_line_and_code_2(command: Command, words: list[str], me
     assert len(lines) == 1
 
 
-@pytest.mark.parametrize("words", [["run"], ["run", "s.toml", "--batch", "0"], ["run", "s.toml", "--limit", "0"], ["fly"]])
+@pytest.mark.parametrize(
+    "words", [["run"], ["run", "s.toml", "--batch", "0"], ["run", "s.toml", "--limit", "0"], ["fly"]]
+)
 def test_what_cannot_be_parsed_is_code_2_too(command: Command, words: list[str]) -> None:
     code, out, err = command(*words)
     assert (code, out) == (2, "")
@@ -89,10 +95,21 @@ def test_what_cannot_be_parsed_is_code_2_too(command: Command, words: list[str])
 @pytest.mark.slow
 def test_an_interrupt_says_that_nothing_is_lost(home: Path) -> None:
     (home / "slow.py").write_text(
-        "import time\nfrom means import logits as fast\ndef logits(p):\n    time.sleep(0.5)\n    return fast(p)\n"
+        "import time\nfrom means import logits as fast\ndef logits(p):\n    time.sleep(0.5)\n    return"
+        " fast(p)\n"
     )
-    command = [sys.executable, "-c", "from sorites.cli import main; main()", "run", "s.toml", "--model", "python:slow:logits"]
-    process = subprocess.Popen([*command, "--out", "r"], cwd=home, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    command = [
+        sys.executable,
+        "-c",
+        "from sorites.cli import main; main()",
+        "run",
+        "s.toml",
+        "--model",
+        "python:slow:logits",
+    ]
+    process = subprocess.Popen(
+        [*command, "--out", "r"], cwd=home, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
     deadline = time.monotonic() + 30
     while not (home / "r" / "run.json").exists() and time.monotonic() < deadline:
         time.sleep(0.02)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from sorites import core
 from sorites.cli.app import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 pytest.importorskip("torch")
 
@@ -21,9 +21,21 @@ def typed(*words: str) -> str:
     return found.output
 
 
-def test_a_sweep_prints_what_stays_right(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_sweep_prints_what_stays_right(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(core, "model", lambda spec: small(spec))
-    words = ("net", "--eps", "4/255,2", "--steps", "5", "--source", f"folder:{photos}", "--out", str(tmp_path / "run"))
+    words = (
+        "net",
+        "--eps",
+        "4/255,2",
+        "--steps",
+        "5",
+        "--source",
+        f"folder:{photos}",
+        "--out",
+        str(tmp_path / "run"),
+    )
     said = typed(*words)
     assert "right under every attack" in said
     assert f"wrote 100 rows to {tmp_path / 'run' / 'predictions'}" in said
@@ -38,7 +50,9 @@ def test_a_sweep_prints_what_stays_right(photos: Path, tmp_path: Path, monkeypat
         (("--eps", "4/255", "--restarts", "0"), "--restarts wants"),
     ],
 )
-def test_mistakes_are_said_before_any_model_is_loaded(words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mistakes_are_said_before_any_model_is_loaded(
+    words: tuple[str, ...], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(core, "model", lambda spec: pytest.fail("a model was loaded"))
     with pytest.raises(SoritesError, match=said):
         typed("lite0", *words)

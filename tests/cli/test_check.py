@@ -23,9 +23,16 @@ def test_a_damaged_run_is_repaired_by_what_is_said(command: Command, home: Path)
     for verb in (("metrics", "r", "accuracy"), ("report", "r"), ("run", "s.toml", "--out", "r")):
         code, _, said = command(*verb)
         assert code == 2
-        assert f"r/predictions/{shard.name} cannot be read: it is empty. Type: sorites check r --repair\n" in said
+        assert (
+            f"r/predictions/{shard.name} cannot be read: it is empty. Type: sorites check r --repair\n"
+            in said
+        )
     code, out, _ = command("check", "r", "--repair")
     assert (code, out.splitlines()[-1]) == (0, "next: type the run's command again")
     assert command("run", "s.toml", "--out", "r")[0] == 0
     assert command("check", "r")[1].endswith("0 errors, whole\n")
-    assert command("check", "s.toml", "--repair") == (2, "", "sorites: --repair wants a run folder, got s.toml\n")
+    assert command("check", "s.toml", "--repair") == (
+        2,
+        "",
+        "sorites: --repair wants a run folder, got s.toml\n",
+    )

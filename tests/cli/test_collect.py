@@ -5,15 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.apps.collecting.web import jpeg, openverse, results, served
 from tests.cli.conftest import Command
-from tests.collecting.web import jpeg, openverse, results, served
 
 
 def test_collect(command: Command, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Words, a service on loopback, a folder: it says what it asks, what it kept, and what to type next."""
     monkeypatch.delenv("OPENVERSE_CLIENT_ID", raising=False)
     with served() as web:
-        web.say("/v1/images/", results(openverse("a", web.say("/p/a.jpg", jpeg(1))), openverse("b", f"{web.url}/none")))
+        web.say(
+            "/v1/images/",
+            results(openverse("a", web.say("/p/a.jpg", jpeg(1))), openverse("b", f"{web.url}/none")),
+        )
         base = ["--base", f"openverse={web.url}/v1/images/", "--gap", 0, "--contact", "me@example.org"]
         code, out, err = command("collect", "ship on grass", "--out", "got", *base)
     assert code == 0, err
@@ -50,7 +53,9 @@ def test_dry_run(command: Command) -> None:
         (("--plan", "none.toml"), "no plan named"),
     ],
 )
-def test_mistakes(command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str) -> None:
+def test_mistakes(
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
     """Each mistake is one message, before anything is asked."""
     monkeypatch.delenv("SORITES_CONTACT", raising=False)
     code, _, err = command("collect", *words)

@@ -9,7 +9,7 @@ from tests.cli.conftest import Command
 
 import sorites
 from sorites.core import Model
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 
 @pytest.fixture(scope="module")
@@ -19,15 +19,27 @@ def two(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempP
     labels = ["n01440764", "n01443537", "n01484850", "n01491361"]
     suite = parse({"name": "s", "labels": labels, "shifts": ["contrast", "jpeg"]}, "test")
     good = tiny("good")
-    bad = replace(good, name="bad", version="2", forward=lambda pictures: good.forward([p[..., ::-1] for p in pictures]))
+    bad = replace(
+        good, name="bad", version="2", forward=lambda pictures: good.forward([p[..., ::-1] for p in pictures])
+    )
     for model in (good, bad):
         sorites.run(suite, source=f"folder:{photos}", models=[model], out=root / model.name)
     return root
 
 
-def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(command: Command, two: Path, home: Path) -> None:
+def test_a_broken_rule_is_exit_code_1_with_the_lines_that_broke(
+    command: Command, two: Path, home: Path
+) -> None:
     code, out, err = command(
-        "compare", two / "good", two / "bad", "--fail-if", "drop > 2", "--junit", "g.xml", "--markdown", "g.md"
+        "compare",
+        two / "good",
+        two / "bad",
+        "--fail-if",
+        "drop > 2",
+        "--junit",
+        "g.xml",
+        "--markdown",
+        "g.md",
     )
     assert code == 1
     assert "broken: drop > 2: drop.contrast is" in err

@@ -34,8 +34,12 @@ def referee(home: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "python:colours:Colours"
 
 
-def test_a_decomposition_is_learnt_and_measured_with(command: Command, home: Path, photos: Path, referee: str) -> None:
-    code, out, err = command("decompose", "train", "--referee", referee, "--epochs", "2", "--out", "w.safetensors")
+def test_a_decomposition_is_learnt_and_measured_with(
+    command: Command, home: Path, photos: Path, referee: str
+) -> None:
+    code, out, err = command(
+        "decompose", "train", "--referee", referee, "--epochs", "2", "--out", "w.safetensors"
+    )
     assert code == 0, err
     assert out.endswith("next: sorites distance SOURCE --against FAMILIAR --decomposition w.safetensors\n")
     words = [f"folder:{photos}", "--against", f"folder:{photos}", "--referee", referee, "--k", "2"]
@@ -54,14 +58,41 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
     (home / "classes.txt").write_text("\n".join(entry.name for entry in photos.iterdir()))
     checked = ["--check", f"folder:{photos}", "--check-labels", "classes.txt"]
     code, out, err = command(
-        "decompose", "train", "--referee", referee, *named, *checked, "--epochs", "2", "--out", "w.safetensors"
+        "decompose",
+        "train",
+        "--referee",
+        referee,
+        *named,
+        *checked,
+        "--epochs",
+        "2",
+        "--out",
+        "w.safetensors",
     )
     assert code == 0, err
     assert {"value", "top5", "chance"} <= set(out.split())
     (home / "prompts.txt").write_text("a photo of a cat\n\na sketch of a dog\n")
-    words = ["--against", f"folder:{photos}", "--referee", referee, "--k", "2", "--decomposition", "w.safetensors"]
+    words = [
+        "--against",
+        f"folder:{photos}",
+        "--referee",
+        referee,
+        "--k",
+        "2",
+        "--decomposition",
+        "w.safetensors",
+    ]
     code, out, err = command(
-        "distance", "--texts", "prompts.txt", *words, "--sem-edges", "0.5", "--cov-edges", "0.5", "--out", "t.parquet"
+        "distance",
+        "--texts",
+        "prompts.txt",
+        *words,
+        "--sem-edges",
+        "0.5",
+        "--cov-edges",
+        "0.5",
+        "--out",
+        "t.parquet",
     )
     assert code == 0, err
     assert out.splitlines()[0].startswith("texts per level: ")
@@ -76,7 +107,9 @@ def test_texts_are_measured_and_templates_and_labels_come_from_files(
 
 
 def test_the_default_referee_says_what_it_knows(photos: Path) -> None:
-    done = runner.invoke(app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--referee", "cifar:12"])
+    done = runner.invoke(
+        app, ["distance", f"folder:{photos}", "--against", f"folder:{photos}", "--referee", "cifar:12"]
+    )
     assert "knows ten kinds of things at 32 px (airplane, " in done.stderr
     assert "give --referee open_clip:NAME@WEIGHTS for others" in done.stderr
 

@@ -11,8 +11,8 @@ from typer.testing import CliRunner
 import sorites
 from sorites import core
 from sorites.cli.app import app
-from sorites.errors import SoritesError
-from sorites.suite import Suite
+from sorites.core.errors import SoritesError
+from sorites.suites.suite import Suite
 
 pytest.importorskip("torch")
 
@@ -24,11 +24,25 @@ def typed(*words: str) -> str:
 
 
 @pytest.mark.slow
-def test_a_run_is_explained_and_its_page_shows_it(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_is_explained_and_its_page_shows_it(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     run, models = tmp_path / "run", [small("one", 0), small("other", 3)]
     sorites.run(Suite(name="s"), source=f"folder:{photos}", models=models, shifts=["contrast"], out=run)
     monkeypatch.setattr(core, "model", lambda spec: small(spec, {"one": 0, "other": 3}[spec]))
-    said = typed(str(run), "--model", "one", "--model", "other", "--limit", "2", "--layer", "one=0.1", "--layer", "other=0.2")
+    said = typed(
+        str(run),
+        "--model",
+        "one",
+        "--model",
+        "other",
+        "--limit",
+        "2",
+        "--layer",
+        "one=0.1",
+        "--layer",
+        "other=0.2",
+    )
     assert f"explained 2 pictures in {run / 'explanations'}" in said
     page = sorites.report(run, tmp_path / "page.html").read_text(encoding="utf-8")
     assert "Why did it change?" in page
@@ -40,7 +54,9 @@ def test_a_run_is_explained_and_its_page_shows_it(photos: Path, tmp_path: Path, 
 def test_a_model_without_gradients_is_refused_by_name(
     photos: Path, tmp_path: Path, tiny: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sorites.run(Suite(name="s"), source=f"folder:{photos}", models=[tiny()], shifts=["contrast"], out=tmp_path / "run")  # type: ignore[operator]
+    sorites.run(
+        Suite(name="s"), source=f"folder:{photos}", models=[tiny()], shifts=["contrast"], out=tmp_path / "run"
+    )  # type: ignore[operator]
     monkeypatch.setattr(core, "model", lambda spec: tiny())  # type: ignore[operator]
     with pytest.raises(SoritesError, match="an explanation needs gradients, and tiny has none"):
         typed(str(tmp_path / "run"))
@@ -49,6 +65,8 @@ def test_a_model_without_gradients_is_refused_by_name(
 def test_an_attack_is_refused(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from sorites.training.attack import attack
 
-    run = attack(small(), eps=".1", losses="ce", steps=2, limit=4, source=f"folder:{photos}", out=tmp_path / "run")
+    run = attack(
+        small(), eps=".1", losses="ce", steps=2, limit=4, source=f"folder:{photos}", out=tmp_path / "run"
+    )
     with pytest.raises(SoritesError, match="holds an attack"):
         typed(str(run))

@@ -25,13 +25,17 @@ def two(pictures):
 """
 
 
-def test_features_prints_the_cluster_numbers_and_sheet_draws(command: Command, home: Path, photos: Path) -> None:
+def test_features_prints_the_cluster_numbers_and_sheet_draws(
+    command: Command, home: Path, photos: Path
+) -> None:
     (home / "seen.py").write_text(MODELS)
     (home / "f.toml").write_text(SUITE.format(photos=photos))
     assert command("run", "f.toml", "--keep-features", "--out", "kept", "--workers", "1")[0] == 0
     code, out, err = command("features", "kept", "--format", "csv")
     assert (code, err) == (0, "")
-    assert out.splitlines()[0].startswith("model,shift,what,light,severity,iso,shutter,aperture,number,value,n,low,high,classes")
+    assert out.splitlines()[0].startswith(
+        "model,shift,what,light,severity,iso,shutter,aperture,number,value,n,low,high,classes"
+    )
     assert sum("silhouette" in line for line in out.splitlines()) == 2 * 6
     assert command("features", "kept", "--distance", "euclidean")[0] == 0
     code, out, err = command("sheet", "kept", "--out", "s.png")

@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 from tests.cli.conftest import Command
 
-from sorites import table
-from sorites.core import Model
-from sorites.pipeline.run import run
-from sorites.suite import parse
+from sorites.core import Model, table
+from sorites.evaluation.run import run
+from sorites.suites.suite import parse
 
 REFEREE = """
 import numpy as np
@@ -28,19 +27,37 @@ NAME = "python:filter_colours:Colours"
 def folder(home: Path, photos: Path, tiny: Callable[..., Model]) -> Path:
     (home / "filter_colours.py").write_text(REFEREE, encoding="utf-8")
     suite = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 32}, "limit": 3}
-    run(parse({**suite, "shifts": [{"name": "contrast", "severities": [0.5, 0.9]}]}, "far"), models=[tiny()], out=home / "run")
+    run(
+        parse({**suite, "shifts": [{"name": "contrast", "severities": [0.5, 0.9]}]}, "far"),
+        models=[tiny()],
+        out=home / "run",
+    )
     return home / "run"
 
 
-def test_a_run_is_filtered_and_judged_again_by_other_thresholds(command: Command, folder: Path, home: Path) -> None:
-    code, out, err = command("filter", "run", "--referee", NAME, "--second", NAME, "--shift-text", "contrast=in fog")
+def test_a_run_is_filtered_and_judged_again_by_other_thresholds(
+    command: Command, folder: Path, home: Path
+) -> None:
+    code, out, err = command(
+        "filter", "run", "--referee", NAME, "--second", NAME, "--shift-text", "contrast=in fog"
+    )
     assert code == 0, err
     assert "the published thresholds hold for --referee open_clip:ViT-B-16@openai" in err
     assert {"shift", "severity", "images", "judged", "kept"} <= set(out.split())
     assert out.splitlines()[-1] == "next: sorites report run"
-    ids = table.read(folder).filter(pl.col("severity") == 0.9).select("image_id").collect()["image_id"].to_list()
-    (home / "labels.csv").write_text("image_id,outside\n" + "".join(f"{i},{n < 2}\n" for n, i in enumerate(ids)))
-    code, out, err = command("filter", "run", "--thresholds", "calibrated", "--annotations", "labels.csv", "--rule", "code")
+    ids = (
+        table.read(folder)
+        .filter(pl.col("severity") == 0.9)
+        .select("image_id")
+        .collect()["image_id"]
+        .to_list()
+    )
+    (home / "labels.csv").write_text(
+        "image_id,outside\n" + "".join(f"{i},{n < 2}\n" for n, i in enumerate(ids))
+    )
+    code, out, err = command(
+        "filter", "run", "--thresholds", "calibrated", "--annotations", "labels.csv", "--rule", "code"
+    )
     assert (code, "note:" in err) == (0, False)
     assert "tpr is the share of out-of-class images set aside" in out
     assert "rule code, thresholds calibrated: class_text " in out
@@ -54,7 +71,10 @@ def test_a_run_is_filtered_and_judged_again_by_other_thresholds(command: Command
     [
         (["none"], "none is not a run folder"),
         (["run"], "holds no similarities yet: name both encoders with --referee NAME and --second NAME"),
-        (["run", "--shift-text", "contrast"], '--shift-text wants SHIFT=WORDS, such as heavy_snow="in heavy snow"'),
+        (
+            ["run", "--shift-text", "contrast"],
+            '--shift-text wants SHIFT=WORDS, such as heavy_snow="in heavy snow"',
+        ),
     ],
 )
 def test_a_mistake_is_one_line(command: Command, folder: Path, words: list[str], said: str) -> None:

@@ -1,4 +1,6 @@
-"""The verbs of generated shifts: what they say when something is wrong, and the whole path on the toy world."""
+"""The verbs of generated shifts: what they say when something is wrong, and the whole path on the
+toy world.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 runner = CliRunner()
 
@@ -43,17 +45,34 @@ def test_what_cannot_be_is_said(words: list[str], said: str, tmp_path: Path) -> 
 @pytest.mark.slow
 def test_the_whole_path_on_the_toy_world(tmp_path: Path) -> None:
     sliders, pictures = str(tmp_path / "sliders"), str(tmp_path / "pictures")
-    done = runner.invoke(app, ["generate", "sliders", "--class", "disc", "--shift", "snow", "--steps", "2", "--out", sliders])
+    done = runner.invoke(
+        app, ["generate", "sliders", "--class", "disc", "--shift", "snow", "--steps", "2", "--out", sliders]
+    )
     assert done.exit_code == 0, done.output
     assert (tmp_path / "sliders" / "snow" / "000_disc" / "strip.png").is_file()
     assert "next: sorites generate pictures" in done.output
     for kept in (sliders, "toy"):
         out = pictures + kept[-3:]
-        words = ["--sliders", kept, "--seeds", "2", "--severity", "0,1,2", "--class", "disc", "--shift", "snow", "--out", out]
+        words = [
+            "--sliders",
+            kept,
+            "--seeds",
+            "2",
+            "--severity",
+            "0,1,2",
+            "--class",
+            "disc",
+            "--shift",
+            "snow",
+            "--out",
+            out,
+        ]
         done = runner.invoke(app, ["generate", "pictures", *words])
         assert done.exit_code == 0, done.output
     assert len(pl.read_parquet(f"{pictures}toy/manifest.parquet")) == 6
-    done = runner.invoke(app, ["generate", "check", f"{pictures}toy", "--format", "csv", "--real", f"{pictures}ers"])
+    done = runner.invoke(
+        app, ["generate", "check", f"{pictures}toy", "--format", "csv", "--real", f"{pictures}ers"]
+    )
     assert done.exit_code == 0, done.output
     assert "rises" in done.output
     assert (tmp_path / "picturestoy" / "nearest.parquet").is_file()

@@ -9,14 +9,16 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.errors import SoritesError
-from sorites.shifts._kernel_table import camera, packed
-from sorites.shifts._kernels import LEVELS, WAVES, default, load
+from sorites.core.errors import SoritesError
+from sorites.shifts.aberration import LEVELS, WAVES, default, load
+from sorites.shifts.kernel_table import camera, packed
 
 
 @pytest.mark.slow
 def test_the_sheet_is_drawn_and_the_numbers_are_printed(tmp_path: Path) -> None:
-    done = CliRunner().invoke(app, ["kernels", "--out", str(tmp_path / "k.png"), "--format", "json"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        app, ["kernels", "--out", str(tmp_path / "k.png"), "--format", "json"], catch_exceptions=False
+    )
     assert done.exit_code == 0
     rows = json.loads(done.stdout)
     assert len(rows) == 8 * 5 * 3

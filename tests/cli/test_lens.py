@@ -6,7 +6,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.lenses import store as lenses
 
 runner = CliRunner()

@@ -7,7 +7,7 @@ from PIL import Image as Pillow
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.sources._pixels import MOST
+from sorites.sources.decode import MOST
 
 runner = CliRunner()
 
@@ -35,7 +35,9 @@ def test_a_bad_picture_is_an_error_line_and_an_exit_code(tmp_path: Path) -> None
 
 def test_a_picture_beyond_the_limit_is_an_error_line_with_both_sizes(tmp_path: Path) -> None:
     (tmp_path / "vast.ppm").write_bytes(b"P6 20000 20000 255\n")
-    done = runner.invoke(app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")])
+    done = runner.invoke(
+        app, ["lens", "photo", "TessarLens", str(tmp_path / "vast.ppm"), "--out", str(tmp_path / "out")]
+    )
     assert done.exit_code == 1
     assert "vast.ppm: 20000 x 20000 pixels are more than the 100,000,000 allowed" in done.stderr
     assert f"{MOST:,}" == "100,000,000"

@@ -6,16 +6,21 @@ import pytest
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.lenses import tolerances
 
 runner = CliRunner()
 
 
 def test_stops_that_are_no_numbers_are_named(tmp_path: Path) -> None:
-    done = runner.invoke(app, ["lens", "tolerance", "CookeTriplet", "--of", "tilt", "--stops", "1,many", "--out", str(tmp_path)])
+    done = runner.invoke(
+        app,
+        ["lens", "tolerance", "CookeTriplet", "--of", "tilt", "--stops", "1,many", "--out", str(tmp_path)],
+    )
     assert isinstance(done.exception, SoritesError)
-    assert "--stops wants numbers with commas between them, such as 1,5,10, got '1,many'" in str(done.exception)
+    assert "--stops wants numbers with commas between them, such as 1,5,10, got '1,many'" in str(
+        done.exception
+    )
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
@@ -31,7 +36,19 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("tracer")
 def test_a_lens_is_traced_and_run_with(tmp_path: Path) -> None:
-    words = ["CookeTriplet", "--of", "decentre", "--stops", "5,40", "--field", "0.5", "--out", str(tmp_path), "--format", "csv"]
+    words = [
+        "CookeTriplet",
+        "--of",
+        "decentre",
+        "--stops",
+        "5,40",
+        "--field",
+        "0.5",
+        "--out",
+        str(tmp_path),
+        "--format",
+        "csv",
+    ]
     done = runner.invoke(app, ["lens", "tolerance", *words])
     assert done.exit_code == 0, done.output
     assert [line.split(",")[0] for line in done.stdout.splitlines()] == ["decentre_um", "0.0", "5.0", "40.0"]

@@ -5,15 +5,26 @@ from tests.cli.conftest import Command
 
 from sorites.cli.listing import list_names
 from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES
-from sorites.errors import SoritesError
-from sorites.suite import builtin_suites
+from sorites.core.errors import SoritesError
+from sorites.suites.suite import builtin_suites
 
 
 def test_list(command: Command) -> None:
     code, out, _ = command("list")
     assert code == 0
     assert [line for line in out.splitlines() if not line.startswith(" ")] == [
-        f"{kind}:" for kind in ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
+        f"{kind}:"
+        for kind in (
+            "shifts",
+            "models",
+            "sources",
+            "metrics",
+            "scorers",
+            "measures",
+            "referees",
+            "suites",
+            "recipes",
+        )
     ]
     assert "  demo" in command("list", "suites")[1]
     assert "levels 75, 82, 85, 90, 93" in command("list", "shifts")[1]

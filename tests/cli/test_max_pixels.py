@@ -1,4 +1,6 @@
-"""``--max-pixels``: a picture above the limit is an error row that says what to type, and the run's id does not know of it."""
+"""``--max-pixels``: a picture above the limit is an error row that says what to type, and the run's
+id does not know of it.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import polars as pl
 import pytest
 from tests.cli.conftest import Command
 
-from sorites.sources._pixels import VARIABLE
-from sorites.table import read
+from sorites.core.table import read
+from sorites.sources.decode import VARIABLE
 
 
 @pytest.mark.parametrize("engine", ["local", pytest.param("processes", marks=pytest.mark.slow)])

@@ -9,8 +9,8 @@ import pytest
 import sorites
 from sorites.cli.metric_answer import answer_metric, as_typed, parse_options
 from sorites.core import Model
-from sorites.errors import SoritesError
-from sorites.suite import parse
+from sorites.core.errors import SoritesError
+from sorites.suites.suite import parse
 
 
 def test_a_question_takes_the_suites_reference(run: Path) -> None:
@@ -36,7 +36,9 @@ def test_a_metrics_own_options_are_typed_as_text(run: Path) -> None:
         parse_options(["bins"])
 
 
-def test_a_question_without_any_reference_says_what_to_add(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_question_without_any_reference_says_what_to_add(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     suite = parse({"name": "s", "shifts": ["jpeg"]}, "test")
     sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=2)
     with pytest.raises(SoritesError, match="relative to a reference model: add --reference MODEL"):
@@ -46,12 +48,32 @@ def test_a_question_without_any_reference_says_what_to_add(photos: Path, tiny: C
 @pytest.mark.parametrize(
     ("said", "options", "typed"),
     [
-        ("add shift to by, or set relative=True", ["by", "relative"], "add shift to --by, or set --option relative=true"),
-        ("it runs over all of them. Leave it out of by.", ["by"], "it runs over all of them. Leave it out of --by."),
-        ("bins is a number of bins from 1 up, got 0", ["by", "bins"], "--option bins is a number of bins from 1 up, got 0"),
+        (
+            "add shift to by, or set relative=True",
+            ["by", "relative"],
+            "add shift to --by, or set --option relative=true",
+        ),
+        (
+            "it runs over all of them. Leave it out of by.",
+            ["by"],
+            "it runs over all of them. Leave it out of --by.",
+        ),
+        (
+            "bins is a number of bins from 1 up, got 0",
+            ["by", "bins"],
+            "--option bins is a number of bins from 1 up, got 0",
+        ),
         ("give facts=FILE, a CSV", ["by", "facts"], "give --option facts=FILE, a CSV"),
-        ("measured against a reference: by needs model", ["by", "reference"], "measured against a reference: --by needs model"),
-        ("name it: reference=NAME. There are two", ["by", "reference"], "name it: --reference NAME. There are two"),
+        (
+            "measured against a reference: by needs model",
+            ["by", "reference"],
+            "measured against a reference: --by needs model",
+        ),
+        (
+            "name it: reference=NAME. There are two",
+            ["by", "reference"],
+            "name it: --reference NAME. There are two",
+        ),
     ],
 )
 def test_options_are_said_the_way_they_are_typed(said: str, options: list[str], typed: str) -> None:

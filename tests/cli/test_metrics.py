@@ -20,7 +20,16 @@ def test_a_metric_is_printed_in_every_format(command: Command) -> None:
     assert (code, json.loads(out)[0]["model"]) == (0, "python:means:logits")
     code, out, _ = command("metrics", "r", "accuracy")
     assert code == 0
-    assert out.split("\n")[1].split() == ["model", "shift", "severity", "value", "n", "low", "high", "missing"]
+    assert out.split("\n")[1].split() == [
+        "model",
+        "shift",
+        "severity",
+        "value",
+        "n",
+        "low",
+        "high",
+        "missing",
+    ]
 
 
 def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
@@ -32,7 +41,10 @@ def test_an_empty_answer_says_what_the_metric_answers(command: Command) -> None:
     _, out, err = command("metrics", "r", "ood", "--format", "csv")
     assert len(out.splitlines()) == 6
     assert err.startswith("every value is null, n up to 18. ood answers: AUROC")
-    assert "None of these pictures is strange; to count those that the model gets wrong: --framework model-specific" in err
+    assert (
+        "None of these pictures is strange; to count those that the model gets wrong: --framework"
+        " model-specific" in err
+    )
     assert "to count those" not in command("metrics", "r", "ood", "--framework", "model-specific")[2]
     assert command("metrics", "r", "accuracy")[2] == ""
 
@@ -78,14 +90,19 @@ def test_an_unfinished_run_says_so_first(command: Command, run: Path, tmp_path: 
     assert code == 0, err
     assert "contrast" not in out.replace("contrast (0 of 8 samples done)", "").replace("shifts contrast", "")
     first = (out if format == "table" else err).splitlines()[0]
-    assert first.startswith(f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards are there. two lacks contrast (0 of 8")
+    assert first.startswith(
+        f"note: {tmp_path / 'r'} is not finished: 5 of 6 shards are there. two lacks contrast (0 of 8"
+    )
     code, out, err = command(*words, "--partial")
     assert "contrast" in out
     assert "All that is there is used" in (out if format == "table" else err)
 
 
 def test_several_runs_are_asked_together(command: Command) -> None:
-    for name, more in (("a", ["--limit", "3"]), ("b", ["--limit", "2", "--shift", "jpeg", "--shift", "contrast"])):
+    for name, more in (
+        ("a", ["--limit", "3"]),
+        ("b", ["--limit", "2", "--shift", "jpeg", "--shift", "contrast"]),
+    ):
         assert command("run", "s.toml", "--out", name, *more)[0] == 0
     code, out, err = command("metrics", "a", "b", "accuracy", "--by", "shift")
     assert code == 0, err
@@ -95,11 +112,13 @@ def test_several_runs_are_asked_together(command: Command) -> None:
 
 def test_a_condition_chooses_rows_and_classes_have_names(command: Command) -> None:
     command("run", "s.toml", "--out", "r")
-    code, out, _ = command("metrics", "r", "accuracy", "--where", "shift = jpeg and severity >= 85", "--format", "csv")
+    code, out, _ = command(
+        "metrics", "r", "accuracy", "--where", "shift = jpeg and severity >= 85", "--format", "csv"
+    )
     assert code == 0
     assert [row["severity"] for row in csv.DictReader(io.StringIO(out))] == ["85.0", "90.0", "93.0"]
     code, out, _ = command("metrics", "r", "accuracy", "--by", "label", "--format", "csv")
-    (first, *_) = csv.DictReader(io.StringIO(out))
+    first, *_ = csv.DictReader(io.StringIO(out))
     assert (code, first["label"], first["label_name"]) == (0, "0", "tench")
     code, _, err = command("metrics", "r", "accuracy", "--where", "shift = jpg")
     assert (code, "no shift here named 'jpg'. Did you mean jpeg? There are clean, jpeg." in err) == (2, True)
@@ -120,7 +139,10 @@ def test_the_measure_that_is_averaged_is_named(command: Command) -> None:
 def test_a_run_says_what_its_models_see(command: Command, home: Path) -> None:
     code, _, err = command("run", "s.toml", "--model", "lite0", "--level", "1", "--out", "r")
     assert code == 0, err
-    assert "lite0 sees 224 x 224 px: the frame scaled (bicubic); mean 0.498 0.498 0.498, std 0.502 0.502 0.502" in err
+    assert (
+        "lite0 sees 224 x 224 px: the frame scaled (bicubic); mean 0.498 0.498 0.498, std 0.502 0.502 0.502"
+        in err
+    )
     assert json.loads((home / "r/run.json").read_text())["inputs"]["lite0"]["crop_pct"] == 0.875
     _, _, err = command("run", "s.toml", "--level", "1", "--out", "other")
     assert "python:means:logits sees pictures as they are" in err

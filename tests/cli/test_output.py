@@ -14,7 +14,7 @@ from tests.cli.conftest import Command
 
 from sorites.cli.output import Unwritten, say, without_controls
 from sorites.cli.printing import format_frame
-from sorites.progress import console
+from sorites.core.progress import console
 
 pytestmark = pytest.mark.slow
 
@@ -49,9 +49,15 @@ def test_text_for_programs_stays_exact_where_no_terminal_is(capsys: pytest.Captu
 
 @pytest.mark.parametrize(
     ("encoding", "shown"),
-    [("ascii", "-- 0.5 +- \\xe9 \\udcff"), ("latin-1", "-- 0.5 ± é \\udcff"), ("utf-8", "–─ 0.5 ± é \\udcff")],
+    [
+        ("ascii", "-- 0.5 +- \\xe9 \\udcff"),
+        ("latin-1", "-- 0.5 ± é \\udcff"),
+        ("utf-8", "–─ 0.5 ± é \\udcff"),
+    ],
 )
-def test_what_a_stream_cannot_spell_is_spelled_in_ascii(monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str) -> None:
+def test_what_a_stream_cannot_spell_is_spelled_in_ascii(
+    monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
+) -> None:
     held = io.BytesIO()
     monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(held, encoding=encoding))
     say("–─ 0.5 ± é \udcff")
@@ -65,7 +71,9 @@ class _Full(io.StringIO):
         raise OSError(28, os.strerror(28))
 
 
-def test_output_that_cannot_be_written_is_an_error_of_ours_and_notes_are_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_output_that_cannot_be_written_is_an_error_of_ours_and_notes_are_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "stdout", _Full())
     monkeypatch.setattr(sys, "stderr", _Full())
     say("a note", err=True)
@@ -108,7 +116,9 @@ def test_a_run_ends_well_on_an_ascii_terminal(command: Command, home: Path) -> N
     assert "python:means:logits" in done.stdout
 
 
-def test_a_shard_with_scrambled_data_is_named_by_the_question_that_met_it(command: Command, home: Path) -> None:
+def test_a_shard_with_scrambled_data_is_named_by_the_question_that_met_it(
+    command: Command, home: Path
+) -> None:
     command("run", "s.toml", "--out", "r")
     shard = max((home / "r" / "predictions").iterdir(), key=lambda path: path.stat().st_size)
     data = bytearray(shard.read_bytes())

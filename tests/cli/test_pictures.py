@@ -24,18 +24,29 @@ def test_show_takes_options_of_the_shift(command: Command, home: Path, photos: P
     picture = next(photos.rglob("*.png"))
     command("lens", "select", "--n", "2", "--out", home / "few")
     code, out, _ = command("show", "lens", picture, "--option", f"lenses={home / 'few'}", "--out", "few.png")
-    assert (code, out.splitlines()[1]) == (0, f"next: sorites run demo --shift lens --option lenses={home / 'few'}")
+    assert (code, out.splitlines()[1]) == (
+        0,
+        f"next: sorites run demo --shift lens --option lenses={home / 'few'}",
+    )
     assert command("show", "lens", picture, "--out", "all.png")[0] == 0
     with Pillow.open(home / "few.png") as few, Pillow.open(home / "all.png") as every:
         assert few.width == every.width
         assert 2 * few.height < 1.5 * every.height
-    assert "no option named 'lensse'. Did you mean lenses?" in command("show", "lens", picture, "--option", "lensse=x")[2]
+    assert (
+        "no option named 'lensse'. Did you mean lenses?"
+        in command("show", "lens", picture, "--option", "lensse=x")[2]
+    )
 
 
 def test_build_writes_a_dataset_and_says_how_to_run_it(command: Command, home: Path) -> None:
-    code, out, err = command("build", "s.toml", "--out", "set", "--shift", "contrast", "--level", "2", "--quality", "90")
+    code, out, err = command(
+        "build", "s.toml", "--out", "set", "--shift", "contrast", "--level", "2", "--quality", "90"
+    )
     assert code == 0, err
-    assert out.splitlines() == ["wrote 6 pictures to set", "next: sorites run s.toml --source folder:set --shift contrast"]
+    assert out.splitlines() == [
+        "wrote 6 pictures to set",
+        "next: sorites run s.toml --source folder:set --shift contrast",
+    ]
     code, _, err = command(*out.splitlines()[1].removeprefix("next: sorites ").split(), "--out", "r")
     assert code == 0, err
     assert sorites.read("r").collect().group_by("shift", "level").len().sort("shift").rows() == [
@@ -49,7 +60,9 @@ def test_build_tells_of_pictures_it_could_not_make(command: Command, home: Path,
     bad.mkdir(parents=True)
     Pillow.fromarray(np.zeros((9, 9, 3), np.uint8)).save(bad / "good.png")
     (bad / "bad.png").write_text("not a picture")
-    code, out, err = command("build", "s.toml", "--source", f"folder:{home / 'bad'}", "--level", "1", "--out", "set")
+    code, out, err = command(
+        "build", "s.toml", "--source", f"folder:{home / 'bad'}", "--level", "1", "--out", "set"
+    )
     assert code == 0
     assert "wrote 2 pictures to set; 2 could not be made" in out
     assert err.count("not written: n01440764/bad.png") == 2

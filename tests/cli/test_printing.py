@@ -14,11 +14,11 @@ import sorites
 from sorites.cli.metric_answer import answer_metric, explain_empty
 from sorites.cli.printing import format_frame, headline, print_run_summary
 from sorites.core import Box, Model, Outputs, Sample, Setting, Source
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.reports.page import render
 from sorites.reports.report import run_views
 from sorites.reports.view import merge
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 FRAME = pl.DataFrame({"model": ["a,b", None], "value": [1 / 3, None], "n": [3, 0], "accept": [[1, 2], None]})
 
@@ -60,7 +60,9 @@ def test_the_headline_is_the_metrics(run: Path) -> None:
     assert first["clean"].startswith("100.0  [")
 
 
-def test_a_run_without_clean_or_without_shifts_still_has_a_headline(tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_run_without_clean_or_without_shifts_still_has_a_headline(
+    tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     def picture() -> np.ndarray:
         return np.full((30, 30, 3), 90, np.uint8)
 
@@ -76,7 +78,9 @@ def test_how_a_run_went(run: Path) -> None:
     lines: list[str] = []
     print_run_summary(run, lines.append)
     table = sorites.read(run).collect()
-    assert f"wrote {table.height} rows to {run / 'predictions'}, {table['probe'].sum()} of them probes" in lines
+    assert (
+        f"wrote {table.height} rows to {run / 'predictions'}, {table['probe'].sum()} of them probes" in lines
+    )
     assert lines[-1].startswith(f"next: sorites report {run}")
 
 
@@ -85,16 +89,22 @@ def test_errors_are_counted_and_the_first_is_named(tiny: Callable[..., Model], t
         raise SoritesError("x.png: truncated")
 
     samples = [Sample("bad", broken, 0), Sample("good", lambda: np.full((9, 9, 3), 5, np.uint8), 0)]
-    sorites.run(parse({"name": "s"}, "test"), source=Source("mine", samples), models=[tiny()], out=tmp_path / "run")
+    sorites.run(
+        parse({"name": "s"}, "test"), source=Source("mine", samples), models=[tiny()], out=tmp_path / "run"
+    )
     lines: list[str] = []
     print_run_summary(tmp_path / "run", lines.append)
-    assert any(line.startswith("1 rows are errors") and "The first, bad: x.png: truncated" in line for line in lines)
+    assert any(
+        line.startswith("1 rows are errors") and "The first, bad: x.png: truncated" in line for line in lines
+    )
 
 
 def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     boxes = (Box((2, 2, 20, 20), 0, 0.9),)
     model = Model("det", lambda seen: Outputs(boxes=[boxes] * len(seen)), labels=("person",), output="boxes")
-    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(Box((2, 2, 20, 20), 0),))])
+    source = Source(
+        "mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(Box((2, 2, 20, 20), 0),))]
+    )
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
     sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / "run")
     said: list[str] = []
@@ -104,10 +114,13 @@ def test_the_summary_of_a_run_of_detectors_shows_map(tmp_path: Path) -> None:
     assert said[-1].endswith("map --by model,shift")
     assert "accuracy" not in "\n".join(said)
     with pytest.raises(
-        SoritesError, match="accuracy has nothing to say here: the models are detectors, which give boxes. Ask map"
+        SoritesError,
+        match="accuracy has nothing to say here: the models are detectors, which give boxes. Ask map",
     ):
         answer_metric(tmp_path / "run", "accuracy")
-    assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})["value"].to_list() == pytest.approx([1.0, 1.0])
+    assert answer_metric(tmp_path / "run", "map", options={"number": "map50"})[
+        "value"
+    ].to_list() == pytest.approx([1.0, 1.0])
 
 
 def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
@@ -119,10 +132,14 @@ def test_a_run_without_true_boxes_says_so(tmp_path: Path) -> None:
     print_run_summary(tmp_path / "run", said.append)
     assert "there is no mAP, because the source has no true boxes" in said
     for metric in ("box_failure_point", "mean_map"):
-        with pytest.raises(SoritesError, match=f"{metric} has nothing to say here: the source has no true boxes"):
+        with pytest.raises(
+            SoritesError, match=f"{metric} has nothing to say here: the source has no true boxes"
+        ):
             answer_metric(tmp_path / "run", metric)
     with pytest.raises(SoritesError, match="accuracy has nothing to say here: the models are detectors"):
         answer_metric(tmp_path / "run", "accuracy")
     answer = answer_metric(tmp_path / "run", "map")
-    assert explain_empty(answer, "map") == "every value is null: the source has no true boxes for these pictures"
+    assert (
+        explain_empty(answer, "map") == "every value is null: the source has no true boxes for these pictures"
+    )
     assert "No picture was judged, because the source has no true boxes." in render(merge(run_views(table)))

@@ -26,15 +26,39 @@ def test_a_fit_on_the_pictures_under_test_is_noted(command: Command, photos: Pat
     note = "note: 3 of the 20 training pictures are also judged: their strangeness is too low"
     for scorer, noted in (("knn(k=2)", True), ("energy", False)):
         code, _, err = command(
-            "run", "s.toml", "--model", "lite0", "--scorer", scorer, "--fit", f"folder:{photos}", "--level", "1"
+            "run",
+            "s.toml",
+            "--model",
+            "lite0",
+            "--scorer",
+            scorer,
+            "--fit",
+            f"folder:{photos}",
+            "--level",
+            "1",
         )
         assert code == 0, err
         assert (note in err.splitlines()) is noted
 
 
 def test_overrides_reach_the_run(command: Command, photos: Path, home: Path) -> None:
-    words = ["--shift", "contrast", "--severity", "0.5", "--limit", "2", "--seed", "4", "--batch", "1", "--refine", "0.25"]
-    code, _, err = command("run", "s.toml", *words, "--scorer", "msp", "--keep-features", "--out", "r", "--workers", "1")
+    words = [
+        "--shift",
+        "contrast",
+        "--severity",
+        "0.5",
+        "--limit",
+        "2",
+        "--seed",
+        "4",
+        "--batch",
+        "1",
+        "--refine",
+        "0.25",
+    ]
+    code, _, err = command(
+        "run", "s.toml", *words, "--scorer", "msp", "--keep-features", "--out", "r", "--workers", "1"
+    )
     assert code == 0, err
     assert "features will take 0.0 MB" in err
     held = sorites.read("r").collect()

@@ -9,9 +9,9 @@ from typer.testing import CliRunner
 
 from sorites.cli import app
 from sorites.core import Model
-from sorites.pipeline.folder import locked
-from sorites.pipeline.run import run
-from sorites.suite import parse
+from sorites.evaluation.run import run
+from sorites.evaluation.storage.folder import locked
+from sorites.suites.suite import parse
 
 runner = CliRunner()
 
@@ -19,7 +19,11 @@ runner = CliRunner()
 @pytest.fixture
 def folder(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Path:
     suite = {"name": "far", "source": f"folder:{photos}", "frame": {"resize": 32}, "limit": 2}
-    run(parse({**suite, "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far"), models=[tiny()], out=tmp_path / "run")
+    run(
+        parse({**suite, "shifts": [{"name": "contrast", "severities": [0.5]}]}, "far"),
+        models=[tiny()],
+        out=tmp_path / "run",
+    )
     return tmp_path / "run"
 
 

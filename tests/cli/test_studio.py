@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.studio.conftest import write_pictures
+from tests.apps.studio.conftest import write_pictures
 
 Command = Callable[..., tuple[int, str, str]]
 pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
@@ -20,12 +20,27 @@ pytest.importorskip("httpx", reason="needs: pip install 'sorites[studio]'")
             ["capture", "--source", "folder:pictures", "--out", "x", "--camera", "cannon"],
             "no camera named 'cannon'. There are ccapi:URL, ptp, virtual",
         ),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hew:1"], "no lamps named 'hew'. Did you mean hue"),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hew:1"],
+            "no lamps named 'hew'. Did you mean hue",
+        ),
         (["capture", "--source", "folder:pictures", "--out", "x", "--grid", "tset"], "no grid named 'tset'"),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--originals", "burn"], "--originals wants keep, jpeg, drop"),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--card", "eat"], "--card wants keep or clear"),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"], "does not answer"),
-        (["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hue:127.0.0.1:9"], "does not know us yet"),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--originals", "burn"],
+            "--originals wants keep, jpeg, drop",
+        ),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--card", "eat"],
+            "--card wants keep or clear",
+        ),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--camera", "ccapi:http://127.0.0.1:9"],
+            "does not answer",
+        ),
+        (
+            ["capture", "--source", "folder:pictures", "--out", "x", "--lamps", "hue:127.0.0.1:9"],
+            "does not know us yet",
+        ),
         (["calibrate", "--stage", "large"], "--stage wants WxH"),
         (["sheets", "none"], "none holds no capture"),
         (["review", "none"], "none holds no capture"),
@@ -38,7 +53,7 @@ def test_mistakes_are_told(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
-    monkeypatch.setattr("sorites.studio.ccapi.calls.TRIES", 1)
+    monkeypatch.setattr("sorites.apps.studio.ccapi.TRIES", 1)
     write_pictures(tmp_path / "pictures")
     code, out, err = command("studio", *words)
     assert (code, out) == (2, "")
@@ -57,7 +72,18 @@ def test_check_names_the_virtual_devices_and_the_grid(command: Command) -> None:
 @pytest.mark.slow
 def test_capture_forecasts_the_whole_dataset_and_is_then_done(command: Command, tmp_path: Path) -> None:
     pictures, out = write_pictures(tmp_path / "pictures", 1), tmp_path / "es"
-    words = ["studio", "capture", "--source", f"folder:{pictures}", "--out", str(out), "--grid", "small", "--megapixels", "0.06"]
+    words = [
+        "studio",
+        "capture",
+        "--source",
+        f"folder:{pictures}",
+        "--out",
+        str(out),
+        "--grid",
+        "small",
+        "--megapixels",
+        "0.06",
+    ]
     code, said, err = command(*words)
     assert code == 0, err
     assert "20 photographs of 1 pictures" in said

@@ -9,13 +9,24 @@ import pytest
 from typer.testing import CliRunner
 
 from sorites.cli import app
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 SHORT = ["--labels", "found", "--validation", "0.2", "--batch", "4", "--set", "validate_every=1.0"]
 
 
 def test_a_training_from_the_command_line(photos: Path, tmp_path: Path) -> None:
-    command = ["train", "run", "cifar_optics", "--source", f"folder:{photos}", *SHORT, "--steps", "3", "--augment", "optics"]
+    command = [
+        "train",
+        "run",
+        "cifar_optics",
+        "--source",
+        f"folder:{photos}",
+        *SHORT,
+        "--steps",
+        "3",
+        "--augment",
+        "optics",
+    ]
     command += ["--set", "optimiser.lr=0.02", "--seed", "4", "--out", str(tmp_path / "m")]
     result = CliRunner().invoke(app, command, catch_exceptions=False)
     assert result.exit_code == 0
@@ -43,11 +54,17 @@ def test_recipes_are_listed() -> None:
 
 def test_set_wants_a_key_and_a_value(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="--set wants KEY=VALUE, got 'lr'"):
-        CliRunner().invoke(app, ["train", "run", "cifar_optics", "--set", "lr", "--out", str(tmp_path)], catch_exceptions=False)
+        CliRunner().invoke(
+            app,
+            ["train", "run", "cifar_optics", "--set", "lr", "--out", str(tmp_path)],
+            catch_exceptions=False,
+        )
 
 
 def test_a_wrong_key_is_answered_with_near_ones(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="unknown key 'optimiser.lrr'.* Did you mean lr"):
         CliRunner().invoke(
-            app, ["train", "run", "cifar_optics", "--set", "optimiser.lrr=1", "--out", str(tmp_path)], catch_exceptions=False
+            app,
+            ["train", "run", "cifar_optics", "--set", "optimiser.lrr=1", "--out", str(tmp_path)],
+            catch_exceptions=False,
         )

@@ -7,7 +7,7 @@ import pytest
 from tests.cli.conftest import Command
 from tests.conftest import CLASSES
 
-from sorites.cli.train_arms import told
+from sorites.cli.training import told
 
 RECIPE = """
 model = "small"
@@ -29,14 +29,22 @@ shifts = [{ name = "gaussian_noise", severities = [0.1] }]
 
 
 @pytest.mark.slow
-def test_arms_are_trained_judged_and_written_on_one_page(command: Command, photos: Path, tmp_path: Path) -> None:
-    filled = {"PHOTOS": photos.as_posix(), "LABELS": str(list(CLASSES)), "SUITE": (tmp_path / "judged.toml").as_posix()}
+def test_arms_are_trained_judged_and_written_on_one_page(
+    command: Command, photos: Path, tmp_path: Path
+) -> None:
+    filled = {
+        "PHOTOS": photos.as_posix(),
+        "LABELS": str(list(CLASSES)),
+        "SUITE": (tmp_path / "judged.toml").as_posix(),
+    }
     for name, text in (("r.toml", RECIPE), ("judged.toml", SUITE)):
         for word, value in filled.items():
             text = text.replace(word, value)
         (tmp_path / name).write_text(text, encoding="utf-8")
     out = tmp_path / "out"
-    code, said, _ = command("train", "arms", str(tmp_path / "r.toml"), "--arms", "none,flip", "--out", str(out))
+    code, said, _ = command(
+        "train", "arms", str(tmp_path / "r.toml"), "--arms", "none,flip", "--out", str(out)
+    )
     assert code == 0
     assert said.startswith("flip: clean ")
     assert " in noise at severity 0.1 " in said.splitlines()[0]
@@ -58,9 +66,9 @@ def test_each_arm_has_a_line_with_its_clean_gain_and_where_it_gains_most() -> No
         ("flip", "clean", 0.0, 0.0, -0.01, 0.01),
         ("flip", "camera", None, -0.05, -0.06, -0.04),
     ]
-    found = pl.DataFrame(rows, ["arm", "family", "severity", "value", "low", "high"], orient="row").with_columns(
-        suite=pl.lit("s")
-    )
+    found = pl.DataFrame(
+        rows, ["arm", "family", "severity", "value", "low", "high"], orient="row"
+    ).with_columns(suite=pl.lit("s"))
     assert told(found) == [
         "optics: clean -1.0 points [-3.0, +1.0], most in optics at severity 3 +18.0 points [+12.0, +24.0]",
         "flip: clean +0.0 points [-1.0, +1.0], no gain; best in camera -5.0 points [-6.0, -4.0]",
@@ -77,7 +85,9 @@ def test_each_arm_has_a_line_with_its_clean_gain_and_where_it_gains_most() -> No
         (["--suite", "nowhere"], "no suite named 'nowhere'"),
     ],
 )
-def test_what_is_wrong_is_told_in_words(command: Command, tmp_path: Path, words: list[str], said: str) -> None:
+def test_what_is_wrong_is_told_in_words(
+    command: Command, tmp_path: Path, words: list[str], said: str
+) -> None:
     code, _, err = command("train", "arms", "cifar_optics", "--out", str(tmp_path / "out"), *words)
     assert code != 0
     assert said in err

@@ -1,8 +1,9 @@
-"""A small real input for every model and source that needs an argument, so that the registry sweeps skip none of them.
+"""A small real input for every model and source that needs an argument, so that the registry sweeps
+skip none of them.
 
-``MODELS`` and ``SOURCES`` map the name of a plug-in to a function that writes its input into an empty folder and returns the
-spec. Nothing is downloaded. A plug-in that is not listed is used by its name alone. The fixture ``example`` of ``conftest.py``
-makes each input once per session.
+``MODELS`` and ``SOURCES`` map the name of a plug-in to a function that writes its input into an
+empty folder and returns the spec. Nothing is downloaded. A plug-in that is not listed is used by
+its name alone. The fixture ``example`` of ``conftest.py`` makes each input once per session.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ def timm(folder: Path) -> str:
 
 
 def torchvision(folder: Path) -> str:
-    """A detector of torchvision with random weights in a file; it has few classes, since each adds a suppression."""
+    """A detector of torchvision with random weights in a file; it has few classes, since each adds
+    a suppression.
+    """
     from tests.models import detectors
 
     (folder / "names.txt").write_text("\n".join(FRUIT))
@@ -80,7 +83,9 @@ def trained(folder: Path) -> str:
 
     layouts.photos(str(folder / "images"), 8)
     data = {"source": f"folder:{folder / 'images'}", "labels": "found"}
-    return f"trained:{train(parse({'name': 'r', 'steps': 1, 'batch': 4, 'data': data}, 'r'), folder / 'model')}"
+    return (
+        f"trained:{train(parse({'name': 'r', 'steps': 1, 'batch': 4, 'data': data}, 'r'), folder / 'model')}"
+    )
 
 
 def python(folder: Path) -> str:
@@ -130,7 +135,11 @@ def annotated(folder: Path) -> Path:
     (folder / "labels/1.txt").write_text("0 0.5 0.5 0.2 0.4\n")
     (folder / "data.yaml").write_text("names: [cat]\n")
     row = {"id": 1, "image_id": 1, "category_id": 1, "bbox": [8, 6, 4, 8]}
-    data = {"images": [{"id": 1, "file_name": "images/1.png"}], "annotations": [row], "categories": [{"id": 1, "name": "cat"}]}
+    data = {
+        "images": [{"id": 1, "file_name": "images/1.png"}],
+        "annotations": [row],
+        "categories": [{"id": 1, "name": "cat"}],
+    }
     (folder / "a.json").write_text(json.dumps(data))
     return folder
 
@@ -181,7 +190,9 @@ def cifar(folder: Path) -> str:
 
 @contextmanager
 def reading(name: str, spec: str) -> Iterator[None]:
-    """Hold a context in which a source can be read: ``cifar`` checks the checksum and the size of its archive."""
+    """Hold a context in which a source can be read: ``cifar`` checks the checksum and the size of
+    its archive.
+    """
     if name != "cifar":
         yield
         return

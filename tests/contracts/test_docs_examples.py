@@ -1,6 +1,8 @@
-"""Examples of the docs: commands name verbs and options that there are, and Python imports what there is and calls it rightly.
+"""Examples of the docs: commands name verbs and options that there are, and Python imports what
+there is and calls it rightly.
 
-Commands are parsed as the command line parses them, also those that cannot be run here; tests/docs runs the others.
+Commands are parsed as the command line parses them, also those that cannot be run here; tests/docs
+runs the others.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ def blocks(kinds: tuple[str, ...]) -> Iterator[tuple[str, str]]:
 
 
 def commands() -> list[tuple[str, str]]:
-    lines = [(page, line) for page, text in blocks(("", "sh")) for line in text.replace("\\\n", " ").splitlines()]
+    lines = [
+        (page, line) for page, text in blocks(("", "sh")) for line in text.replace("\\\n", " ").splitlines()
+    ]
     return [(page, line.strip()) for page, line in lines if line.strip().startswith("sorites ")]
 
 
@@ -44,7 +48,9 @@ def test_there_are_examples() -> None:
     assert list(blocks(("python",)))
 
 
-@pytest.mark.parametrize(("page", "line"), commands(), ids=[f"{page}: {line[:60]}" for page, line in commands()])
+@pytest.mark.parametrize(
+    ("page", "line"), commands(), ids=[f"{page}: {line[:60]}" for page, line in commands()]
+)
 def test_a_command_names_a_verb_and_options_that_there_are(page: str, line: str) -> None:
     words = [word for word in shlex.split(line, comments=True)[1:] if word not in ("...", "…")]
     command: Any = typer.main.get_command(app)
@@ -65,9 +71,15 @@ def test_python_compiles_and_names_what_there_is(page: str, text: str) -> None:
             home = importlib.import_module(str(node.module))
             missing = [alias.name for alias in node.names if not hasattr(home, alias.name)]
             assert not missing, f"{page}: {node.module} has no {missing}"
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and ast.unparse(node.func.value) == "sorites":
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Attribute)
+            and ast.unparse(node.func.value) == "sorites"
+        ):
             function = getattr(sorites, node.func.attr)
             named = [keyword.arg for keyword in node.keywords if keyword.arg]
             parameters = inspect.signature(function).parameters
             takes_any = any(one.kind is one.VAR_KEYWORD for one in parameters.values())
-            assert takes_any or set(named) <= set(parameters), f"{page}: sorites.{node.func.attr}({', '.join(named)})"
+            assert takes_any or set(named) <= set(parameters), (
+                f"{page}: sorites.{node.func.attr}({', '.join(named)})"
+            )

@@ -1,4 +1,6 @@
-"""Tables of the docs, held against the code: every suite key, every scorer with its parameters and paper, every framework."""
+"""Tables of the docs, held against the code: every suite key, every scorer with its parameters and
+paper, every framework.
+"""
 
 from __future__ import annotations
 
@@ -13,10 +15,9 @@ from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
 from sorites import core
-from sorites.frame import Dial, Distance, Fit, Frame, SourceEntry, Validation
-from sorites.metrics._pools import FRAMEWORKS
+from sorites.metrics.separation import FRAMEWORKS
 from sorites.models.onnx import KEYS
-from sorites.suite import Suite
+from sorites.suites.suite import Dial, Distance, Fit, Frame, SourceEntry, Suite, Validation
 
 DOCS = Path(__file__).parents[2] / "docs"
 PARTS: dict[str, type[BaseModel]] = {
@@ -53,7 +54,9 @@ def test_every_scorer_stands_there_with_its_parameters_needs_and_paper() -> None
         written = dict(part.split("=") for part in re.findall(r"`([^`]+)`", typed))
         assert written == {key: str(value) for key, value in parameters(name).items()}, name
         assert [need for need in needs.split(", ") if need] == sorted(core.scorer(name).needs), name
-        authors = re.search(r"\(([^()]*\d{4})\)", " ".join((inspect.getdoc(core.SCORERS.get(name)) or "").split()))
+        authors = re.search(
+            r"\(([^()]*\d{4})\)", " ".join((inspect.getdoc(core.SCORERS.get(name)) or "").split())
+        )
         assert authors is not None
         assert paper.startswith(authors[1]), name
 
@@ -82,7 +85,11 @@ def spelled(field: Any) -> str:
         return "" if field.default_factory is not None else "must be given"
     if field.default is None or field.default in ((), ""):
         return ""
-    return f"`{str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)}`".replace("'", '"')
+    return (
+        f"`{str(field.default).lower() if isinstance(field.default, bool) else repr(field.default)}`".replace(
+            "'", '"'
+        )
+    )
 
 
 def test_every_key_of_an_onnx_files_json_stands_there() -> None:

@@ -11,7 +11,12 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "fidelity.md").read_text(encoding="utf-8")
-STATUSES = ("reproduced from released data", "from an independent computation", "not checkable here", "not built")
+STATUSES = (
+    "reproduced from released data",
+    "from an independent computation",
+    "not checkable here",
+    "not built",
+)
 
 
 def parts() -> dict[str, list[list[str]]]:
@@ -31,7 +36,9 @@ def functions(file: str) -> frozenset[str]:
 
 
 def named(cell: str) -> list[tuple[str, str]]:
-    """Return the tests of a cell as (file, function); a function alone is in the file before it, a file alone has none."""
+    """Return the tests of a cell as (file, function); a function alone is in the file before it, a
+    file alone has none.
+    """
     found: list[tuple[str, str]] = []
     for one in re.findall(r"`([^`]*)`", cell):
         file, _, function = one.partition("::")

@@ -1,4 +1,6 @@
-"""Every reader takes names literally: ``set[1]`` is never another folder, whatever characters a pattern would have in it."""
+"""Every reader takes names literally: ``set[1]`` is never another folder, whatever characters a
+pattern would have in it.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ from PIL import Image as Pillow
 import sorites
 from sorites import core
 from sorites.core import SOURCES, Model, Source
+from sorites.core.labels import imagenet
+from sorites.core.table import BOX
 from sorites.datasets.build import build
-from sorites.labels import imagenet
-from sorites.suite import Suite, parse
-from sorites.table import BOX
+from sorites.suites.suite import Suite, parse
 
 NAMES = ("set[1]", "set*", "set?", "set[!a]", "{1,2}", "a%20b", "a#b", "~x")
 """Names of folders; ``set1``, which the first four are as patterns, lies beside them with other contents."""
@@ -40,7 +42,9 @@ def folder(root: Path, grey: int) -> str:
 
 def built(root: Path, grey: int) -> str:
     pictures = root.parent / f"pictures{grey}"
-    build(Suite(name="s", source=folder(pictures, grey), shifts=({"name": "contrast", "levels": (1,)},)), root)
+    build(
+        Suite(name="s", source=folder(pictures, grey), shifts=({"name": "contrast", "levels": (1,)},)), root
+    )
     return f"folder:{root}"
 
 
@@ -48,9 +52,9 @@ def context(root: Path, grey: int) -> str:
     built(root, grey)
     ids = pl.read_parquet(root / "sorites.parquet", glob=False)["image_id"]
     boxes = [[{"x0": 0.0, "y0": 0.0, "x1": float(grey), "y1": 9.0, "label": 1, "conf": None}]] * len(ids)
-    pl.DataFrame({"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": pl.List(BOX)}).write_parquet(
-        root / "truth.parquet"
-    )
+    pl.DataFrame(
+        {"image_id": ids, "truth": boxes}, {"image_id": pl.String, "truth": pl.List(BOX)}
+    ).write_parquet(root / "truth.parquet")
     return f"context:{root}"
 
 
@@ -70,7 +74,9 @@ def parquet(root: Path, grey: int) -> str:
     data = io.BytesIO()
     Pillow.new("RGB", (24, 24), (grey, grey, grey)).save(data, "PNG")
     root.mkdir()
-    pl.DataFrame({"image": [{"bytes": data.getvalue(), "path": "a.png"}], "label": [1]}).write_parquet(root / "a.parquet")
+    pl.DataFrame({"image": [{"bytes": data.getvalue(), "path": "a.png"}], "label": [1]}).write_parquet(
+        root / "a.parquet"
+    )
     return f"parquet:{root}"
 
 
@@ -82,7 +88,13 @@ def cns_bench(root: Path, grey: int) -> str:
 
 def annotated(root: Path, grey: int) -> str:
     cns_bench(root, grey)
-    image = {"image": "snow/022_eagle/seed_0001_scale_0000.png", "seed": 1, "scale": 0, "shift": "snow", "class": 22}
+    image = {
+        "image": "snow/022_eagle/seed_0001_scale_0000.png",
+        "seed": 1,
+        "scale": 0,
+        "shift": "snow",
+        "class": 22,
+    }
     (root / "annotations_cns.json").write_text(json.dumps({"images": [image]}))
     return f"cns_bench:{root}"
 
@@ -90,7 +102,13 @@ def annotated(root: Path, grey: int) -> str:
 def focus(kind: str) -> Callable[[Path, int], str]:
     def made(root: Path, grey: int) -> str:
         picture(root / "1.png", grey)
-        row = {"file_name": "/1.png", "category": "cat", "time": "night", "weather": "none", "locations": "grass"}
+        row = {
+            "file_name": "/1.png",
+            "category": "cat",
+            "time": "night",
+            "weather": "none",
+            "locations": "grass",
+        }
         frame = pl.DataFrame([row])
         (frame.write_csv if kind == "csv" else frame.write_parquet)(root / f"a.{kind}")
         return f"focus:{root / f'a.{kind}'}"
@@ -132,7 +150,11 @@ READERS: dict[str, Callable[[Path, int], str]] = {
 
 def grey_of(source: Source) -> int:
     truth = [int(box.xyxy[2]) for sample in source for box in sample.truth or () if box.xyxy[2] > 24]
-    return truth[0] if truth else int(np.median([sample.load().mean() for sample in source if sample.shift == "clean"]))
+    return (
+        truth[0]
+        if truth
+        else int(np.median([sample.load().mean() for sample in source if sample.shift == "clean"]))
+    )
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -152,12 +174,16 @@ def test_every_source_that_takes_a_path_is_read_here() -> None:
 
 
 @pytest.mark.parametrize("name", NAMES[:4])
-def test_a_run_folder_is_the_one_of_that_name(name: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
-    suite = parse({"name": "s", "shifts": [{"name": "contrast", "levels": [1]}], "frame": {"resize": 40}}, "test")
+def test_a_run_folder_is_the_one_of_that_name(
+    name: str, photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
+    suite = parse(
+        {"name": "s", "shifts": [{"name": "contrast", "levels": [1]}], "frame": {"resize": 40}}, "test"
+    )
     rows = {}
     for number, out in enumerate(("set1", "seta", name), start=1):
         sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / out, limit=number)
-        sorites.pipeline.similarity.similarity(tmp_path / out, ["psnr"])
+        sorites.similarity(tmp_path / out, ["psnr"])
         rows[out] = sorites.read(tmp_path / out).collect()
     assert [frame["sample_id"].n_unique() for frame in rows.values()] == [1, 2, 3]
     assert rows[name]["degrees"].drop_nulls().len() == 3

@@ -1,4 +1,6 @@
-"""What every measure owes, built in or plugged in: the best value for equal pictures, its direction, one number per pair."""
+"""What every measure owes, built in or plugged in: the best value for equal pictures, its
+direction, one number per pair.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from tests.measures.pictures import blurred, scene
 
 from sorites import core
 from sorites.core import MEASURES, Measure, Picture, add_measure
-from sorites.errors import BadPicture, SoritesError
-from sorites.pipeline import decomposition
-from sorites.registry import Registry
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.registry import Registry
+from sorites.evaluation.facts import decomposition
 
 CLEAN = np.asarray(gaussian_filter(scene(3, 96).astype(float), (1, 1, 0)), np.uint8)
 
@@ -51,7 +53,9 @@ def measure(request: pytest.FixtureRequest) -> Measure:
 
 
 def far(measure: Measure, moved: Picture) -> float:
-    """Return a number that is larger the further the moved picture is from the clean one, by the direction of the measure."""
+    """Return a number that is larger the further the moved picture is from the clean one, by the
+    direction of the measure.
+    """
     value = measure(CLEAN, moved)
     return abs(value) if measure.nearer == "lower" else -value
 
@@ -76,7 +80,8 @@ def test_it_points_the_way_it_says(measure: Measure) -> None:
     """Some kind of move is seen: a strong one is further than a mild one, and that further than none."""
     best = far(measure, CLEAN)
     found = {
-        name: (far(measure, move(CLEAN, mild)), far(measure, move(CLEAN, strong))) for name, (move, mild, strong) in MOVES.items()
+        name: (far(measure, move(CLEAN, mild)), far(measure, move(CLEAN, strong)))
+        for name, (move, mild, strong) in MOVES.items()
     }
     assert any(best < mild - 1e-3 and mild < strong - 1e-3 for mild, strong in found.values()), found
 
@@ -87,7 +92,9 @@ def test_pictures_of_two_sizes_or_kinds_are_refused(measure: Measure) -> None:
             if measure.whole and other.dtype == np.uint8:
                 assert math.isfinite(measure(*pair)), "a whole measure brings two sizes to one itself"
                 continue
-            with pytest.raises(BadPicture, match="two 8-bit pictures" if measure.whole else "two 8-bit pictures of one size"):
+            with pytest.raises(
+                BadPicture, match="two 8-bit pictures" if measure.whole else "two 8-bit pictures of one size"
+            ):
                 measure(*pair)
 
 
@@ -112,13 +119,17 @@ def test_a_direction_is_lower_or_higher() -> None:
     def sideways(reference: Picture, moved: Picture) -> float:
         return 0.0
 
-    with pytest.raises(SoritesError, match='measure sideways: wanted nearer="lower" or nearer="higher", got \'up\''):
+    with pytest.raises(
+        SoritesError, match='measure sideways: wanted nearer="lower" or nearer="higher", got \'up\''
+    ):
         add_measure(nearer="up")(sideways)  # type: ignore[arg-type]
     assert "sideways" not in MEASURES.names()
 
 
 def test_an_unknown_measure_is_named() -> None:
-    with pytest.raises(SoritesError, match="no measure named 'sim'. Did you mean ssim.* See \"sorites list measures\""):
+    with pytest.raises(
+        SoritesError, match="no measure named 'sim'. Did you mean ssim.* See \"sorites list measures\""
+    ):
         core.measure("sim")
 
 

@@ -15,8 +15,8 @@ from polars.testing import assert_frame_equal
 
 import sorites
 from sorites.core import METRICS, Metric, Model, Sample, Source, source
-from sorites.errors import SoritesError
-from sorites.suite import parse
+from sorites.core.errors import SoritesError
+from sorites.suites.suite import parse
 
 every_metric = pytest.mark.parametrize("name", METRICS.names())
 
@@ -29,7 +29,10 @@ def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Tem
         raise SoritesError("truncated")
 
     odd = [Sample("bad", broken, 0), Sample("far", lambda: np.full((40, 40, 3), 90, np.uint8), 999)]
-    suite = parse({"name": "s", "shifts": ["contrast", "gaussian_noise"], "scorers": ["msp"], "frame": {"resize": 40}}, "test")
+    suite = parse(
+        {"name": "s", "shifts": ["contrast", "gaussian_noise"], "scorers": ["msp"], "frame": {"resize": 40}},
+        "test",
+    )
     held = Source("mine", [*source(f"folder:{photos}"), *odd])
     other = tiny("other")
     other.prepare = lambda picture, framed: picture[::2, ::2]
@@ -40,7 +43,11 @@ def table(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.Tem
 def ask(name: str, table: pl.DataFrame | pl.LazyFrame, **more: Any) -> pl.DataFrame:
     """The metric's answer; the few options that have no sensible default are filled in by name."""
     metric: Metric = METRICS.get(name)
-    known = {"reference": "tiny", "split": "", "facts": {"tiny": {"parameters": 1}, "other": {"parameters": 2}}}
+    known = {
+        "reference": "tiny",
+        "split": "",
+        "facts": {"tiny": {"parameters": 1}, "other": {"parameters": 2}},
+    }
     asked = {key: value for key, value in known.items() if key in inspect.signature(metric).parameters}
     return metric(table, **{**asked, **more})
 
@@ -107,8 +114,12 @@ def test_an_unknown_column_is_named(name: str, table: pl.DataFrame) -> None:
 
 
 @every_metric
-def test_an_error_is_missing_and_not_wrong(name: str, table: pl.DataFrame, answer_of: Callable[[str], pl.DataFrame]) -> None:
-    """Without the rows that are errors the values are the same; only the count of what is missing may differ."""
+def test_an_error_is_missing_and_not_wrong(
+    name: str, table: pl.DataFrame, answer_of: Callable[[str], pl.DataFrame]
+) -> None:
+    """Without the rows that are errors the values are the same; only the count of what is missing
+    may differ.
+    """
     sound = ask(name, table.filter(pl.col("error").is_null()))
     kept = [column for column in sound.columns if column != "missing"]
     assert_frame_equal(answer_of(name).select(kept), sound.select(kept), rel_tol=1e-9, abs_tol=1e-12)

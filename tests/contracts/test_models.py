@@ -1,4 +1,7 @@
-"""What every model has to do, built in or plugged in. One that needs an argument gets the one of ``examples``."""
+"""What every model has to do, built in or plugged in.
+
+One that needs an argument gets the one of ``examples``.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +16,9 @@ from tests.contracts.conftest import Example
 
 from sorites import core
 from sorites.core import MODELS, Model, Outputs, Picture
-from sorites.errors import SoritesError
-from sorites.pipeline.box_cells import wrong_boxes
-from sorites.torch_tools import one_thread
+from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import one_thread
+from sorites.evaluation.predict import wrong_boxes
 
 SLOW = {"lite1", "lite2", "picodet"}
 _loaded: dict[str, Model] = {}
@@ -26,7 +29,9 @@ def _marked(name: str) -> object:
 
 
 @pytest.fixture(params=[_marked(name) for name in MODELS.names()])
-def model(request: pytest.FixtureRequest, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Model]:
+def model(
+    request: pytest.FixtureRequest, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Model]:
     name = request.param
     spec, folder = example("model", name)
     monkeypatch.syspath_prepend(str(folder))
@@ -45,7 +50,11 @@ def _load(spec: str, name: str) -> Model:
         if "connection" not in str(error).lower():
             raise
         pytest.skip(f"{name} fetches its weights, and there is no network: {error}")
-    return made if made.for_classes is None else replace(made.for_classes(examples.CLASSES[name]), name=made.name)
+    return (
+        made
+        if made.for_classes is None
+        else replace(made.for_classes(examples.CLASSES[name]), name=made.name)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +74,9 @@ def check_boxes(model: Model, given: Outputs, pictures: list[Picture]) -> None:
     for boxes, picture in zip(given.boxes, pictures, strict=True):
         assert wrong_boxes(boxes, model) is None
         height, width = picture.shape[:2]
-        assert all(0 <= b.xyxy[0] < b.xyxy[2] <= width and 0 <= b.xyxy[1] < b.xyxy[3] <= height for b in boxes)
+        assert all(
+            0 <= b.xyxy[0] < b.xyxy[2] <= width and 0 <= b.xyxy[1] < b.xyxy[3] <= height for b in boxes
+        )
 
 
 def test_every_picture_gets_finite_logits_or_boxes(model: Model, pictures: list[Picture]) -> None:
@@ -85,7 +96,9 @@ def test_every_picture_gets_finite_logits_or_boxes(model: Model, pictures: list[
 
 def test_neighbours_in_a_batch_do_not_matter(model: Model, pictures: list[Picture]) -> None:
     if model.output == "boxes":
-        assert model(pictures).boxes == [boxes for picture in pictures for boxes in model([picture]).boxes or ()]
+        assert model(pictures).boxes == [
+            boxes for picture in pictures for boxes in model([picture]).boxes or ()
+        ]
         return
     together = logits(model(pictures))
     backwards = logits(model(pictures[::-1]))[::-1]

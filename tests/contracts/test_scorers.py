@@ -1,4 +1,6 @@
-"""What every scorer owes, built in or plugged in: one finite number a picture, larger is stranger, neighbours apart."""
+"""What every scorer owes, built in or plugged in: one finite number a picture, larger is stranger,
+neighbours apart.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def test_neighbours_do_not_matter(scorer: Any) -> None:
     assert some.logits is not None
     assert some.features is not None
     together = np.asarray(scorer(some))
-    alone = [np.asarray(scorer(Outputs(some.logits[i : i + 1], some.features[i : i + 1])))[0] for i in range(9)]
+    alone = [
+        np.asarray(scorer(Outputs(some.logits[i : i + 1], some.features[i : i + 1])))[0] for i in range(9)
+    ]
     np.testing.assert_allclose(alone, together, rtol=1e-5, atol=1e-6)
 
 

@@ -1,4 +1,7 @@
-"""Every shift takes a picture of any size, or says that it is too small. Shifts broke where no power of two divides a side."""
+"""Every shift takes a picture of any size, or says that it is too small.
+
+Shifts broke where no power of two divides a side.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sorites.core import SHIFTS, Shift
-from sorites.errors import SoritesError
-from sorites.rng import rng_for
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 
 ALL = [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()]
 SIDES = st.integers(1, 140)
@@ -41,7 +44,9 @@ def test_any_size_is_taken_or_called_too_small(shift: Shift, height: int, width:
 
 
 @pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
-@pytest.mark.parametrize("severity", [5e-324, 1e-300, 1e-9, 1e6, 1e18, 1e300, float("inf"), float("nan"), -1.0])
+@pytest.mark.parametrize(
+    "severity", [5e-324, 1e-300, 1e-9, 1e6, 1e18, 1e300, float("inf"), float("nan"), -1.0]
+)
 def test_an_absurd_severity_is_applied_or_refused_in_words(shift: Shift, severity: float) -> None:
     image = np.random.default_rng(0).random((40, 30, 3), np.float32)
     moved, said = None, ""

@@ -1,4 +1,6 @@
-"""What every shift owes, built in or plugged in: the registry is swept, so a new shift is covered when it is registered."""
+"""What every shift owes, built in or plugged in: the registry is swept, so a new shift is covered
+when it is registered.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ import numpy as np
 import pytest
 
 from sorites.core import SHIFTS, Image, Shift, Stop, to_image, to_picture
-from sorites.errors import SoritesError
-from sorites.rng import rng_for
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 
 SIZES = [(8, 8), (37, 53), (64, 96)]
 ALL = [pytest.param(SHIFTS.get(name), id=name) for name in SHIFTS.names()]
@@ -19,13 +21,17 @@ every_shift = pytest.mark.parametrize("shift", ALL)
 every_dial = pytest.mark.parametrize("shift", [one for one in ALL if SHIFTS.get(str(one.id)).levels])
 
 UNEVEN = {"frost", "glass_blur", "saturate", "snow", "spatter"}
-"""Published levels that do not move every picture further than the level before, by their own constants: saturation
-first falls and then rises, frost dims as it thickens, glass is stirred thrice at level 3 and twice at 4, ..."""
+"""Published levels that do not move every picture further than the level before, by their own
+constants: saturation first falls and then rises, frost dims as it thickens, glass is stirred thrice
+at level 3 and twice at 4, ...
+"""
 
 
 @functools.cache
 def photo(height: int, width: int, seed: int = 0, gray: bool = False) -> Image:
-    """Leaves fallen on one another under uneven light: edges, flat parts and fine texture, as in a photograph, at 8 bits."""
+    """Leaves fallen on one another under uneven light: edges, flat parts and fine texture, as in a
+    photograph, at 8 bits.
+    """
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[:height, :width].astype(np.float32)
     scene = np.full((height, width, 3), 0.5, np.float32)
@@ -55,7 +61,9 @@ def sweep(shift: Shift, image: Image, severities: Sequence[Stop], sample: str = 
 
 
 def refuses(shift: Shift, image: Image) -> bool:
-    """Return whether a shift says that an image is too small for it, which it may say of the smallest of ``SIZES`` only."""
+    """Return whether a shift says that an image is too small for it, which it may say of the
+    smallest of ``SIZES`` only.
+    """
     try:
         shift(image, stops(shift)[-1], draw(shift))
     except SoritesError as error:
@@ -79,7 +87,9 @@ def test_states_its_family_unit_and_rising_levels(shift: Shift) -> None:
 @every_shift
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("gray", [False, True], ids=["colour", "gray"])
-def test_gives_an_image_of_the_same_size_and_leaves_its_input_alone(shift: Shift, size: tuple[int, int], gray: bool) -> None:
+def test_gives_an_image_of_the_same_size_and_leaves_its_input_alone(
+    shift: Shift, size: tuple[int, int], gray: bool
+) -> None:
     image = photo(*size, gray=gray)
     if refuses(shift, image):
         return
@@ -115,7 +125,9 @@ def test_starts_from_nothing(shift: Shift) -> None:
 @pytest.mark.parametrize("gray", [False, True], ids=["colour", "gray"])
 def test_degree_grows_along_the_levels(shift: Shift, gray: bool) -> None:
     """Mean squared change over a few pictures: it rises from stop to stop, published and between."""
-    places = np.interp(np.arange(0, len(shift.levels) + 0.1, 0.5), range(len(shift.levels) + 1), [0, *shift.levels]).tolist()
+    places = np.interp(
+        np.arange(0, len(shift.levels) + 0.1, 0.5), range(len(shift.levels) + 1), [0, *shift.levels]
+    ).tolist()
     moved = np.zeros(len(places))
     for seed in range(4):
         image = photo(64, 96, seed, gray)
@@ -151,12 +163,18 @@ def test_the_generator_given_is_not_used_up(shift: Shift) -> None:
 
 @every_dial
 def test_a_small_turn_is_a_small_change(shift: Shift) -> None:
-    """A thousandth of the dial moves the picture by a sixth of the whole way at most, at and between the levels.
+    """A thousandth of the dial moves the picture by a sixth of the whole way at most, at and
+    between the levels.
 
-    Most dials stay under a hundredth; JPEG's quantisation steps are whole numbers, so it moves by small jumps.
+    Most dials stay under a hundredth; JPEG's quantisation steps are whole numbers, so it moves by
+    small jumps.
     """
     image, step = photo(64, 96), shift.top * 1e-3
-    places = [*shift.levels[:-1], *(np.add(shift.levels[1:], shift.levels[:-1]) / 2).tolist(), shift.levels[0] / 2]
+    places = [
+        *shift.levels[:-1],
+        *(np.add(shift.levels[1:], shift.levels[:-1]) / 2).tolist(),
+        shift.levels[0] / 2,
+    ]
     whole = np.abs(sweep(shift, image, [shift.top])[0] - image).mean()
     for place in places:
         below, at, above = sweep(shift, image, [place - step, place, place + step])

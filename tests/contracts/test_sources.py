@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 from tests.contracts import examples
 from tests.contracts.conftest import Example
-from tests.pipeline.fading import CLASSES, fading
+from tests.evaluation.fading import CLASSES, fading
 
 from sorites import core
 from sorites.core import SOURCES, Sample, Source, to_image
-from sorites.labels import imagenet, labels
-from sorites.pipeline import plan
+from sorites.core.labels import imagenet, labels
+from sorites.evaluation import plan
 from sorites.sources.cifar import CLASSES as CIFAR
-from sorites.suite import Suite
+from sorites.suites.suite import Suite
 
 SLOW = {"stamps", "composites"}
 """Sources that fetch a package of Debian."""
@@ -29,7 +29,9 @@ LABELS: dict[str, str | tuple[str, ...]] = {
 }
 
 
-@pytest.fixture(params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()])
+@pytest.fixture(
+    params=[pytest.param(name, marks=pytest.mark.slow) if name in SLOW else name for name in SOURCES.names()]
+)
 def read(
     request: pytest.FixtureRequest, example: Example, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[], Source]]:
@@ -89,7 +91,9 @@ def test_it_can_be_planned(read: Callable[[], Source]) -> None:
 
 
 def _owes(sample: Sample) -> None:
-    """Check what a sample that has dials of its own owes: images that do not depend on what else is asked, or in which order."""
+    """Check what a sample that has dials of its own owes: images that do not depend on what else is
+    asked, or in which order.
+    """
     for dial in sample.dials:
         levels = dial.levels[:3]
         images = list(dial.sweep(levels))

@@ -1,4 +1,6 @@
-"""A built dataset holds COCO's annotation file, and a detector gives the same boxes for it by every way of reading."""
+"""A built dataset holds COCO's annotation file, and a detector gives the same boxes for it by every
+way of reading.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,15 @@ from PIL import Image as Pillow
 
 import sorites
 from sorites.core import Box, Model, Outputs
-from sorites.datasets.annotations import category_ids
-from sorites.labels import coco, labels
-from sorites.suite import parse
+from sorites.core.labels import coco, labels
+from sorites.datasets.build import category_ids
+from sorites.suites.suite import parse
 
-TRUTH = (Box((1, 2, 21, 30), 0, area=300.0), Box((5.5, 6.25, 9, 12), 16), Box((0, 0, 40, 30), 0, area=1000.0, crowd=True))
+TRUTH = (
+    Box((1, 2, 21, 30), 0, area=300.0),
+    Box((5.5, 6.25, 9, 12), 16),
+    Box((0, 0, 40, 30), 0, area=1000.0, crowd=True),
+)
 
 
 def finder() -> Model:
@@ -26,7 +32,10 @@ def finder() -> Model:
     def forward(pictures: list[Any]) -> Outputs:
         means = [float(np.mean(picture)) for picture in pictures]
         return Outputs(
-            boxes=[(Box((mean / 10, 1, mean / 10 + 7, 9), 16, mean / 256), Box((0, 0, 5, 5), 0, 0.5)) for mean in means]
+            boxes=[
+                (Box((mean / 10, 1, mean / 10 + 7, 9), 16, mean / 256), Box((0, 0, 5, 5), 0, 0.5))
+                for mean in means
+            ]
         )
 
     return Model("finder", forward, labels=coco().ids, output="boxes", version="1")
@@ -45,15 +54,21 @@ def pictures(tmp_path: Path) -> Path:
          "bbox": [b.xyxy[0], b.xyxy[1], b.xyxy[2] - b.xyxy[0], b.xyxy[3] - b.xyxy[1]]}
         for i, b in enumerate(TRUTH)
     ]  # fmt: skip
-    images = [{"id": i + 1, "file_name": f"{name}.png", "width": 40, "height": 30} for i, name in enumerate("ab")]
+    images = [
+        {"id": i + 1, "file_name": f"{name}.png", "width": 40, "height": 30} for i, name in enumerate("ab")
+    ]
     categories = [{"id": numbers[name], "name": name} for name in coco().ids]
-    (tmp_path / "set/a.json").write_text(json.dumps({"images": images, "annotations": rows, "categories": categories}))
+    (tmp_path / "set/a.json").write_text(
+        json.dumps({"images": images, "annotations": rows, "categories": categories})
+    )
     return tmp_path / "set/a.json"
 
 
 def suite(source: str, **more: Any) -> Any:
     shifts = [{"name": "defocus_disk", "levels": [1, 3]}]
-    return parse({"name": "s", "source": source, "labels": "coco", "models": ["finder"], "shifts": shifts, **more}, "t")
+    return parse(
+        {"name": "s", "source": source, "labels": "coco", "models": ["finder"], "shifts": shifts, **more}, "t"
+    )
 
 
 def test_reading_what_was_built_gives_the_same_predictions(pictures: Path, tmp_path: Path) -> None:
@@ -62,13 +77,19 @@ def test_reading_what_was_built_gives_the_same_predictions(pictures: Path, tmp_p
     written, errors = sorites.build(recipe, tmp_path / "built")
     assert (written, errors) == (6, [])
     fly = sorites.run(recipe, models=model, out=tmp_path / "fly").collect()
-    folder = sorites.run(suite(f"folder:{tmp_path / 'built'}"), models=model, out=tmp_path / "folder").collect()
+    folder = sorites.run(
+        suite(f"folder:{tmp_path / 'built'}"), models=model, out=tmp_path / "folder"
+    ).collect()
     same = ["image_id", "sample_id", "shift", "severity", "truth", "boxes"]
     assert fly.select(same).sort("image_id").equals(folder.select(same).sort("image_id"))
     plain = sorites.run(
-        suite(f"coco:{tmp_path / 'built' / 'annotations.json'}", shifts=[]), models=model, out=tmp_path / "coco"
+        suite(f"coco:{tmp_path / 'built' / 'annotations.json'}", shifts=[]),
+        models=model,
+        out=tmp_path / "coco",
     ).collect()
-    paths = pl.read_parquet(tmp_path / "built/sorites.parquet").select("image_id", pl.col("path").alias("sample_id"))
+    paths = pl.read_parquet(tmp_path / "built/sorites.parquet").select(
+        "image_id", pl.col("path").alias("sample_id")
+    )
     both = fly.drop("sample_id").join(paths, on="image_id").select("sample_id", "boxes").sort("sample_id")
     assert both.equals(plain.select("sample_id", "boxes").sort("sample_id"))
     assert fly["error"].null_count() == len(fly)

@@ -15,10 +15,10 @@ from PIL import Image as Pillow
 import sorites
 from sorites import core
 from sorites.core import Model, Sample, Setting, Source
-from sorites.errors import SoritesError
-from sorites.sources import _sidecar as sidecar
-from sorites.sources._decode import decode
-from sorites.suite import Suite, parse
+from sorites.core.errors import SoritesError
+from sorites.sources import sidecar
+from sorites.sources.decode import decode
+from sorites.suites.suite import Suite, parse
 
 FRAMED = {"resize": 48, "crop": 40}
 SHIFTS = ["gaussian_noise", {"name": "jpeg", "levels": [1, 5]}, {"name": "defocus_disk", "severities": [1.5]}]
@@ -78,7 +78,12 @@ def test_files_lie_by_shift_stop_and_class(photos: Path, tmp_path: Path) -> None
     kinds = {tuple(path.split("/")[:-2]) for path in held["path"]}
     noise = {("gaussian_noise", str(n)) for n in range(1, 6)}
     assert kinds == {("clean",), ("jpeg", "1"), ("jpeg", "5"), ("defocus_disk", "1.5"), *noise}
-    assert {path.split("/")[-2] for path in held["path"]} <= {"n01440764", "n01443537", "n01484850", "n01491361"}
+    assert {path.split("/")[-2] for path in held["path"]} <= {
+        "n01440764",
+        "n01443537",
+        "n01484850",
+        "n01491361",
+    }
 
 
 def test_clean_files_hold_the_very_pixels(photos: Path, tmp_path: Path) -> None:
@@ -105,8 +110,12 @@ def test_a_build_that_stopped_goes_on(photos: Path, tmp_path: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in some} == some
     assert not list((tmp_path / "set").rglob("*.tmp"))
     sorites.build(recipe, tmp_path / "whole")
-    pictures = {p.relative_to(tmp_path / "whole"): p.read_bytes() for p in (tmp_path / "whole").rglob("*.png")}
-    assert {p.relative_to(tmp_path / "set"): p.read_bytes() for p in (tmp_path / "set").rglob("*.png")} == pictures
+    pictures = {
+        p.relative_to(tmp_path / "whole"): p.read_bytes() for p in (tmp_path / "whole").rglob("*.png")
+    }
+    assert {
+        p.relative_to(tmp_path / "set"): p.read_bytes() for p in (tmp_path / "set").rglob("*.png")
+    } == pictures
     held, whole = (pl.read_parquet(tmp_path / name / "sorites.parquet") for name in ("set", "whole"))
     assert held.equals(whole)
 
@@ -168,11 +177,16 @@ def test_places_that_cannot_be_written_are_clear_errors(photos: Path, tmp_path: 
     (tmp_path / "set" / "sorites.json").write_text("{")
     with pytest.raises(SoritesError, match="built from another suite or with other options"):
         sorites.build(suite(photos), tmp_path / "set")
-    with filelock.FileLock(tmp_path / "set" / ".sorites.lock"), pytest.raises(SoritesError, match="another sorites is writing"):
+    with (
+        filelock.FileLock(tmp_path / "set" / ".sorites.lock"),
+        pytest.raises(SoritesError, match="another sorites is writing"),
+    ):
         sorites.build(suite(photos), tmp_path / "set")
 
 
-def built(monkeypatch: pytest.MonkeyPatch, samples: list[Sample], out: Path, **more: Any) -> tuple[int, list[str]]:
+def built(
+    monkeypatch: pytest.MonkeyPatch, samples: list[Sample], out: Path, **more: Any
+) -> tuple[int, list[str]]:
     """Build from samples in memory."""
     monkeypatch.setattr(core, "source", lambda spec, labels: Source("mine", samples))
     return sorites.build(parse({"name": "s", **more}, "test"), out)
@@ -182,7 +196,9 @@ def flat(value: int) -> Callable[[], np.ndarray]:
     return lambda: np.full((8, 8, 3), value, np.uint8)
 
 
-def test_bad_pictures_are_told_and_the_rest_is_written(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_bad_pictures_are_told_and_the_rest_is_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def broken() -> np.ndarray:
         raise SoritesError("truncated")
 
@@ -193,7 +209,9 @@ def test_bad_pictures_are_told_and_the_rest_is_written(monkeypatch: pytest.Monke
     assert all("bad" in error and "truncated" in error for error in errors)
 
 
-def test_settings_and_names_that_look_alike_get_their_own_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_settings_and_names_that_look_alike_get_their_own_files(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     samples = [
         Sample("a b", flat(1), 1, shift="odd", setting=Setting(1.0000001)),
         Sample("a b", flat(2), 1, shift="odd", setting=Setting(1.0000002)),
@@ -213,7 +231,9 @@ def test_settings_and_names_that_look_alike_get_their_own_files(monkeypatch: pyt
 
 
 @pytest.mark.parametrize("name", ["../../out", "/out", "..", "a/../../b"])
-def test_whatever_a_source_calls_its_shift_files_stay_inside(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str) -> None:
+def test_whatever_a_source_calls_its_shift_files_stay_inside(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, name: str
+) -> None:
     samples = [Sample("../../../x", flat(1), None, shift=name, setting=Setting(1.0, level=1))]
     home = tmp_path / "home"
     assert built(monkeypatch, samples, home / "set") == (1, [])
@@ -242,7 +262,9 @@ def test_names_as_long_as_the_system_allows_are_written(tmp_path: Path, photos: 
 
 
 @pytest.mark.parametrize("quality", [None, 80])
-def test_pictures_that_are_empty_or_cut_short_are_written_again(tmp_path: Path, photos: Path, quality: int | None) -> None:
+def test_pictures_that_are_empty_or_cut_short_are_written_again(
+    tmp_path: Path, photos: Path, quality: int | None
+) -> None:
     recipe, out = suite(photos), tmp_path / "set"
     sorites.build(recipe, out, quality=quality)
     paths = sorted(path for path in out.rglob("*") if path.suffix in (".png", ".jpg"))

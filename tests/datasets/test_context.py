@@ -14,12 +14,12 @@ import sorites
 from sorites import core
 from sorites.cli import app
 from sorites.core import CLEAN, Sample
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
 from sorites.datasets.context import SIZE, Habits, build_context, compose, habits, read_habits, surroundings
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
 from sorites.metrics import partition_accuracy
 from sorites.scenes.scenery import DRAWN
-from sorites.sources._uncommon import WORDS
+from sorites.sources.papers.focus import WORDS
 
 OX = Habits("ox", ("day",), ("grass",), ("street", "snow"))
 
@@ -70,7 +70,9 @@ def test_the_thing_stands_in_one_pose_and_its_box_fits_it() -> None:
     x0, y0, x1, y1 = boxes.pop()
     picture = made[0][1]
     assert picture.shape == (SIZE, SIZE, 3)
-    red = (picture[..., 0].astype(int) - picture[..., 1] > 60) & (picture[..., 0].astype(int) - picture[..., 2] > 60)
+    red = (picture[..., 0].astype(int) - picture[..., 1] > 60) & (
+        picture[..., 0].astype(int) - picture[..., 2] > 60
+    )
     rows, cols = (np.flatnonzero(red.any(axis)) for axis in (1, 0))
     assert (x0, y0, x1, y1) == pytest.approx((cols[0], rows[0], cols[-1] + 1, rows[-1] + 1), abs=2)
     assert SIZE / 16 < x0 < x1 < SIZE * 15 / 16, "inside the middle 7/8"
@@ -113,7 +115,11 @@ def test_a_picture_without_a_mask_is_refused() -> None:
 
 @pytest.fixture
 def built(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setitem(core.SOURCES._things, "discs", lambda path, labels: [disc(f"d{i}", (200, 40 + i, 40)) for i in range(3)])
+    monkeypatch.setitem(
+        core.SOURCES._things,
+        "discs",
+        lambda path, labels: [disc(f"d{i}", (200, 40 + i, 40)) for i in range(3)],
+    )
     assert build_context(tmp_path / "out", "discs", drawn=True) == (3, 24)
     return tmp_path / "out"
 
@@ -139,7 +145,9 @@ def test_what_is_not_there_or_in_the_way_is_named(built: Path, tmp_path: Path) -
     (tmp_path / "full" / "mine.txt").touch()
     with pytest.raises(SoritesError, match="is not empty; choose another --out DIR"):
         build_context(tmp_path / "full", "discs", drawn=True)
-    with pytest.raises(SoritesError, match=r"holds another dataset \(its seed differs\); choose another --out DIR"):
+    with pytest.raises(
+        SoritesError, match=r"holds another dataset \(its seed differs\); choose another --out DIR"
+    ):
         build_context(built, "discs", drawn=True, seed=1)
     with pytest.raises(SoritesError, match="Type: sorites context --out DIR"):
         core.source("context")
@@ -167,7 +175,11 @@ def test_composites_that_were_stopped_go_on_to_the_same_dataset(built: Path, tmp
     cut.write_bytes(cut.read_bytes()[:-20])
     assert build_context(part, "discs", drawn=True) == (3, 24)
     assert {path for path in kept if path.stat().st_mtime_ns != kept[path]} == {cut}
-    names = [path.relative_to(built) for path in built.rglob("*") if path.is_file() and path.suffix in (".png", ".parquet")]
+    names = [
+        path.relative_to(built)
+        for path in built.rglob("*")
+        if path.is_file() and path.suffix in (".png", ".parquet")
+    ]
     assert len(names) == 26
     assert all((part / name).read_bytes() == (built / name).read_bytes() for name in names)
 

@@ -7,12 +7,12 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.datasets.lens_photo import photograph, through
-from sorites.errors import SoritesError
 from sorites.lenses import store as lenses
 from sorites.lenses.store import Entry
-from sorites.rng import rng_for
-from sorites.sources._decode import decode
+from sorites.sources.decode import decode
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +44,9 @@ def test_a_bad_picture_is_named_and_the_rest_goes_on(lens: Entry, tmp_path: Path
     (tmp_path / "bad.jpg").write_bytes(b"\xff\xd8\xffnothing")
     (tmp_path / "good.png").write_bytes(b"")
     Pillow.fromarray(picture()).save(tmp_path / "good.png")
-    failed = photograph(lens, [tmp_path / "bad.jpg", tmp_path / "none.jpg", tmp_path / "good.png"], tmp_path / "out")
+    failed = photograph(
+        lens, [tmp_path / "bad.jpg", tmp_path / "none.jpg", tmp_path / "good.png"], tmp_path / "out"
+    )
     assert [path.name for path, _ in failed] == ["bad.jpg", "none.jpg"]
     assert "cannot be read as a picture" in failed[0][1]
     assert "No such file" in failed[1][1]

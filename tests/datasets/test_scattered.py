@@ -11,9 +11,9 @@ from typer.testing import CliRunner
 from sorites import core
 from sorites.cli import app
 from sorites.core import Sample
-from sorites.datasets.scattered import build_scattered
-from sorites.errors import SoritesError
-from sorites.labels import coco
+from sorites.core.errors import SoritesError
+from sorites.core.labels import coco
+from sorites.datasets.context import build_scattered
 
 
 def disc(name: str, label: int) -> Sample:
@@ -25,7 +25,9 @@ def disc(name: str, label: int) -> Sample:
 
 @pytest.fixture(autouse=True)
 def things(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(core.SOURCES._things, "discs", lambda path, labels: [disc(f"d{i}", i) for i in (0, 2, 15)])
+    monkeypatch.setitem(
+        core.SOURCES._things, "discs", lambda path, labels: [disc(f"d{i}", i) for i in (0, 2, 15)]
+    )
 
 
 def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path: Path) -> None:
@@ -33,7 +35,8 @@ def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path
     count, boxes = build_scattered(out, "discs", things="2..6", size=160, limit=5, drawn=True)
     assert count == 5
     read = {
-        spec: core.source(spec, coco()).samples for spec in (f"context:{out}", f"folder:{out}", f"coco:{out}/annotations.json")
+        spec: core.source(spec, coco()).samples
+        for spec in (f"context:{out}", f"folder:{out}", f"coco:{out}/annotations.json")
     }
     for found in read.values():
         assert sum(len(sample.truth or ()) for sample in found) == boxes
@@ -48,7 +51,9 @@ def test_a_folder_of_composites_is_read_back_as_context_folder_and_coco(tmp_path
 
 def test_cut_outs_without_masks_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(
-        core.SOURCES._things, "plain", lambda path, labels: [Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)]
+        core.SOURCES._things,
+        "plain",
+        lambda path, labels: [Sample("a", lambda: np.zeros((8, 8, 3), np.uint8), 0)],
     )
     with pytest.raises(SoritesError, match="no sample of plain has a mask and a label"):
         build_scattered(tmp_path / "x", "plain", drawn=True)

@@ -7,17 +7,16 @@ from typing import Any
 
 import pytest
 
-from sorites.diffusion.layers import shapes, targets
+from sorites.core.torch_tools import beside_torchvision
 from sorites.diffusion.pipeline import Pipe, load
-from sorites.diffusion.sliders import Slider, made
-from sorites.diffusion.toy import parts
-from sorites.torch_tools import beside_torchvision
+from sorites.diffusion.sliders import Slider, made, shapes, targets
+from sorites.diffusion.toy import world
 
 
 @pytest.fixture(scope="session")
 def tiny_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipelines") / "tiny"
-    parts.pipeline(width=16).save_pretrained(folder)
+    world.pipeline(width=16).save_pretrained(folder)
     return folder
 
 
@@ -35,7 +34,9 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Pipe:
 
 
 def xl() -> Any:
-    """Return an untrained pipeline whose encoders name 2 as their end, as the public ones do: they take the highest number."""
+    """Return an untrained pipeline whose encoders name 2 as their end, as the public ones do: they
+    take the highest number.
+    """
     beside_torchvision("diffusers", "a diffusion pipeline", "generate")
     import torch
     from diffusers import EulerDiscreteScheduler, StableDiffusionXLPipeline, UNet2DConditionModel
@@ -43,8 +44,8 @@ def xl() -> Any:
 
     torch.manual_seed(0)
     config = CLIPTextConfig(
-        vocab_size=len(parts.WORDS) + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
-        max_position_embeddings=parts.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1,
+        vocab_size=len(world.WORDS) + 4, hidden_size=32, intermediate_size=32, num_hidden_layers=2, num_attention_heads=4,
+        max_position_embeddings=world.LENGTH, projection_dim=16, bos_token_id=0, eos_token_id=2, pad_token_id=1,
     )  # fmt: skip
     unet = UNet2DConditionModel(
         sample_size=16, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(16, 32),
@@ -52,9 +53,11 @@ def xl() -> Any:
         cross_attention_dim=64, norm_num_groups=8, attention_head_dim=4, addition_embed_type="text_time",
         addition_time_embed_dim=8, projection_class_embeddings_input_dim=16 + 6 * 8, use_linear_projection=True,
     )  # fmt: skip
-    scheduler = EulerDiscreteScheduler(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1)
+    scheduler = EulerDiscreteScheduler(
+        beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1
+    )
     return StableDiffusionXLPipeline(
-        vae=parts.autoencoder(), text_encoder=CLIPTextModel(config), text_encoder_2=CLIPTextModelWithProjection(config),
+        vae=world.autoencoder(), text_encoder=CLIPTextModel(config), text_encoder_2=CLIPTextModelWithProjection(config),
         tokenizer=_ends_highest(), tokenizer_2=_ends_highest(), unet=unet, scheduler=scheduler, add_watermarker=False,
     )  # fmt: skip
 
@@ -64,14 +67,16 @@ def _ends_highest() -> Any:
     from tokenizers import Tokenizer, models, pre_tokenizers, processors
     from transformers import PreTrainedTokenizerFast
 
-    known = {word: number for number, word in enumerate(("<start>", "<unknown>", "<none>", *parts.WORDS, "<end>"))}
+    known = {
+        word: number for number, word in enumerate(("<start>", "<unknown>", "<none>", *world.WORDS, "<end>"))
+    }
     made = Tokenizer(models.WordLevel(known, unk_token="<unknown>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
     ends = [("<start>", known["<start>"]), ("<end>", known["<end>"])]
     made.post_processor = processors.TemplateProcessing(single="<start> $A <end>", special_tokens=ends)
     return PreTrainedTokenizerFast(
         tokenizer_object=made, bos_token="<start>", eos_token="<end>", pad_token="<end>", unk_token="<unknown>",
-        model_max_length=parts.LENGTH,
+        model_max_length=world.LENGTH,
     )  # fmt: skip
 
 

@@ -1,18 +1,18 @@
-"""The diffusion classifier: which classes drop out, what the logits are, and that nothing but the picture is drawn on."""
+"""The diffusion classifier: which classes drop out, what the logits are, and that nothing but the
+picture is drawn on.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
 
+from sorites.core.errors import SoritesError
+from sorites.core.samples import to_picture
 from sorites.diffusion import classify
 from sorites.diffusion.classify import Judging, judged
-from sorites.diffusion.noising import latents_of, noised
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.prompts import encoded
-from sorites.diffusion.sampler import decoded
-from sorites.errors import SoritesError
-from sorites.types import to_picture
+from sorites.diffusion.sampler import decoded, encoded, latents_of, noised
 
 RNG = np.random.default_rng(0)
 PICTURES = [RNG.integers(0, 256, (16, 16, 3), np.uint8) for _ in range(2)]
@@ -39,7 +39,9 @@ def test_noise_and_velocity_are_those_of_diffusers(tiny: Pipe) -> None:
 
 
 def test_a_verdict_follows_from_the_picture_alone(tiny: Pipe, words: list[object]) -> None:
-    one, other, again = (judged(tiny, picture, words, range(3), QUICK) for picture in (*PICTURES, PICTURES[0]))
+    one, other, again = (
+        judged(tiny, picture, words, range(3), QUICK) for picture in (*PICTURES, PICTURES[0])
+    )
     assert np.array_equal(one.logits, again.logits)
     assert not np.array_equal(one.logits, other.logits)
     reversed_ = judged(tiny, PICTURES[0], words[::-1], range(3), Judging(draws=6, sure=0))
@@ -90,7 +92,9 @@ def test_a_class_is_as_good_as_the_best_of_its_words() -> None:
     np.testing.assert_allclose(found.logits, [-0.2, -0.5])
 
 
-def test_draws_stop_when_one_class_is_left(monkeypatch: pytest.MonkeyPatch, tiny: Pipe, words: list[object]) -> None:
+def test_draws_stop_when_one_class_is_left(
+    monkeypatch: pytest.MonkeyPatch, tiny: Pipe, words: list[object]
+) -> None:
     monkeypatch.setattr(classify, "_kept", lambda errors, alive, sure: alive[:1])
     found = judged(tiny, PICTURES[0], words, range(3), QUICK)
     assert found.passes == 2 * 3

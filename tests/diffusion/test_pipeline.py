@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe, checked, load, version_of
-from sorites.errors import SoritesError
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def test_a_folder_without_an_index_is_refused(tmp_path: Path) -> None:
 
 def test_another_kind_of_pipeline_is_refused(copied: Path) -> None:
     (copied / "model_index.json").write_text(json.dumps({"_class_name": "FluxPipeline"}))
-    with pytest.raises(SoritesError, match="wanted a pipeline among StableDiffusionPipeline.*got 'FluxPipeline'"):
+    with pytest.raises(
+        SoritesError, match="wanted a pipeline among StableDiffusionPipeline.*got 'FluxPipeline'"
+    ):
         load(copied)
 
 
@@ -46,8 +48,12 @@ def test_a_missing_part_is_named(copied: Path) -> None:
 def test_pickled_weights_are_refused_unread(copied: Path, tmp_path: Path) -> None:
     never = tmp_path / "never"
     (copied / "unet" / "diffusion_pytorch_model.safetensors").unlink()
-    (copied / "unet" / "diffusion_pytorch_model.bin").write_bytes(f"cos\nsystem\n(S'touch {never}'\ntR.".encode())
-    with pytest.raises(SoritesError, match=r"unet: wanted weights as .safetensors, got only .*\.bin, a pickle"):
+    (copied / "unet" / "diffusion_pytorch_model.bin").write_bytes(
+        f"cos\nsystem\n(S'touch {never}'\ntR.".encode()
+    )
+    with pytest.raises(
+        SoritesError, match=r"unet: wanted weights as .safetensors, got only .*\.bin, a pickle"
+    ):
         load(copied)
     assert not never.exists()
 

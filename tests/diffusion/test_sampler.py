@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from tests.diffusion.conftest import random_slider
 
+from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.requests import Drawing, Request, along
-from sorites.diffusion.sampler import sample
-from sorites.errors import SoritesError
+from sorites.diffusion.sampler import Drawing, Request, along, sample
 
 FEW = Drawing(steps=4, guidance=3.0, negative="")
 SEVERITIES = (0.0, 0.5, 1.0, 2.5)
@@ -70,7 +69,9 @@ def test_sliders_leave_the_early_steps_alone(tiny: Pipe) -> None:
 
 def test_pictures_do_not_depend_on_batch_or_order(tiny: Pipe) -> None:
     slider = random_slider(tiny)
-    requests = [along(f"a {shape}", seed, slider, (0.0, 1.0)) for shape in ("disc", "cross") for seed in (1, 2)]
+    requests = [
+        along(f"a {shape}", seed, slider, (0.0, 1.0)) for shape in ("disc", "cross") for seed in (1, 2)
+    ]
     want = [sample(tiny, [request], FEW, batch=1)[0] for request in requests]
     np.testing.assert_allclose(sample(tiny, requests, FEW, batch=12), want, atol=1e-4)
     np.testing.assert_allclose(sample(tiny, requests[::-1], FEW, batch=3)[::-1], want, atol=1e-4)
@@ -110,7 +111,9 @@ def test_pictures_are_scaled_from_8_bits_as_published(tiny: Pipe) -> None:
     np.testing.assert_allclose(scaled, np.asarray(bits) / 255, atol=1e-6)
 
 
-@pytest.mark.parametrize(("key", "value"), [("steps", 0), ("guidance", -1), ("start", 1001), ("scheduler", "dpm"), ("size", 2)])
+@pytest.mark.parametrize(
+    ("key", "value"), [("steps", 0), ("guidance", -1), ("start", 1001), ("scheduler", "dpm"), ("size", 2)]
+)
 def test_a_drawing_that_cannot_be_is_refused(key: str, value: object) -> None:
     with pytest.raises(SoritesError, match=key):
         Drawing(**{key: value})  # type: ignore[arg-type]

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from tests.diffusion.conftest import random_slider
 
+from sorites.core.errors import SoritesError
 from sorites.diffusion import sliders
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.requests import Drawing, Request, along
-from sorites.diffusion.sampler import sample
-from sorites.errors import SoritesError
+from sorites.diffusion.sampler import Drawing, Request, along, sample
 
 ALL = Drawing(steps=4, guidance=1.0, negative="", start=1000, seeding="plain")
 
@@ -34,7 +33,11 @@ def test_ours_load_in_plain_diffusers(tiny: Pipe, tiny_folder: Path, tmp_path: P
     theirs.load_lora_weights(tmp_path / "snow", adapter_name="snow")
     theirs.set_adapters(["snow"], [1.5])
     drawn = theirs(
-        "a disc", num_inference_steps=4, guidance_scale=1.0, generator=torch.Generator().manual_seed(3), output_type="np"
+        "a disc",
+        num_inference_steps=4,
+        guidance_scale=1.0,
+        generator=torch.Generator().manual_seed(3),
+        output_type="np",
     ).images[0]
     assert np.abs(drawn - _picture(tiny, slider, 0.0)).max() > 0.02
     np.testing.assert_allclose(_picture(tiny, slider, 1.5), drawn, atol=1e-4)
@@ -57,12 +60,18 @@ def test_what_peft_saves_is_read_with_its_alpha(tiny: Pipe, tiny_folder: Path, t
     theirs.set_progress_bar_config(disable=True)
     torch.manual_seed(0)
     theirs.unet.add_adapter(
-        LoraConfig(r=4, lora_alpha=1, target_modules=r".*attn1\.(to_q|to_out\.0)|.*conv1", init_lora_weights=False)
+        LoraConfig(
+            r=4, lora_alpha=1, target_modules=r".*attn1\.(to_q|to_out\.0)|.*conv1", init_lora_weights=False
+        )
     )
     theirs.unet.save_lora_adapter(tmp_path / "theirs")
     slider = sliders.load(tmp_path / "theirs" / sliders.WEIGHTS, tiny.parts.unet, "snow")
     drawn = theirs(
-        "a disc", num_inference_steps=4, guidance_scale=1.0, generator=torch.Generator().manual_seed(3), output_type="np"
+        "a disc",
+        num_inference_steps=4,
+        guidance_scale=1.0,
+        generator=torch.Generator().manual_seed(3),
+        output_type="np",
     ).images[0]
     assert np.abs(drawn - _picture(tiny, slider, 0.0)).max() > 0.005
     np.testing.assert_allclose(_picture(tiny, slider), drawn, atol=1e-4)
@@ -75,7 +84,10 @@ def _concept_layout(slider: sliders.Slider, alpha: float) -> dict[str, Any]:
     found = {}
     for name, (down, up) in slider.lows.items():
         flat = "lora_unet_" + name.replace(".", "_")
-        found[f"{flat}.lora_down.weight"], found[f"{flat}.lora_up.weight"] = down, up * (down.shape[0] / alpha)
+        found[f"{flat}.lora_down.weight"], found[f"{flat}.lora_up.weight"] = (
+            down,
+            up * (down.shape[0] / alpha),
+        )
         found[f"{flat}.alpha"] = torch.tensor(alpha)
     return found
 
@@ -97,7 +109,9 @@ class Hostile:
         return print, ("run",)
 
 
-def test_a_pickle_that_holds_more_than_weights_is_refused(tiny: Pipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_that_holds_more_than_weights_is_refused(
+    tiny: Pipe, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     import torch
 
     torch.save({"a": Hostile()}, tmp_path / "bad.pt")
@@ -106,7 +120,9 @@ def test_a_pickle_that_holds_more_than_weights_is_refused(tiny: Pipe, tmp_path: 
     assert "run" not in capsys.readouterr().out
 
 
-def test_a_slider_of_another_architecture_is_refused_with_the_layer(tiny: Pipe, large: Pipe, tmp_path: Path) -> None:
+def test_a_slider_of_another_architecture_is_refused_with_the_layer(
+    tiny: Pipe, large: Pipe, tmp_path: Path
+) -> None:
     sliders.save(random_slider(tiny), tmp_path / "small")
     lows = dict(random_slider(tiny).lows)
     name, (down, up) = next(iter(lows.items()))
@@ -139,4 +155,6 @@ def test_a_file_of_something_else_is_refused(tiny: Pipe, tmp_path: Path) -> None
 
 
 def test_a_file_of_sliders_without_any_place_is_the_picture(tiny: Pipe) -> None:
-    assert np.array_equal(sample(tiny, [Request("a disc", 3)], ALL)[0][0], _picture(tiny, random_slider(tiny), 0.0))
+    assert np.array_equal(
+        sample(tiny, [Request("a disc", 3)], ALL)[0][0], _picture(tiny, random_slider(tiny), 0.0)
+    )

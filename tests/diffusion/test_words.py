@@ -9,11 +9,11 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
+from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.prompts import encoded
-from sorites.diffusion.toy.parts import WIDTH
+from sorites.diffusion.sampler import encoded
+from sorites.diffusion.toy.world import WIDTH
 from sorites.diffusion.words import FACTS, WEIGHTS, Word, save, taught, with_words, words
-from sorites.errors import SoritesError
 
 VECTOR = torch.linspace(-1, 1, WIDTH)[None]
 
@@ -29,7 +29,9 @@ def test_a_word_comes_back_as_it_was_written(tmp_path: Path) -> None:
     torch.testing.assert_close(found.vectors[0], VECTOR)
 
 
-def test_a_word_changes_what_the_encoder_reads_and_only_in_a_pipeline_of_its_own(tiny: Pipe, tmp_path: Path) -> None:
+def test_a_word_changes_what_the_encoder_reads_and_only_in_a_pipeline_of_its_own(
+    tiny: Pipe, tmp_path: Path
+) -> None:
     save(Word("disc", (VECTOR,)), tmp_path / "000_disc")
     made = with_words(tiny, tmp_path)
     assert made.word("disc") == "<disc>"
@@ -48,13 +50,17 @@ def test_a_word_with_the_vector_of_its_name_reads_like_the_name(tiny: Pipe) -> N
 
 
 def test_both_encoders_of_stable_diffusion_xl_read_a_word_to_the_end_of_its_sentence(large: Pipe) -> None:
-    """A word with the vectors of its name must read like the name, also in what is pooled at the end of the sentence."""
+    """A word with the vectors of its name must read like the name, also in what is pooled at the
+    end of the sentence.
+    """
     own = []
     for encoder, tokenizer in (("text_encoder", "tokenizer"), ("text_encoder_2", "tokenizer_2")):
         ids = getattr(large.parts, tokenizer)("disc", add_special_tokens=False).input_ids
         own.append(getattr(large.parts, encoder).get_input_embeddings().weight[ids].detach())
     made = taught(large, [Word("disc", tuple(own))])
-    found, wanted = (encoded(pipe, f"a picture of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc")))
+    found, wanted = (
+        encoded(pipe, f"a picture of a {text}", "", 16) for pipe, text in ((made, "<disc>"), (large, "disc"))
+    )
     torch.testing.assert_close(found.prompt, wanted.prompt)
     torch.testing.assert_close(found.pooled, wanted.pooled)
     other = taught(large, [Word("disc", (own[0], -own[1]))])
@@ -105,7 +111,9 @@ class _Hostile:
         return print, ("ran",)
 
 
-def test_a_pickle_that_holds_more_than_weights_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_pickle_that_holds_more_than_weights_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.save({"*": _Hostile()}, tmp_path / "disc.pt")
     with pytest.raises(SoritesError, match="more than weights"):
         words(tmp_path)

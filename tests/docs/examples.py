@@ -1,4 +1,6 @@
-"""The examples of the docs as they stand in fenced blocks, and what is said of those that cannot be run here."""
+"""The examples of the docs as they stand in fenced blocks, and what is said of those that cannot be
+run here.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,10 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 NO_WEIGHTS = "needs gigabytes of weights that a hub holds, and a GPU"
-NO_CLUSTER = "needs a cluster and an object store; tests/engines and tests/stores run both on this machine"
+NO_CLUSTER = (
+    "needs a cluster and an object store; tests/evaluation/engines and tests/io/stores run both on this"
+    " machine"
+)
 INSTALLS = "installs packages; tests/package and tests/contracts/test_plugin.py install them"
 TOO_LONG = "takes minutes to hours"
 
@@ -21,7 +26,9 @@ CANNOT: Mapping[str, str] = {
     "pip install": INSTALLS,
     "sorites run demo --source folder:s3://": NO_CLUSTER,
     "sorites run SUITE --engine ray": NO_CLUSTER,
-    "sorites distance 'webdataset:s3://": NO_CLUSTER + "; tests/pipeline/test_neighbours.py runs the verb's job",
+    "sorites distance 'webdataset:s3://": (
+        NO_CLUSTER + "; tests/evaluation/test_neighbours.py runs the verb's job"
+    ),
     "sorites generate ": NO_WEIGHTS,
     "sorites run cns_bench": NO_WEIGHTS,
     "sorites filter run ": NO_WEIGHTS,
@@ -29,11 +36,15 @@ CANNOT: Mapping[str, str] = {
     "sorites run is_ood --source is_ood:syn_is": NO_WEIGHTS,
     'sorites run SUITE --source "slider:sliders': "needs sliders that " + NO_WEIGHTS,
     "sorites run focus --source focus:DIR --model open_clip:ViT-B-32@openai": NO_WEIGHTS,
-    'sorites run SUITE --model "boxes:yolo11n.onnx': "needs a detector that tests/models/test_picodet.py fetches",
+    'sorites run SUITE --model "boxes:yolo11n.onnx': (
+        "needs a detector that tests/models/test_picodet.py fetches"
+    ),
     "sorites passport lite0 --battery standard": TOO_LONG,
     "sorites train arms": TOO_LONG + "; tests/cli/test_train_arms.py runs the verb",
     "from sorites.training.arms": TOO_LONG + "; tests/training/arms run these functions",
-    "from sorites.training import AugMix, PictureTransform": "needs torchvision, which Sorites does not depend on",
+    "from sorites.training import AugMix, PictureTransform": (
+        "needs torchvision, which Sorites does not depend on"
+    ),
 }
 """How a line, or a block of Python, begins, and why it is not run."""
 
@@ -65,10 +76,16 @@ def examples() -> Iterator[Example]:
                 yield Example(page.name, kind, text)
             elif kind in ("", "sh"):
                 lines = text.replace("\\\n", " ").splitlines()
-                yield from (Example(page.name, "sh", line) for line in lines if re.match(r"(sorites|make|pip|python) ", line))
+                yield from (
+                    Example(page.name, "sh", line)
+                    for line in lines
+                    if re.match(r"(sorites|make|pip|python) ", line)
+                )
 
 
 def named_files(page: str) -> dict[str, str]:
     """Return the TOML blocks of a page whose first line names a file."""
-    texts = [text for kind, text in blocks(next(path for path in PAGES if path.name == page)) if kind == "toml"]
+    texts = [
+        text for kind, text in blocks(next(path for path in PAGES if path.name == page)) if kind == "toml"
+    ]
     return {named[1]: text for text in texts if (named := re.match(r"# (\S+\.toml)\n", text))}

@@ -10,7 +10,10 @@ STANDS_FOR: Mapping[str, Mapping[str, str]] = {
     "models.md": {"SUITE": "boxes_demo"},
     "lenses.md": {"NAME": "triplet", "LENS": "CookeTriplet"},
 }
-"""By page, the words in capitals that are names of things here. PATH, RUN, BASE, NEW and DIR are folders of those very names."""
+"""By page, the words in capitals that are names of things here.
+
+PATH, RUN, BASE, NEW and DIR are folders of those very names.
+"""
 
 ADDED: Mapping[str, str] = {
     "sorites run demo --source 'parquet": FEW + " --model lite0",

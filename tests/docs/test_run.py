@@ -1,7 +1,8 @@
-"""The examples of the docs are run: every command and every block of Python, page by page, among the files that they name.
+"""The examples of the docs are run: every command and every block of Python, page by page, among
+the files that they name.
 
-Commands are typed as they stand, with options added that make them take fewer pictures or steps (``shorter.ADDED``). What cannot
-be run here stands in ``examples.CANNOT`` with the reason.
+Commands are typed as they stand, with options added that make them take fewer pictures or steps
+(``shorter.ADDED``). What cannot be run here stands in ``examples.CANNOT`` with the reason.
 """
 
 from __future__ import annotations
@@ -20,14 +21,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.annotation.test_clicks import Worker
+from tests.apps.annotation.test_clicks import Worker
 from tests.docs.examples import CANNOT, Example, examples, named_files
 from tests.docs.shorter import ADDED, STANDS_FOR
 from tests.docs.worlds import GIVEN, LAID
 
-from sorites import cli, core
-from sorites.annotation.store import opened
-from sorites.registry import Registry
+from sorites import cli
+from sorites.apps.annotation.store import opened
+from sorites.core import registry as registries
+from sorites.core.registry import Registry
 
 QUICK = ("plugins.md", "similarity.md")
 """Pages whose examples need no network of a real size, and run with the fast tests."""
@@ -40,7 +42,9 @@ def pages() -> list[Any]:
 
 
 def words_of(example: Example) -> list[str]:
-    """Split a command as a shell does: comments dropped, patterns of files expanded, placeholders replaced."""
+    """Split a command as a shell does: comments dropped, patterns of files expanded, placeholders
+    replaced.
+    """
     line = example.text
     added = next((more for start, more in ADDED.items() if _meant(example.page, line).startswith(start)), "")
     words = shlex.split(_meant(example.page, line), comments=True) + shlex.split(added)
@@ -63,7 +67,9 @@ def typed(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 def served(words: list[str]) -> int:
     """Type a command that serves until Ctrl-C, look at the page, and press that."""
     command = [sys.executable, "-c", "from sorites.cli import main; main()", *words]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)) as server:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=dict(os.environ)
+    ) as server:
         assert server.stdout is not None
         said = next((line for line in server.stdout if "http://" in line), "")
         seen = looked_at(said[said.index("http://") :].strip()) if said else False
@@ -102,7 +108,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def forget_afterwards(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a page that registers things do so, until its test ends."""
     if any("@add_" in example.text for example in examples() if example.page == page):
-        for registry in [thing for thing in vars(core).values() if isinstance(thing, Registry)]:
+        for registry in [thing for thing in vars(registries).values() if isinstance(thing, Registry)]:
             registry.names()
             monkeypatch.setattr(registry, "_things", dict(registry._things))
 

@@ -1,4 +1,6 @@
-"""The files that the examples of the docs name: pictures, runs, models and lists, laid into a folder for one page at a time."""
+"""The files that the examples of the docs name: pictures, runs, models and lists, laid into a
+folder for one page at a time.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from tests.models.test_onnx import build
 
 import sorites
 from sorites.core import Model, Outputs
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 MODULE = """
 import numpy as np
@@ -40,7 +42,9 @@ def photographs(folder: Path, classes: tuple[str, ...] = CLASSES, each: int = 1)
 
 
 def guesser(name: str, certain: float) -> Model:
-    """A model of the four classes that goes by the mean colour of a picture, the more alike to another the closer ``certain``."""
+    """A model of the four classes that goes by the mean colour of a picture, the more alike to
+    another the closer ``certain``.
+    """
 
     def forward(pictures: list[np.ndarray]) -> Outputs:
         means = np.stack([np.append(p.mean(axis=(0, 1)), p.std()) for p in pictures]).astype(np.float32)
@@ -49,7 +53,9 @@ def guesser(name: str, certain: float) -> Model:
     return Model(name, forward, labels=CLASSES, version=str(certain))
 
 
-def finished_run(out: Path, models: tuple[str, ...] = ("lite0", "lite1"), shift: str = "defocus_disk") -> None:
+def finished_run(
+    out: Path, models: tuple[str, ...] = ("lite0", "lite1"), shift: str = "defocus_disk"
+) -> None:
     """A finished run of models of these names on the pictures of PATH."""
     photographs(out.parent / "PATH", each=2)
     suite = parse({"name": "s", "shifts": [shift], "frame": {"resize": 64}, "reference": models[0]}, "test")
@@ -71,21 +77,30 @@ def readme(home: Path) -> None:
             (home / "key.cls").write_text("3")
             tar.add(picture, f"{shard}.png")
             tar.add(home / "key.cls", f"{shard}.cls")
-    things = {"images": [{"id": 1, "file_name": "p.png", "width": 80, "height": 60}], "categories": [{"id": 1, "name": "person"}]}
+    things = {
+        "images": [{"id": 1, "file_name": "p.png", "width": 80, "height": 60}],
+        "categories": [{"id": 1, "name": "person"}],
+    }
     boxes = [{"id": 1, "image_id": 1, "category_id": 1, "bbox": [5, 5, 30, 30], "area": 900, "iscrowd": 0}]
     (home / "annotations.json").write_text(json.dumps({**things, "annotations": boxes}))
     Pillow.fromarray(scene(1)).save(home / "DIR" / "p.png")
 
 
 def two_runs(home: Path) -> None:
-    """BASE and NEW are two models on the same pictures, RUN holds both; gate.toml is the example of the page itself."""
+    """BASE and NEW are two models on the same pictures, RUN holds both; gate.toml is the example of
+    the page itself.
+    """
     for folder, models in (("BASE", ("base",)), ("NEW", ("new",)), ("RUN", ("lite0", "lite1"))):
         finished_run(home / folder, models)
 
 
 def labelled(home: Path) -> None:
     finished_run(home / "runs" / "snow", shift="jpeg")
-    rows = sorites.read(home / "runs" / "snow").filter(pl.col("shift") == "jpeg", pl.col("model") == "lite0").collect()
+    rows = (
+        sorites.read(home / "runs" / "snow")
+        .filter(pl.col("shift") == "jpeg", pl.col("model") == "lite0")
+        .collect()
+    )
     rows.select("image_id").write_csv(home / "hard.csv")
     rows.select("image_id", pl.lit("class").alias("class")).head(12).write_csv(home / "known.csv")
 
@@ -120,12 +135,16 @@ def pictures_only(home: Path) -> None:
 
 
 def two_trained(home: Path) -> None:
-    """RUN and runs/demo hold two classifiers under two names each; plain and optics are trained for a step."""
+    """RUN and runs/demo hold two classifiers under two names each; plain and optics are trained for
+    a step.
+    """
     twice = {"lite0": "lite0", "lite1": "lite1", "before": "lite0", "after": "lite1"}
     sorites.run("demo", models=twice, shifts=["coma"], levels=[5], limit=3, out=home / "RUN")
     shutil.copytree(home / "RUN", home / "runs" / "demo")
     for name in ("plain", "optics"):
-        sorites.train("cifar_optics", out=home / name, steps=1, limit=64, augment="none" if name == "plain" else name)
+        sorites.train(
+            "cifar_optics", out=home / name, steps=1, limit=64, augment="none" if name == "plain" else name
+        )
 
 
 def training_loop(home: Path) -> dict[str, Any]:

@@ -1,4 +1,5 @@
-"""How many cases the fuzz suite runs, and the watch over each of them: an error in words, 5 seconds of work, 1 GB.
+"""How many cases the fuzz suite runs, and the watch over each of them: an error in words, 5 seconds
+of work, 1 GB.
 
 ``SORITES_FUZZ=10`` runs ten times as many cases, for those who want to search longer.
 """
@@ -20,7 +21,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis.strategies import SearchStrategy
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 Case = TypeVar("Case")
 
@@ -29,7 +30,9 @@ WAITING = 30.0
 """The most seconds on the clock, which go on while other processes work."""
 
 STUCK = 60.0
-"""After so many seconds of work in one case the process ends with a traceback: code that never returns cannot be interrupted."""
+"""After so many seconds of work in one case the process ends with a traceback: code that never
+returns cannot be interrupted.
+"""
 
 CASES = {
     "pictures": 4500, "folder": 400, "built": 1600, "context": 1000, "webdataset": 2600, "cns_bench": 700, "annotations": 2400,
@@ -72,7 +75,9 @@ def fuzz(kind: str, share: float, strategy: SearchStrategy[Case], run: Callable[
 
 
 def watched(run: Callable[[Any], object], case: Any) -> None:
-    """Run one case: it may end well or with a ``SoritesError``, within the time and the memory that are allowed."""
+    """Run one case: it may end well or with a ``SoritesError``, within the time and the memory that
+    are allowed.
+    """
     said = "nothing"
     before, start = _memory(reset=True), time.process_time()
     try:
@@ -93,7 +98,8 @@ def _alarm() -> Iterator[None]:
         raise TimeoutError(f"more than {WAITING:.0f} seconds")
 
     held = signal.signal(signal.SIGALRM, late)
-    faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)  # a traceback, then the end of the process
+    # a traceback, then the end of the process
+    faulthandler.register(signal.SIGPROF, file=sys.__stderr__, chain=True)
     signal.setitimer(signal.ITIMER_REAL, WAITING)
     signal.setitimer(signal.ITIMER_PROF, STUCK)
     try:
@@ -106,7 +112,9 @@ def _alarm() -> Iterator[None]:
 
 
 def _memory(reset: bool = False) -> int:
-    """Return the most bytes that this process has held since the last reset; elsewhere than on Linux that is not known."""
+    """Return the most bytes that this process has held since the last reset; elsewhere than on
+    Linux that is not known.
+    """
     try:
         if reset:
             Path("/proc/self/clear_refs").write_text("5")

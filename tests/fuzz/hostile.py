@@ -1,4 +1,6 @@
-"""Hostile values, and ways to spoil what is valid: bytes of a file, words of a text, values of a JSON document."""
+"""Hostile values, and ways to spoil what is valid: bytes of a file, words of a text, values of a
+JSON document.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,17 @@ VALUES: tuple[Any, ...] = (
     {"": None}, {"name": 1}, [{"name": []}], ["x"] * 40, list(range(40)), -7, 3, "0", "é",
 )  # fmt: skip
 
-NUMBERS = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\x00\x00\x00\x00", b"-1", b"99999999")
+NUMBERS = (
+    b"\x00",
+    b"\xff",
+    b"\x7f",
+    b"\x80",
+    b"\xff\xff\xff\xff",
+    b"\x7f\xff\xff\xff",
+    b"\x00\x00\x00\x00",
+    b"-1",
+    b"99999999",
+)
 
 words = st.sampled_from(WORDS)
 seeds = st.integers(0, 2**48 - 1)
@@ -71,7 +83,9 @@ _TOKENS = re.compile(r"[A-Za-z_]+|-?\d+(?:\.\d+)?|\s+|.", re.DOTALL)
 
 
 def reworded(text: str, seed: int) -> str:
-    """Return the text with one to three words, numbers or marks replaced by hostile ones, or a line dropped or repeated."""
+    """Return the text with one to three words, numbers or marks replaced by hostile ones, or a line
+    dropped or repeated.
+    """
     rng, tokens = random.Random(seed), _TOKENS.findall(text) or [""]
     for _ in range(rng.choice((1, 1, 2, 3))):
         tokens[rng.randrange(len(tokens))] = rng.choice(WORDS)
@@ -84,7 +98,9 @@ def reworded(text: str, seed: int) -> str:
 
 
 def replaced(document: Any, seed: int) -> Any:
-    """Return a JSON document with one to three of its values replaced, left out, moved to another key or nested more deeply."""
+    """Return a JSON document with one to three of its values replaced, left out, moved to another
+    key or nested more deeply.
+    """
     rng, document = random.Random(seed), copy.deepcopy(document)
     for _ in range(rng.choice((1, 1, 2, 3))):
         slots, new = _slots(document), copy.deepcopy(rng.choice(VALUES))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import strategies as st
 from tests.fuzz import bounds, hostile
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 
 def test_the_long_run_has_twenty_thousand_cases_and_the_short_one_fifteen_hundred() -> None:

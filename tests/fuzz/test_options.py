@@ -1,4 +1,6 @@
-"""Every option of every verb with hostile words, typed in this process: an exit code with a message, never a traceback."""
+"""Every option of every verb with hostile words, typed in this process: an exit code with a
+message, never a traceback.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +19,8 @@ from tests.fuzz.verbs import typed
 import sorites
 from sorites.cli import app
 from sorites.core import METRICS, Model
-from sorites.suite import parse
-from sorites.table import SCHEMA
+from sorites.core.table import SCHEMA
+from sorites.suites.suite import parse
 
 VERBS: dict[str, list[str]] = {
     "run": ["run", "s.toml", "--out", "made"],
@@ -40,7 +42,10 @@ VERBS: dict[str, list[str]] = {
     "lens photo": ["lens", "photo", "TessarLens", "a.png", "--out", "made"],
     "context": ["context", "--out", "made", "--source", "folder:photos", "--drawn", "--limit", "1"],
 }
-"""A valid command of each verb. ``report`` takes seconds and ``distance`` needs a referee: both are asked only of folders."""
+"""A valid command of each verb.
+
+``report`` takes seconds and ``distance`` needs a referee: both are asked only of folders.
+"""
 
 OFTEN = ("metrics", "show", "lens select", "import", "check", "run", "build")
 PLACES = (
@@ -70,7 +75,10 @@ def options_of(verb: str) -> list[tuple[str, bool]]:
     for word in verb.split():
         command = command.commands[word]
     params = [param for param in command.params if param.opts[0].startswith("--") and not param.is_flag]
-    return [(param.opts[0], param.opts[0] == "--out" or param.metavar in ("FILE", "DIR", "PATH")) for param in params]
+    return [
+        (param.opts[0], param.opts[0] == "--out" or param.metavar in ("FILE", "DIR", "PATH"))
+        for param in params
+    ]
 
 
 @pytest.fixture
@@ -86,26 +94,52 @@ def home(tmp_path: Path, photos: Path, tiny: Callable[..., Model], monkeypatch: 
         "import numpy as np\ndef logits(pictures):\n    return np.zeros((len(pictures), 1000), np.float32)\n"
     )
     (here / "s.toml").write_text(
-        'source = "folder:photos"\nmodels = ["python:blank:logits"]\nshifts = [{name = "contrast", levels = [1]}]\nlimit = 1\n'
-        "[frame]\nresize = 32\n"
+        'source = "folder:photos"\nmodels = ["python:blank:logits"]\nshifts = [{name = "contrast", levels ='
+        " [1]}]\nlimit = 1\n[frame]\nresize = 32\n"
     )
     suite = parse(
-        {"name": "s", "shifts": [{"name": "contrast", "levels": [1, 3]}], "scorers": ["msp"], "frame": {"resize": 32}}, "test"
+        {
+            "name": "s",
+            "shifts": [{"name": "contrast", "levels": [1, 3]}],
+            "scorers": ["msp"],
+            "frame": {"resize": 32},
+        },
+        "test",
     )
-    sorites.run(suite, source="folder:photos", models=[tiny("one"), tiny("two")], out=here / "run", limit=3, keep_features=True)
+    sorites.run(
+        suite,
+        source="folder:photos",
+        models=[tiny("one"), tiny("two")],
+        out=here / "run",
+        limit=3,
+        keep_features=True,
+    )
     return here
 
 
 @bounds.shares
 def test_options(share: float, home: Path) -> None:
-    asked = [(verb, name, placed) for verb in VERBS for name, placed in options_of(verb) if (verb, name) not in SLOW]
+    asked = [
+        (verb, name, placed)
+        for verb in VERBS
+        for name, placed in options_of(verb)
+        if (verb, name) not in SLOW
+    ]
     often = [one for one in asked if one[0] in OFTEN]
-    whole = {path.relative_to(home): path.read_bytes() for path in sorted((home / "run").rglob("*")) if path.is_file()}
+    whole = {
+        path.relative_to(home): path.read_bytes()
+        for path in sorted((home / "run").rglob("*"))
+        if path.is_file()
+    }
 
     def run(case: tuple[tuple[str, str, bool], int]) -> None:
         (verb, name, placed), seed = case
         rng = random.Random(seed)
-        word = rng.choice(PLACES) if placed else rng.choice((*hostile.WORDS, *LARGE, "0", "-1", "nan", "inf", "1e999"))
+        word = (
+            rng.choice(PLACES)
+            if placed
+            else rng.choice((*hostile.WORDS, *LARGE, "0", "-1", "nan", "inf", "1e999"))
+        )
         command = [*VERBS[verb], name, word]
         if rng.random() < 0.2:
             command[rng.randrange(len(command))] = rng.choice(hostile.WORDS)
@@ -120,7 +154,12 @@ def test_options(share: float, home: Path) -> None:
                     (home / path).parent.mkdir(parents=True, exist_ok=True)
                     (home / path).write_bytes(data)
 
-    bounds.fuzz("options", share, st.tuples(st.one_of(st.sampled_from(asked), st.sampled_from(often)), hostile.seeds), run)
+    bounds.fuzz(
+        "options",
+        share,
+        st.tuples(st.one_of(st.sampled_from(asked), st.sampled_from(often)), hostile.seeds),
+        run,
+    )
 
 
 @bounds.shares
@@ -135,7 +174,9 @@ def test_metrics(share: float, home: Path) -> None:
         words += (
             [
                 "--option",
-                f"{rng.choice(('min_n', 'bins', 'k', 'framework', 'relative', 'split', 'x', ''))}={rng.choice(hostile.WORDS)}",
+                (
+                    f"{rng.choice(('min_n', 'bins', 'k', 'framework', 'relative', 'split', 'x', ''))}={rng.choice(hostile.WORDS)}"
+                ),
             ]
             if rng.random() < 0.3
             else []

@@ -1,4 +1,6 @@
-"""Pictures in every format, spoilt: each is decoded, or is a ``BadPicture`` that becomes a row of the table."""
+"""Pictures in every format, spoilt: each is decoded, or is a ``BadPicture`` that becomes a row of
+the table.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +11,8 @@ from hypothesis import strategies as st
 from PIL import Image
 from tests.fuzz import bounds, hostile
 
-from sorites.errors import BadPicture
-from sorites.sources._decode import decode, decode_rgba
+from sorites.core.errors import BadPicture
+from sorites.sources.decode import decode, decode_rgba
 
 
 def pictures() -> list[bytes]:
@@ -33,7 +35,14 @@ def pictures() -> list[bytes]:
         buffer = io.BytesIO()
         image.save(buffer, kind, **options)
         made.append(buffer.getvalue())
-    return [*made, b"P3 2 1 255 1 2 3 4 5 6", b"P1 2 1 0 1", b"P6 2 1 100\n123456", b"GIF89a", b"RIFF\0\0\0\0WEBP"]
+    return [
+        *made,
+        b"P3 2 1 255 1 2 3 4 5 6",
+        b"P1 2 1 0 1",
+        b"P6 2 1 100\n123456",
+        b"GIF89a",
+        b"RIFF\0\0\0\0WEBP",
+    ]
 
 
 @bounds.shares

@@ -15,8 +15,8 @@ from tests.fuzz.verbs import typed
 
 import sorites
 from sorites.core import Model
-from sorites.pipeline.similarity import similarity
-from sorites.suite import parse
+from sorites.evaluation.facts.similarity import similarity
+from sorites.suites.suite import parse
 
 ASK = (
     "check", "metrics accuracy", "metrics failure_point", "metrics auroc", "similarity --measure psnr", "score --scorer energy",
@@ -31,11 +31,23 @@ def test_run_folders(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     suite = parse(
-        {"name": "s", "shifts": [{"name": "contrast", "levels": [1, 3]}], "scorers": ["msp"], "frame": {"resize": 32}}, "test"
+        {
+            "name": "s",
+            "shifts": [{"name": "contrast", "levels": [1, 3]}],
+            "scorers": ["msp"],
+            "frame": {"resize": 32},
+        },
+        "test",
     )
-    sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=3, keep_features=True)
+    sorites.run(
+        suite, source=f"folder:{photos}", models=[tiny()], out=tmp_path / "run", limit=3, keep_features=True
+    )
     similarity(tmp_path / "run", ["ssim"])
-    whole = {path.relative_to(tmp_path): path.read_bytes() for path in sorted((tmp_path / "run").rglob("*")) if path.is_file()}
+    whole = {
+        path.relative_to(tmp_path): path.read_bytes()
+        for path in sorted((tmp_path / "run").rglob("*"))
+        if path.is_file()
+    }
     names = [path for path in whole if path.suffix in (".json", ".parquet", ".safetensors")]
 
     def run(case: tuple[str, int]) -> None:

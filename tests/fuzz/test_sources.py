@@ -1,4 +1,6 @@
-"""Every source over a small valid dataset of which one file is spoilt, over hostile trees, and over hostile paths."""
+"""Every source over a small valid dataset of which one file is spoilt, over hostile trees, and over
+hostile paths.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from hypothesis import strategies as st
 from tests.fuzz import bounds, hostile, worlds
 
 from sorites import core
-from sorites.errors import BadPicture
-from sorites.labels import imagenet
-from sorites.pipeline import samples
+from sorites.core.errors import BadPicture
+from sorites.core.labels import imagenet
+from sorites.evaluation import samples
 
 PATHS = [word for word in hostile.WORDS if "\x00" not in word and word.encode("utf-8", "ignore")]
 
@@ -80,7 +82,9 @@ def test_a_database_is_spoilt(share: float, here: Path) -> None:
 
     def run(seed: int) -> None:
         rng = random.Random(seed)
-        data = hostile.spoilt(whole, seed) if seed % 2 else worlds.database(rng.choices(worlds.STATEMENTS, k=4))
+        data = (
+            hostile.spoilt(whole, seed) if seed % 2 else worlds.database(rng.choices(worlds.STATEMENTS, k=4))
+        )
         (here / "annotations.db").write_bytes(data)
         read("focus:.")
 
@@ -107,7 +111,9 @@ def tree(root: Path, rng: random.Random) -> None:
     for _ in range(rng.randrange(1, 9)):
         where = rng.choice(folders) / rng.choice(names).replace("/", "_")
         with suppress(OSError, ValueError):
-            kind = rng.choice(("folder", "folder", "picture", "picture", "link", "loop", "out", "pipe", "empty", "deep"))
+            kind = rng.choice(
+                ("folder", "folder", "picture", "picture", "link", "loop", "out", "pipe", "empty", "deep")
+            )
             if kind == "folder":
                 where.mkdir()
                 folders.append(where)

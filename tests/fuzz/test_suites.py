@@ -12,11 +12,12 @@ import pytest
 from hypothesis import strategies as st
 from tests.fuzz import bounds, hostile
 
-from sorites import core, suite
-from sorites.labels import imagenet, labels
-from sorites.measures._texts import read_names, read_styles
-from sorites.pipeline.imports.names import read_naming
-from sorites.pipeline.thresholds import read_thresholds
+from sorites import core
+from sorites.analysis.filter.rules import read_thresholds
+from sorites.core.labels import imagenet, labels
+from sorites.evaluation.imports.cells import read_naming
+from sorites.measures.decomposition import read_names, read_styles
+from sorites.suites import suite
 
 OWN = """
 about = "small"
@@ -47,12 +48,16 @@ against = "folder:x"
 sem_edges = [0.1, 0.2]
 """
 VOTES = "text = 0.1\\nclass = 0.2\\n[thresholds]\\ntext_class = 1\\n".replace("\\n", "\n")
-COLUMNS = '[columns]\npred = "p"\n"params.iso" = "iso"\n[constants]\nmodel = "m"\nsplit = "test"\nhigher = "x"\n'
+COLUMNS = (
+    '[columns]\npred = "p"\n"params.iso" = "iso"\n[constants]\nmodel = "m"\nsplit = "test"\nhigher = "x"\n'
+)
 NAMES = "n02123045 tabby, tabby cat\ndog\nn01440764\n\ufeffcrane_bird\n"
 
 
 def texts() -> list[tuple[str, str]]:
-    """Return valid files by their names: built-in suites, one with every key, and the small files of options."""
+    """Return valid files by their names: built-in suites, one with every key, and the small files
+    of options.
+    """
     builtin = files("sorites").joinpath("suites")
     some = [
         (f"{name}.toml", builtin.joinpath(f"{name}.toml").read_text(encoding="utf-8"))
@@ -95,7 +100,9 @@ def test_suites(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         (name, text), seed = case
         rng = random.Random(seed)
         data = (
-            hostile.spoilt(text.encode(), seed) if rng.random() < 0.2 else hostile.reworded(text, seed).encode("utf-8", "replace")
+            hostile.spoilt(text.encode(), seed)
+            if rng.random() < 0.2
+            else hostile.reworded(text, seed).encode("utf-8", "replace")
         )
         (tmp_path / name).write_bytes(rng.choice((b"", b"", b"\xef\xbb\xbf", b"\xff\xfe")) + data)
         load(tmp_path / name)
@@ -128,7 +135,10 @@ SPECS: dict[str, tuple[tuple[str, ...], Callable[[str], object]]] = {
     "measure": (("",), core.measure),
     "referee": (("python:", "python:json:", ""), core.referee),
 }  # fmt: skip
-SAFE = [word for word in hostile.WORDS if not word.startswith(("imagenet", "~"))] + ["imagenet", "~nobody_at_all"]
+SAFE = [word for word in hostile.WORDS if not word.startswith(("imagenet", "~"))] + [
+    "imagenet",
+    "~nobody_at_all",
+]
 
 
 @bounds.shares
@@ -139,7 +149,11 @@ def test_specs(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
         kind, seed = case
         rng = random.Random(seed)
         starts, read = SPECS[kind]
-        text = rng.choice(starts) + rng.choice(SAFE) + rng.choice(("", "", "", ")", "?", "/x", "=1", rng.choice(SAFE)))
+        text = (
+            rng.choice(starts)
+            + rng.choice(SAFE)
+            + rng.choice(("", "", "", ")", "?", "/x", "=1", rng.choice(SAFE)))
+        )
         if not (kind == "model" and text in ("python:math:", "python:json:")):
             read(text)
 

@@ -1,4 +1,6 @@
-"""Tables of others, spoilt: predictions to import, counts, annotations, references, verdicts, model facts, lenses, kernels."""
+"""Tables of others, spoilt: predictions to import, counts, annotations, references, verdicts, model
+facts, lenses, kernels.
+"""
 
 from __future__ import annotations
 
@@ -18,30 +20,32 @@ from safetensors import safe_open
 from safetensors.numpy import save
 from tests.fuzz import bounds, hostile, worlds
 
-from sorites.errors import SoritesError
+from sorites.analysis.filter.filtering import outside_of, read_annotations
+from sorites.analysis.filter.rules import VOTES, read_scores
+from sorites.core.errors import SoritesError
+from sorites.evaluation.imports.write import import_predictions
+from sorites.io.paths import is_dir
 from sorites.lenses import store, tolerances
-from sorites.lenses.batch import trace_all
-from sorites.metrics._model_facts import read_model_facts
-from sorites.metrics._reference import _read as read_reference
-from sorites.metrics.filtered import _read as read_verdicts
+from sorites.lenses.trace import trace_all
+from sorites.metrics.accuracy import _read as read_verdicts
+from sorites.metrics.comparison import read_model_facts
+from sorites.metrics.corruption import _read as read_reference
 from sorites.optics.tracing import prescription
-from sorites.pipeline.annotations import outside_of, read_annotations
-from sorites.pipeline.imports.write import import_predictions
-from sorites.pipeline.out_of_class import VOTES, read_scores
-from sorites.reading.places import is_dir
-from sorites.shifts._kernels import load as load_kernels
+from sorites.shifts.aberration import load as load_kernels
 
 PREDICTIONS = (
-    "sample,label,pred,model,shift,severity,conf,top5,correct,params,params.iso,attrs.weather,error,score\n"
-    'a,1,1,m,clean,0,0.9,1;2;3,true,{},100,sunny,,0.5\nb,2,3,m,coma,2,0.1,"[3, 4]",false,"{""a"": 1}",200,rain,,-0.5\n'
+    'sample,label,pred,model,shift,severity,conf,top5,correct,params,params.iso,attrs.weather,error,score\na,1,1,m,clean,0,0.9,1;2;3,true,{},100,sunny,,0.5\nb,2,3,m,coma,2,0.1,"[3,'
+    ' 4]",false,"{""a"": 1}",200,rain,,-0.5\n'
 )
-CNS = "pred_class,gt_class,img_dir\n" + "".join(f"22,22,x/snow/022_eagle/seed_0001_scale_{n}000.jpg\n" for n in "012")
+CNS = "pred_class,gt_class,img_dir\n" + "".join(
+    f"22,22,x/snow/022_eagle/seed_0001_scale_{n}000.jpg\n" for n in "012"
+)
 COUNTS = "model,shift,severity,n,correct,light,param\nm,coma,1,10,7,,\nm,,,20,9,on,p3\n"
 MAP = '[columns]\npred = "pred"\n[constants]\nsplit = "test"\n'
 ZMX = (
-    "UNIT MM X W X CM MR CPMM\nENPD 10\nFTYP 0 0 2 1\nXFLN 0 0\nYFLN 0 14\nSURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ INFINITY\n"
-    "SURF 1\n STOP\n TYPE STANDARD\n CURV 0.02\n DISZ 5\n GLAS N-BK7 0 0 1.5 64\nSURF 2\n TYPE EVENASPH\n PARM 2 1e-5\n"
-    " CURV -0.02\n DISZ 90\nSURF 3\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
+    "UNIT MM X W X CM MR CPMM\nENPD 10\nFTYP 0 0 2 1\nXFLN 0 0\nYFLN 0 14\nSURF 0\n TYPE STANDARD\n CURV"
+    " 0.0\n DISZ INFINITY\nSURF 1\n STOP\n TYPE STANDARD\n CURV 0.02\n DISZ 5\n GLAS N-BK7 0 0 1.5 64\nSURF"
+    " 2\n TYPE EVENASPH\n PARM 2 1e-5\n CURV -0.02\n DISZ 90\nSURF 3\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
 )
 TABLES: dict[str, tuple[str, Callable[[Path], object]]] = {
     "judged.csv": ("image_id,label\ni,in\nj,out\nk,partial\n", lambda path: read_annotations(path)),
@@ -93,7 +97,12 @@ def test_predictions(share: float, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         else:
             Path("p.csv").write_bytes(worlds.spoil("p.csv", texts[kind].encode(), seed))
         Path("m.toml").write_text(MAP)
-        import_predictions(list(Path().glob("p.*")), kind, "run", columns="m.toml" if kind == "csv" and seed % 4 == 0 else None)
+        import_predictions(
+            list(Path().glob("p.*")),
+            kind,
+            "run",
+            columns="m.toml" if kind == "csv" and seed % 4 == 0 else None,
+        )
 
     bounds.fuzz("predictions", share, st.tuples(st.sampled_from(sorted(texts)), hostile.seeds), run)
 
@@ -125,13 +134,17 @@ def packed(path: Path, rng: random.Random, seed: int) -> bytes:
 
 @bounds.shares
 def test_lenses(share: float, tmp_path: Path) -> None:
-    from sorites.drawings.lens_sheet import sheet
+    from sorites.reports.figures.lenses import sheet
 
     rng_of, kernels = random.Random, io.BytesIO()
     np.save(kernels, np.zeros((8, 5, 3, 25, 25), np.float32))
-    lens, error = store.builtin() / "TessarLens.safetensors", next(tolerances.builtin().glob("*.tilt.safetensors"))
+    lens, error = (
+        store.builtin() / "TessarLens.safetensors",
+        next(tolerances.builtin().glob("*.tilt.safetensors")),
+    )
 
-    names = [word for word in hostile.WORDS if not is_dir(word)]  # the files of a whole disk are not looked through
+    # the files of a whole disk are not looked through
+    names = [word for word in hostile.WORDS if not is_dir(word)]
 
     def run(case: tuple[str, int]) -> None:
         kind, seed = case
@@ -158,6 +171,8 @@ def test_lenses(share: float, tmp_path: Path) -> None:
     bounds.fuzz(
         "lenses",
         share,
-        st.tuples(st.sampled_from(("lens", "lens", "tolerance", "tolerance", "kernels", "names")), hostile.seeds),
+        st.tuples(
+            st.sampled_from(("lens", "lens", "tolerance", "tolerance", "kernels", "names")), hostile.seeds
+        ),
         run,
     )

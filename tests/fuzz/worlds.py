@@ -1,4 +1,6 @@
-"""Small valid inputs of every reader of sources, as files by their paths, and what spoils one of these files."""
+"""Small valid inputs of every reader of sources, as files by their paths, and what spoils one of
+these files.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ import polars as pl
 from PIL import Image
 from tests.fuzz import hostile
 
-from sorites import table
-from sorites.sources import _sidecar as sidecar
+from sorites.core import table
+from sorites.sources import sidecar
 
 Files = dict[str, bytes]
 Spoil = Callable[[bytes, int], bytes]
@@ -45,8 +47,20 @@ def tar(*members: tuple[str, bytes]) -> bytes:
     return buffer.getvalue()
 
 
-ROW = {"file_name": "/1.png", "category": "cat", "time": "night", "weather": "none", "locations": "grass, snow"}
-ANNOTATION = {"image": "snow/022_eagle/seed_0001_scale_0000.png", "seed": 1, "scale": 0, "shift": "snow", "class": 22}
+ROW = {
+    "file_name": "/1.png",
+    "category": "cat",
+    "time": "night",
+    "weather": "none",
+    "locations": "grass, snow",
+}
+ANNOTATION = {
+    "image": "snow/022_eagle/seed_0001_scale_0000.png",
+    "seed": 1,
+    "scale": 0,
+    "shift": "snow",
+    "class": 22,
+}
 SIDECAR: dict[str, Any] = {
     "path": "contrast/a.png", "sample_id": "a", "image_id": "i", "label": "n02123045", "accept": ["n02123045"], "framed": True,
     "split": "test", "attrs": [{"key": "k", "value": "v", "common": True}], "family": "light", "shift": "contrast",
@@ -57,11 +71,18 @@ BOX = {"x0": 0.0, "y0": 0.0, "x1": 5.0, "y1": 4.0, "label": 1, "conf": None}
 
 
 def worlds() -> dict[str, tuple[str, Files]]:
-    """Return by name a source, whose path is the folder or the file that follows the colon, and the files of the folder."""
+    """Return by name a source, whose path is the folder or the file that follows the colon, and the
+    files of the folder.
+    """
     cns = {f"snow/022_eagle/seed_0001_scale_{scale:04d}.png": png(scale // 10) for scale in (0, 1000)}
     built = {"contrast/a.png": png(), "sorites.parquet": parquet(sidecar.frame([SIDECAR]))}
-    truth = pl.DataFrame({"image_id": ["i"], "truth": [[BOX]]}, {"image_id": pl.String, "truth": pl.List(table.BOX)})
-    lists = {"imagenet1k/test_imagenet.txt": b"./val/a.png\n", "imagenet21k/val/cov_0_sem_7.txt": b"n02123045/b.png\n"}
+    truth = pl.DataFrame(
+        {"image_id": ["i"], "truth": [[BOX]]}, {"image_id": pl.String, "truth": pl.List(table.BOX)}
+    )
+    lists = {
+        "imagenet1k/test_imagenet.txt": b"./val/a.png\n",
+        "imagenet21k/val/cov_0_sem_7.txt": b"n02123045/b.png\n",
+    }
     pairs = (("a.png", png()), ("a.json", b'{"label": 3}'), ("b.png", png()), ("b.cls", b"7"))
     return {
         "built": ("folder:.", built),
@@ -92,13 +113,25 @@ COCO = {
     ],
     "categories": [{"id": 1, "name": "tench"}, {"id": 3, "name": "tabby"}],
 }
-FRAME = {"sample_token": "s1", "filename": "samples/CAM_FRONT/1.png", "width": 24, "height": 24, "is_key_frame": True}
+FRAME = {
+    "sample_token": "s1",
+    "filename": "samples/CAM_FRONT/1.png",
+    "width": 24,
+    "height": 24,
+    "is_key_frame": True,
+}
 NUIMAGES = {
     "sample": [{"token": "s1", "timestamp": 1, "log_token": "l", "key_camera_token": "d1"}],
     "sample_data": [{"token": "d1", "fileformat": "png", "timestamp": 1, **FRAME}],
     "category": [{"token": "c1", "name": "vehicle.car", "description": ""}],
     "object_ann": [
-        {"token": "o1", "sample_data_token": "d1", "category_token": "c1", "attribute_tokens": [], "bbox": [1, 2, 9, 9]}
+        {
+            "token": "o1",
+            "sample_data_token": "d1",
+            "category_token": "c1",
+            "attribute_tokens": [],
+            "bbox": [1, 2, 9, 9],
+        }
     ],
 }
 """The tables of nuImages, a row each."""
@@ -120,10 +153,14 @@ def database(statements: list[str]) -> bytes:
 
 
 INSERT = (
-    "INSERT INTO annotations(file_name, category, time, weather, locations) VALUES ('/1.png', 'cat', 'night', 'none', 'grass')"
+    "INSERT INTO annotations(file_name, category, time, weather, locations) VALUES ('/1.png', 'cat', 'night',"
+    " 'none', 'grass')"
 )
 MAKE = "CREATE TABLE annotations(file_name TEXT, category TEXT, time TEXT, weather TEXT, locations TEXT)"
-FOREVER = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS file_name, i AS category FROM n"
+FOREVER = (
+    "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i AS file_name, i AS category"
+    " FROM n"
+)
 STATEMENTS = (
     f"CREATE VIEW annotations AS {FOREVER}", "CREATE VIEW annotations AS SELECT * FROM annotations",
     "CREATE TABLE annotations(x)", MAKE, MAKE,
@@ -138,7 +175,9 @@ STATEMENTS = (
 
 
 def spoil(name: str, data: bytes, seed: int) -> bytes:
-    """Return a file of a world, spoilt as its kind can be: bytes of any, words of texts, values of JSON, columns of tables."""
+    """Return a file of a world, spoilt as its kind can be: bytes of any, words of texts, values of
+    JSON, columns of tables.
+    """
     rng = random.Random(seed)
     ending = Path(name).suffix
     if ending == ".json" and rng.random() < 0.7:
@@ -174,13 +213,17 @@ def retyped(frame: pl.DataFrame, rng: random.Random) -> pl.DataFrame:
             frame = frame.with_columns(pl.lit(None, frame.schema[name]).alias(name))
         elif kind == "cast":
             frame = (
-                frame.with_columns(pl.col(name).cast(rng.choice((pl.Binary, pl.Int8, pl.Float32, pl.Null)), strict=False))
+                frame.with_columns(
+                    pl.col(name).cast(rng.choice((pl.Binary, pl.Int8, pl.Float32, pl.Null)), strict=False)
+                )
                 if _flat(frame, name)
                 else frame
             )
         else:
             try:
-                frame = frame.with_columns(pl.Series(name, [rng.choice(hostile.VALUES)] * frame.height, strict=False))
+                frame = frame.with_columns(
+                    pl.Series(name, [rng.choice(hostile.VALUES)] * frame.height, strict=False)
+                )
             except Exception:  # a value that Polars has no type for
                 continue
     return frame
@@ -196,17 +239,38 @@ def with_header(data: bytes, rng: random.Random) -> bytes:
     starts = [at for at in range(0, len(data) - 511, 512) if data[at + 257 : at + 262] == b"ustar"]
     start = rng.choice(starts or [0])
     field, size = rng.choice(
-        ((0, 100), (100, 8), (124, 12), (124, 12), (124, 12), (136, 12), (156, 1), (156, 1), (157, 100), (257, 8), (345, 155))
+        (
+            (0, 100),
+            (100, 8),
+            (124, 12),
+            (124, 12),
+            (124, 12),
+            (136, 12),
+            (156, 1),
+            (156, 1),
+            (157, 100),
+            (257, 8),
+            (345, 155),
+        )
     )
     size_field = rng.choice(
-        (b"\xff" * 12, b"\x80" + b"\0" * 11, b"\xff" * 10 + b"\xfc\0", b"77777777777\0", b"-1", b"00000001000\0")
+        (
+            b"\xff" * 12,
+            b"\x80" + b"\0" * 11,
+            b"\xff" * 10 + b"\xfc\0",
+            b"77777777777\0",
+            b"-1",
+            b"00000001000\0",
+        )
     )
     new = (
         size_field
         if field == 124
-        else bytes([rng.choice(b"0123456789LKSxgXVDMN\0")])
-        if field == 156
-        else rng.randbytes(rng.choice((1, size)))
+        else (
+            bytes([rng.choice(b"0123456789LKSxgXVDMN\0")])
+            if field == 156
+            else rng.randbytes(rng.choice((1, size)))
+        )
     )
     changed[start + field : start + field + size] = new[:size].ljust(size, b"\0")
     changed[start + 148 : start + 156] = b" " * 8

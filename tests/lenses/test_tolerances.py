@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.lenses import tolerances
 
 KINDS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
@@ -47,7 +47,9 @@ def test_the_built_in_tolerances_are_small() -> None:
 
 @every_kind
 def test_as_designed_the_lens_is_symmetric(kind: str) -> None:
-    """At stop 0 opposite azimuths are one kernel turned about; a wider space leaves it so, a moved element does not."""
+    """At stop 0 opposite azimuths are one kernel turned about; a wider space leaves it so, a moved
+    element does not.
+    """
     held = tolerances.load(own(kind))
     up, down = (1 + held.about["azimuths"].index(azimuth) for azimuth in (90, 270))
     differ = np.abs(held.kernels[:, up] - held.kernels[:, down][..., ::-1, ::-1]).sum((-2, -1)).max(1)
@@ -76,7 +78,10 @@ def test_the_other_half_of_the_field_is_a_mirror_image() -> None:
 
 def test_beyond_the_last_stop_is_refused_by_name() -> None:
     held = tolerances.load(own())
-    with pytest.raises(SoritesError, match=f"decentre: {held.about['lens']} was traced up to {held.steps[-1]:g} um, got 1000.0"):
+    with pytest.raises(
+        SoritesError,
+        match=f"decentre: {held.about['lens']} was traced up to {held.steps[-1]:g} um, got 1000.0",
+    ):
         held.taps(1000.0, None)
 
 
@@ -98,7 +103,10 @@ def test_the_file_of_a_kind_is_found_or_named_missing(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="holds tilt, wanted decentre; .* --shift tilt"):
         tolerances.find(tmp_path / "a.tilt.safetensors", "decentre")
     shutil.copy(own("tilt"), tmp_path / "b.tilt.safetensors")
-    with pytest.raises(SoritesError, match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\); give one of these files"):
+    with pytest.raises(
+        SoritesError,
+        match=r"several lenses \(a.tilt.safetensors, b.tilt.safetensors\); give one of these files",
+    ):
         tolerances.find(tmp_path, "tilt")
 
 

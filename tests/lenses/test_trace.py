@@ -7,10 +7,9 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.lenses import store as lenses
-from sorites.lenses.batch import trace_all
-from sorites.lenses.trace import lens_digest, read_glasses
+from sorites.lenses.trace import lens_digest, read_glasses, trace_all
 
 GRATING = "MODE SEQ\nUNIT MM X\nENPD 5\nSURF 0\n DISZ INFINITY\nSURF 1\n TYPE DGRATING\nSURF 2\nSURF 3\n"
 TRIPLET = (
@@ -24,16 +23,24 @@ TRIPLET = (
 """Curvature, distance to the next surface, glass behind it."""
 
 
-def zmx(f_number: float = 5.0, crown: str = "N-SK16", factors: str = "", unit: str = "MM", scale: float = 1.0) -> str:
+def zmx(
+    f_number: float = 5.0, crown: str = "N-SK16", factors: str = "", unit: str = "MM", scale: float = 1.0
+) -> str:
     """A triplet of fifty millimetres as a lens designer's file has it."""
     head = (
-        f"VERS 140124 258\nMODE SEQ\nUNIT {unit} X W X CM MR CPMM\nFNUM {f_number} 0\nGCAT SCHOTT\nWAVM 1 0.5875618 1\nPWAV 1\n"
+        f"VERS 140124 258\nMODE SEQ\nUNIT {unit} X W X CM MR CPMM\nFNUM {f_number} 0\nGCAT SCHOTT\nWAVM 1"
+        " 0.5875618 1\nPWAV 1\n"
     )
-    head += f"FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n{factors}SURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ INFINITY\n"
+    head += (
+        f"FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n{factors}SURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ"
+        " INFINITY\n"
+    )
     for i, (bent, thick, glass) in enumerate(TRIPLET, start=1):
         stop = " STOP\n" if i == 4 else ""
         named = f" GLAS {glass.replace('N-SK16', crown)} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else ""
-        head += f"SURF {i}\n{stop} TYPE STANDARD\n CURV {bent * scale} 0 0 0 0\n DISZ {thick / scale}\n{named}"
+        head += (
+            f"SURF {i}\n{stop} TYPE STANDARD\n CURV {bent * scale} 0 0 0 0\n DISZ {thick / scale}\n{named}"
+        )
     return head + "SURF 7\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
 
 
@@ -42,14 +49,20 @@ def test_a_batch_goes_on_past_what_is_refused_without_the_tracer(tmp_path: Path)
     bad.write_text(GRATING)
     (tmp_path / "note.zmx").write_text("nothing of a lens")
     table = trace_all([str(tmp_path)], tmp_path / "out")
-    assert table.row(0) == ("grating", False, "surface 1 is of type DGRATING; only STANDARD and EVENASPH can be traced")
+    assert table.row(0) == (
+        "grating",
+        False,
+        "surface 1 is of type DGRATING; only STANDARD and EVENASPH can be traced",
+    )
     assert table.row(1) == ("note", False, "it is not a .zmx file: it has no surfaces")
     with pytest.raises(SoritesError, match="the lens grating was refused: surface 1 is of type DGRATING"):
         lenses.load(tmp_path / "out", "grating")
 
 
 def test_what_is_not_there_is_an_error_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="no lens file or objective named 'CookeTripple'. Did you mean CookeTriplet"):
+    with pytest.raises(
+        SoritesError, match="no lens file or objective named 'CookeTripple'. Did you mean CookeTriplet"
+    ):
         trace_all(["CookeTripple"], tmp_path)
     (tmp_path / "empty").mkdir()
     with pytest.raises(SoritesError, match="no .zmx files in"):
@@ -83,7 +96,10 @@ def test_a_lens_that_is_refused_now_is_taken_out(tmp_path: Path) -> None:
 
 
 def test_a_glass_is_given_as_numbers() -> None:
-    assert read_glasses(["BK1=1.51009,63.46", "FK51=1.48656,84.47"]) == {"BK1": (1.51009, 63.46), "FK51": (1.48656, 84.47)}
+    assert read_glasses(["BK1=1.51009,63.46", "FK51=1.48656,84.47"]) == {
+        "BK1": (1.51009, 63.46),
+        "FK51": (1.48656, 84.47),
+    }
     for wrong in ("BK1=1.5", "=1.9,30", "BK1=1.5,-60", "BK1=0.9,60", "BK1=inf,60", "BK1"):
         with pytest.raises(SoritesError, match=f"--glass wants NAME=ND,VD .* got '{wrong}'"):
             read_glasses([wrong])
@@ -95,7 +111,11 @@ def test_what_the_ray_tracer_chokes_on_is_a_row(tmp_path: Path, monkeypatch: pyt
 
     (tmp_path / "a.zmx").write_text(zmx())
     monkeypatch.setattr("sorites.optics.tracing.assembly.build", choke)
-    assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out").row(0) == ("a", False, "it cannot be traced: division by zero")
+    assert trace_all([str(tmp_path / "a.zmx")], tmp_path / "out").row(0) == (
+        "a",
+        False,
+        "it cannot be traced: division by zero",
+    )
 
 
 @pytest.mark.slow
@@ -112,7 +132,9 @@ class TestTraced:
         assert first.equals(second)
         assert first["reason"].to_list() == ["", "", "it is the same lens as wide"]
         for name in ("wide", "slow"):
-            assert (alone / f"{name}.safetensors").read_bytes() == (together / f"{name}.safetensors").read_bytes()
+            assert (alone / f"{name}.safetensors").read_bytes() == (
+                together / f"{name}.safetensors"
+            ).read_bytes()
 
     def test_a_traced_lens_is_not_traced_again(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "a.zmx").write_text(zmx())
@@ -125,13 +147,18 @@ class TestTraced:
         from sorites.optics.tracing.prescription import Glass, Refused, checked, parse
 
         made = checked(parse(zmx(crown="OLD1"), "a"))
-        with pytest.raises(Refused, match="its glass OLD1 is in none of the catalogues it states .SCHOTT.; --glass OLD1=ND,VD"):
+        with pytest.raises(
+            Refused,
+            match="its glass OLD1 is in none of the catalogues it states .SCHOTT.; --glass OLD1=ND,VD",
+        ):
             build(made)
         known, given = build(checked(parse(zmx(), "a"))), build(made, {"OLD1": Glass("", 1.62041, 60.32)})
         assert given.paraxial.efl_mm == pytest.approx(known.paraxial.efl_mm, rel=1e-4)
 
     def test_first_order_data_agree_with_optilands_reading_of_the_file(self, tmp_path: Path) -> None:
-        """EFL and back focus by our matrices to 1e-6, the stated F-number to 1 %, from files in three encodings."""
+        """EFL and back focus by our matrices to 1e-6, the stated F-number to 1 %, from files in
+        three encodings.
+        """
         from optiland.fileio import load_zemax_file
 
         from sorites.optics.tracing.assembly import build
@@ -144,7 +171,9 @@ class TestTraced:
             lens, theirs = build(read(path)), load_zemax_file(str(path))
             ours = paraxial(lens.optic, lens.stop, float(theirs.primary_wavelength))
             assert ours.efl_mm == pytest.approx(float(np.squeeze(theirs.paraxial.f2())), rel=1e-6)
-            image = float(np.squeeze(theirs.surfaces[-1].geometry.cs.z)) - float(np.squeeze(theirs.surfaces[-2].geometry.cs.z))
+            image = float(np.squeeze(theirs.surfaces[-1].geometry.cs.z)) - float(
+                np.squeeze(theirs.surfaces[-2].geometry.cs.z)
+            )
             assert ours.bfl_mm == pytest.approx(float(np.squeeze(theirs.paraxial.F2())) + image, rel=1e-6)
             assert float(np.squeeze(theirs.paraxial.FNO())) == pytest.approx(lens.f_number, rel=0.01)
 
@@ -155,7 +184,9 @@ class TestTraced:
         rimmed = zmx().replace("SURF 7", " CLAP 0 3.0 0\nSURF 7")
         texts = [zmx(), zmx(crown="N-SK4"), zmx(factors="VCYN 0 0 0.4\n"), rimmed]
         assert len({lens_digest(build(checked(parse(text, "a")))) for text in texts}) == 4
-        assert lens_digest(build(checked(parse(zmx(), "a")))) == lens_digest(build(checked(parse(zmx(), "b"))))
+        assert lens_digest(build(checked(parse(zmx(), "a")))) == lens_digest(
+            build(checked(parse(zmx(), "b")))
+        )
 
     def test_of_twins_the_one_that_was_there_stays(self, tmp_path: Path) -> None:
         for name in ("a", "b"):
@@ -176,12 +207,20 @@ class TestTraced:
 
         angles = build(checked(parse(zmx(factors="VCYN 0 0.1 0.4\n"), "a")))
         heights = " ".join(str(angles.paraxial.efl_mm * np.tan(np.radians(angle))) for angle in (0, 14, 20))
-        text = zmx(factors="VCYN 0 0.1 0.4\n").replace("YFLN 0 14 20", f"YFLN {heights}").replace("FTYP 0", "FTYP 2")
+        text = (
+            zmx(factors="VCYN 0 0.1 0.4\n")
+            .replace("YFLN 0 14 20", f"YFLN {heights}")
+            .replace("FTYP 0", "FTYP 2")
+        )
         stated = build(checked(parse(text, "a")))
-        assert [one.part for one in stated.vignetting] == pytest.approx([one.part for one in angles.vignetting])
+        assert [one.part for one in stated.vignetting] == pytest.approx(
+            [one.part for one in angles.vignetting]
+        )
 
     def test_vignetting_leaves_an_ellipse_of_the_pupil(self) -> None:
-        """Area (1 - VCX)(1 - VCY) of the circle at the largest field, half as much cut off half way (in area: to first order)."""
+        """Area (1 - VCX)(1 - VCY) of the circle at the largest field, half as much cut off half way
+        (in area: to first order).
+        """
         from sorites.optics.tracing.assembly import build
         from sorites.optics.tracing.lens import D_LINE_UM
         from sorites.optics.tracing.prescription import checked, parse
@@ -192,7 +231,8 @@ class TestTraced:
         angles = [14.0, 20.0]
         boxes = beams(plain, angles, 90.0, D_LINE_UM)
         whole, left = (
-            [trace(one, a, D_LINE_UM, 200, box) for a, box in zip(angles, boxes, strict=True)] for one in (plain, less)
+            [trace(one, a, D_LINE_UM, 200, box) for a, box in zip(angles, boxes, strict=True)]
+            for one in (plain, less)
         )
         assert len(left[1].x) / len(whole[1].x) == pytest.approx(0.8 * 0.6, abs=0.01)
         assert left[1].sy.mean() == pytest.approx(0.1, abs=0.02)

@@ -8,23 +8,33 @@ import torch
 from scipy.linalg import subspace_angles
 from scipy.stats import ortho_group
 
-from sorites.errors import SoritesError
-from sorites.measures import _zero_shot
-from sorites.measures._decompose import Decomposition, Training, _orthogonality_error, decompose, triplet_loss
-from sorites.measures._texts import triplets
-from sorites.measures._zero_shot import accuracies, nearest
+from sorites.core.errors import SoritesError
+from sorites.measures import decomposition
+from sorites.measures.decomposition import (
+    Decomposition,
+    Training,
+    _orthogonality_error,
+    accuracies,
+    decompose,
+    nearest,
+    triplet_loss,
+    triplets,
+)
 
 WIDE = 16
 LABELS, STYLES = [f"thing{i}" for i in range(24)], [[f"style{i} {{}}"] for i in range(24)]
 
 
 def world(seed: int = 0, noise: float = 0.0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Text features with a known decomposition: meanings in one half of a random frame, styles in the other. Returns the features
-    of labels x styles, and the frame's two halves."""
+    """Text features with a known decomposition: meanings in one half of a random frame, styles in
+    the other. Returns the features of labels x styles, and the frame's two halves.
+    """
     rng = np.random.default_rng(seed)
     frame = ortho_group.rvs(WIDE, random_state=rng)
     meaning, style = frame[:, : WIDE // 2], frame[:, WIDE // 2 :]
-    grid = (rng.standard_normal((24, WIDE // 2)) @ meaning.T)[:, None] + (rng.standard_normal((24, WIDE // 2)) @ style.T)[None]
+    grid = (rng.standard_normal((24, WIDE // 2)) @ meaning.T)[:, None] + (
+        rng.standard_normal((24, WIDE // 2)) @ style.T
+    )[None]
     return grid + noise * rng.standard_normal(grid.shape), meaning, style
 
 
@@ -38,7 +48,10 @@ def learnt(grid: np.ndarray, **how: object) -> Decomposition:
 def test_a_known_decomposition_is_recovered(seed: int) -> None:
     grid, meaning, style = world(seed)
     halves = learnt(grid, epochs=30)
-    for found, known in ((halves.matrix[:, : halves.half], meaning), (halves.matrix[:, halves.half :], style)):
+    for found, known in (
+        (halves.matrix[:, : halves.half], meaning),
+        (halves.matrix[:, halves.half :], style),
+    ):
         assert np.degrees(subspace_angles(found, known)).max() < 3
     assert halves.error < 1e-10
 
@@ -75,7 +88,9 @@ def test_the_loss_is_equation_2() -> None:
 
     total = 0.0
     for standard, semantic, covariate in rows:
-        (s, c), (ss, sc), (cs, cc) = ((x[: WIDE // 2], x[WIDE // 2 :]) for x in (standard, semantic, covariate))
+        (s, c), (ss, sc), (cs, cc) = (
+            (x[: WIDE // 2], x[WIDE // 2 :]) for x in (standard, semantic, covariate)
+        )
         total += max(far(s, cs) - far(s, ss) + 0.3, 0) + max(far(c, sc) - far(c, cc) + 0.3, 0)
     assert float(triplet_loss(torch.from_numpy(rows), 0.3)) == pytest.approx(total / 50)
 
@@ -100,7 +115,9 @@ def test_the_semantic_half_keeps_the_class_and_the_covariate_half_forgets_it() -
 
 
 def test_table_3_counts_the_right_class_first_and_among_five() -> None:
-    """Acc@1 and Acc@5 by a full sort of cosines, for the whole embedding, both halves and PCA's directions."""
+    """Acc@1 and Acc@5 by a full sort of cosines, for the whole embedding, both halves and PCA's
+    directions.
+    """
     grid, *_ = world(noise=0.8)
     images, truth = (grid + 0.5)[:, :7].reshape(-1, WIDE), np.repeat(np.arange(24), 7)
     halves = Decomposition(ortho_group.rvs(WIDE, random_state=1))
@@ -135,9 +152,9 @@ def test_many_classes_and_pictures_are_compared_in_blocks(monkeypatch: pytest.Mo
     rng = np.random.default_rng(0)
     images, classes = rng.standard_normal((50, 8)), rng.standard_normal((2000, 8))
     whole = nearest(images, classes)
-    monkeypatch.setattr(_zero_shot, "BLOCK", 7)
+    monkeypatch.setattr(decomposition, "BLOCK", 7)
     np.testing.assert_array_equal(nearest(images, classes), whole)
-    np.testing.assert_array_equal(whole[:, 0], _zero_shot.zero_shot(images, classes))
+    np.testing.assert_array_equal(whole[:, 0], decomposition.zero_shot(images, classes))
     assert nearest(images, classes[:3]).shape == (50, 3)
 
 

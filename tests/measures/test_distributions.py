@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy.linalg import sqrtm
 
-from sorites.errors import SoritesError
-from sorites.measures._distributions import frechet, kernel, with_interval
-from sorites.torch_tools import torchvision_ready
+from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import torchvision_ready
+from sorites.measures.distributions import frechet, kernel, with_interval
 
 
 def _sets(n: int, width: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -22,7 +22,9 @@ def test_frechet_is_the_formula_with_scipys_matrix_root(n: int, width: int) -> N
     a, b = _sets(n, width)
     one, other = np.cov(a, rowvar=False), np.cov(b, rowvar=False)
     root = np.real(sqrtm(one @ other))
-    assert frechet(a, b) == pytest.approx(((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(one + other - 2 * root), abs=1e-6)
+    assert frechet(a, b) == pytest.approx(
+        ((a.mean(0) - b.mean(0)) ** 2).sum() + np.trace(one + other - 2 * root), abs=1e-6
+    )
 
 
 def test_both_ways_to_the_trace_agree() -> None:

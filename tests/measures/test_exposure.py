@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from sorites.measures.exposure import exposure_error
+from sorites.measures.images import exposure_error
 
 
 def test_exposure_error_is_in_stops() -> None:

@@ -3,8 +3,8 @@ import math
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.measures.haze import haze_depth
+from sorites.core.errors import SoritesError
+from sorites.measures.images import haze_depth
 
 
 def scene() -> np.ndarray:

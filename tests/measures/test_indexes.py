@@ -1,4 +1,6 @@
-"""Indexes of faiss against all pairs: nothing is nearer than it is, and the recall that is named is the recall."""
+"""Indexes of faiss against all pairs: nothing is nearer than it is, and the recall that is named is
+the recall.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.measures._indexes import Index
-from sorites.measures._neighbours import kth_distance
+from sorites.core.errors import SoritesError
+from sorites.measures.neighbours import Index, exact_kth_distance
 
 
 @pytest.fixture(scope="module")
@@ -25,14 +26,21 @@ def features() -> tuple[np.ndarray, np.ndarray]:
 
 
 @pytest.mark.parametrize("kind", ["ivf", "hnsw"])
-def test_an_index_finds_nearly_all_and_says_how_much(kind: str, features: tuple[np.ndarray, np.ndarray], tmp_path: Path) -> None:
+def test_an_index_finds_nearly_all_and_says_how_much(
+    kind: str, features: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
     bank, queries = features
     index = Index.build(bank, kind, 10)  # type: ignore[arg-type]
-    found, exact = index.kth_distance(queries), kth_distance(queries, bank, 10)
+    found, exact = index.kth_distance(queries), exact_kth_distance(queries, bank, 10)
     assert (found >= exact - 1e-5).all()
     unit = [rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in (queries, bank)]
     true = np.sort(unit[0] @ unit[1].T, axis=1)[:, ::-1][:, :10]
-    share = np.mean([np.isin(np.round(a, 4), np.round(b, 4)).mean() for a, b in zip(true, index.search(queries), strict=True)])
+    share = np.mean(
+        [
+            np.isin(np.round(a, 4), np.round(b, 4)).mean()
+            for a, b in zip(true, index.search(queries), strict=True)
+        ]
+    )
     recall, count = index.recall(queries, bank)
     assert count == 300
     assert recall == pytest.approx(share, abs=0.02)

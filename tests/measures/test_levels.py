@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.errors import SoritesError
-from sorites.measures._levels import level_of, uniform
+from sorites.core.errors import SoritesError
+from sorites.measures.neighbours import level_of, uniform
 
 
 def test_uniform_edges_are_equal_steps_between_the_percentiles() -> None:

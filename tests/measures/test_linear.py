@@ -1,4 +1,6 @@
-"""Plain linear resizing against OpenCV and torch, and LPIPS as the released code of ImageNet-ES takes it (``img_compare.py``)."""
+"""Plain linear resizing against OpenCV and torch, and LPIPS as the released code of ImageNet-ES
+takes it (``img_compare.py``).
+"""
 
 from __future__ import annotations
 
@@ -10,10 +12,15 @@ from tests.measures.test_lpips import by_formula
 
 from sorites import core
 from sorites.core import Picture
-from sorites.measures._linear import resized
-from sorites.measures.lpips import lpips, lpips_linear
+from sorites.measures.lpips import lpips, lpips_linear, resized
 
-SIZES = [((30, 40), (37, 50)), ((103, 150), (37, 50)), ((96, 64), (48, 32)), ((70, 70), (33, 90)), ((9, 1), (4, 3))]
+SIZES = [
+    ((30, 40), (37, 50)),
+    ((103, 150), (37, 50)),
+    ((96, 64), (48, 32)),
+    ((70, 70), (33, 90)),
+    ((9, 1), (4, 3)),
+]
 
 
 def noise(height: int, width: int) -> Picture:
@@ -33,7 +40,9 @@ def test_the_resizing_is_torchs_without_antialiasing(size: tuple[int, int], want
     torch = pytest.importorskip("torch")
     picture = noise(*size)
     planes = torch.from_numpy(picture).permute(2, 0, 1)[None].double()
-    theirs = torch.nn.functional.interpolate(planes, wanted, mode="bilinear", align_corners=False, antialias=False)
+    theirs = torch.nn.functional.interpolate(
+        planes, wanted, mode="bilinear", align_corners=False, antialias=False
+    )
     assert np.abs(theirs[0].permute(1, 2, 0).numpy() - resized(picture, *wanted)).max() <= 0.5 + 1e-3
 
 
@@ -43,7 +52,9 @@ def test_a_picture_of_the_right_size_stays_as_it_is() -> None:
 
 
 def released(original: Picture, captured: Picture) -> float:
-    """ImageNet-ES, ``img_compare.py``: ``cv2.resize(img_es, (w, h))``, then LPIPS of AlexNet; the formula once more in NumPy."""
+    """ImageNet-ES, ``img_compare.py``: ``cv2.resize(img_es, (w, h))``, then LPIPS of AlexNet; the
+    formula once more in NumPy.
+    """
     cv2 = pytest.importorskip("cv2")
     height, width, _ = original.shape
     return by_formula(cv2.resize(captured, (width, height)), original)

@@ -9,14 +9,15 @@ from scipy.ndimage import maximum_filter
 from tests.measures.pictures import blurred, scene
 
 from sorites.core import Picture
-from sorites.errors import BadPicture
-from sorites.measures._lpips_weights import alexnet
-from sorites.measures.lpips import lpips
+from sorites.core.errors import BadPicture
+from sorites.measures.lpips import alexnet, lpips
 
 
 def conv(x: NDArray[np.float64], kernel: NDArray[np.float32], stride: int, pad: int) -> NDArray[np.float64]:
     padded = np.pad(x, ((0, 0), (pad, pad), (pad, pad)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (1, 2))[:, ::stride, ::stride]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, kernel.shape[2:], (1, 2))[
+        :, ::stride, ::stride
+    ]
     return np.tensordot(kernel.astype(np.float64), windows, ((1, 2, 3), (0, 3, 4)))
 
 
@@ -25,7 +26,10 @@ def by_formula(one: Picture, two: Picture) -> float:
     total, pair = 0.0, []
     for picture in (one, two):
         x = np.moveaxis(picture / 127.5 - 1, 2, 0)
-        pair.append((x - np.reshape([-0.030, -0.088, -0.188], (3, 1, 1))) / np.reshape([0.458, 0.448, 0.450], (3, 1, 1)))
+        pair.append(
+            (x - np.reshape([-0.030, -0.088, -0.188], (3, 1, 1)))
+            / np.reshape([0.458, 0.448, 0.450], (3, 1, 1))
+        )
     for layer, (kernel, bias, head) in enumerate(alexnet()):
         if layer in (1, 2):
             pair = [maximum_filter(x, (1, 3, 3))[:, 1:-1:2, 1:-1:2] for x in pair]

@@ -9,8 +9,8 @@ import pickle
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.measures._lpips_weights import ArraysOnly, alexnet
+from sorites.core.errors import SoritesError
+from sorites.measures.lpips import ArraysOnly, alexnet
 
 
 class Trap:

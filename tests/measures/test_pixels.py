@@ -7,8 +7,8 @@ import pytest
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 from tests.measures.pictures import blurred, scene
 
-from sorites.errors import BadPicture
-from sorites.measures.pixels import clipped_share, psnr, ssim
+from sorites.core.errors import BadPicture
+from sorites.measures.images import clipped_share, psnr, ssim
 
 
 @pytest.mark.parametrize("sigma", [0.5, 1.5, 4])
@@ -16,7 +16,9 @@ def test_psnr_and_ssim_are_scikit_images(sigma: float) -> None:
     one = scene()
     two = blurred(one, sigma)
     assert psnr(one, two) == pytest.approx(peak_signal_noise_ratio(one, two))
-    wanted = structural_similarity(one, two, channel_axis=-1, gaussian_weights=True, sigma=1.5, use_sample_covariance=False)
+    wanted = structural_similarity(
+        one, two, channel_axis=-1, gaussian_weights=True, sigma=1.5, use_sample_covariance=False
+    )
     assert ssim(one, two) == pytest.approx(wanted, abs=1e-9)
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.measures._texts import STYLES, read_names, read_styles, triplets
+from sorites.core.errors import SoritesError
+from sorites.measures.decomposition import STYLES, read_names, read_styles, triplets
 
 THINGS = ["cat", "dog", "frog"]
 SIMPLE = [["a {} photo", "the {} photo"], ["a {} sketch"], ["a {} toy"]]
@@ -19,7 +19,9 @@ def test_each_triplet_changes_the_label_once_and_the_style_once() -> None:
     made = triplets(THINGS, SIMPLE, 500)
     assert len(set(made.texts)) == len(made.texts)
     for standard, semantic, covariate in made.places:
-        (thing, template), (other, same), (still, unlike) = (of[made.texts[i]] for i in (standard, semantic, covariate))
+        (thing, template), (other, same), (still, unlike) = (
+            of[made.texts[i]] for i in (standard, semantic, covariate)
+        )
         assert thing != other
         assert template == same
         assert thing == still
@@ -54,7 +56,10 @@ def test_templates_come_from_a_file(tmp_path: Path) -> None:
         "a bad photo of a {}.\na {} in a video game.\n",
         "a bad photo of a {c}.\na {c} in a video game.\n",
         "imagenet_templates = [\n    'a bad photo of a {}.',\n    'a {} in a video game.',\n]\n",
-        "imagenet_templates = [\n    lambda c: f'a bad photo of a {c}.',\n    lambda c: f'a {c} in a video game.',\n]\n",
+        (
+            "imagenet_templates = [\n    lambda c: f'a bad photo of a {c}.',\n    lambda c: f'a {c} in a"
+            " video game.',\n]\n"
+        ),
     ],
 )
 def test_openai_s_templates_are_read_in_the_forms_they_come_in(tmp_path: Path, text: str) -> None:
@@ -66,7 +71,8 @@ def test_openai_s_templates_are_read_in_the_forms_they_come_in(tmp_path: Path, t
 def test_labels_of_imagenet_21k_are_read_as_their_lists_have_them(tmp_path: Path) -> None:
     path = tmp_path / "labels.txt"
     path.write_text(
-        "organism, being\nn00015388\tanimal, animate_being, beast\nn02012849 crane\nn03126707 Crane\n\nn01440764\nhot_dog\n"
+        "organism, being\nn00015388\tanimal, animate_being, beast\nn02012849 crane\nn03126707"
+        " Crane\n\nn01440764\nhot_dog\n"
     )
     assert read_names(path) == ("organism", "animal", "crane", "tench", "hot dog")
     path.write_text("n00004475\n")

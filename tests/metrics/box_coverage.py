@@ -1,7 +1,8 @@
 """The coverage of mAP's interval by simulation: ``python -m tests.metrics.box_coverage``.
 
-A picture has one to three things of two classes; a detector of middling skill finds them, misplaces them, misses them and sees
-some that are not there. The truth is the mAP of 20,000 pictures of the same kind.
+A picture has one to three things of two classes; a detector of middling skill finds them, misplaces
+them, misses them and sees some that are not there. The truth is the mAP of 20,000 pictures of the
+same kind.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import numpy as np
 import polars as pl
 
 from sorites import metrics
-from sorites.table import SCHEMA
+from sorites.core.table import SCHEMA
 
 SIZES, DRAWS, LARGE = (20, 100, 500), 200, 20_000
 
@@ -44,7 +45,9 @@ def pictures(count: int, rng: np.random.Generator) -> pl.DataFrame:
             if rng.random() < 1 / (1 + np.exp(-skill)):
                 moved = rng.normal(0, 4, 2)
                 found.append(box(x + moved[0], moved[1], label, float(rng.beta(4, 2))))
-        found += [box(100.0 * i, 200, int(rng.integers(2)), float(rng.beta(2, 3))) for i in range(rng.poisson(0.7))]
+        found += [
+            box(100.0 * i, 200, int(rng.integers(2)), float(rng.beta(2, 3))) for i in range(rng.poisson(0.7))
+        ]
         columns["truth"].append(truth)
         columns["boxes"].append(found)
     return pl.DataFrame(columns, schema=SCHEMA)
@@ -58,16 +61,22 @@ def covered(size: int, draws: int, truth: float) -> float:
     """Return the share of simulated runs whose interval holds the truth."""
     hits = 0
     for seed in range(draws):
-        row = metrics.map(pictures(size, np.random.default_rng(seed)), by=("model",), resamples=300).row(0, named=True)
+        row = metrics.map(pictures(size, np.random.default_rng(seed)), by=("model",), resamples=300).row(
+            0, named=True
+        )
         hits += row["low"] <= truth <= row["high"]
     return hits / draws
 
 
 def main() -> None:
-    truth = metrics.map(pictures(LARGE, np.random.default_rng(10**6)), by=("model",), resamples=0)["value"].item()
+    truth = metrics.map(pictures(LARGE, np.random.default_rng(10**6)), by=("model",), resamples=0)[
+        "value"
+    ].item()
     print(f"mAP of {LARGE} pictures: {truth:.4f}")
     for size in SIZES:
-        print(f"n = {size}: {100 * covered(size, DRAWS, truth):.1f} % of {DRAWS} intervals hold it", flush=True)
+        print(
+            f"n = {size}: {100 * covered(size, DRAWS, truth):.1f} % of {DRAWS} intervals hold it", flush=True
+        )
 
 
 if __name__ == "__main__":

@@ -8,17 +8,23 @@ from typing import Any
 
 import numpy as np
 
-from sorites.boxes import areas
-from sorites.metrics._scenes import Boxes, Scene
+from sorites.core.boxes import areas
+from sorites.metrics.detection.scenes import Boxes, Scene
 
 
-def random_scene(seed: int, pictures: int = 30, classes: int = 4, crowds: float = 0.1, ties: bool = True) -> Scene:
-    """Pictures with things, some of them crowds, with nothing at all, and without predictions; numbers are those of the table."""
+def random_scene(
+    seed: int, pictures: int = 30, classes: int = 4, crowds: float = 0.1, ties: bool = True
+) -> Scene:
+    """Pictures with things, some of them crowds, with nothing at all, and without predictions;
+    numbers are those of the table.
+    """
     rng = np.random.default_rng(seed)
     things: list[list[float]] = []
     found: list[list[float]] = []
     for picture in range(pictures):
-        here = [_thing(rng, picture, classes, crowds) for _ in range(rng.integers(0, 7) if picture % 7 else 0)]
+        here = [
+            _thing(rng, picture, classes, crowds) for _ in range(rng.integers(0, 7) if picture % 7 else 0)
+        ]
         things += here
         for _ in range(rng.integers(0, 21) if picture % 5 != 1 else 0):
             label, box = _near(rng, here, classes) if here and rng.random() < 0.7 else _anywhere(rng, classes)
@@ -47,11 +53,15 @@ def _near(rng: np.random.Generator, here: list[list[float]], classes: int) -> tu
 
 
 def scene_of(things: Any, found: Any, pictures: int, shares: Any = 1.0) -> Scene:
-    """Rows (picture, label, x0, y0, x1, y1, crowd) and (..., confidence); a thing fills a share of its box."""
+    """Rows (picture, label, x0, y0, x1, y1, crowd) and (..., confidence); a thing fills a share of
+    its box.
+    """
     true, seen = (np.array(rows, np.float64).reshape(-1, 7) for rows in (things, found))
     for rows in (true, seen):
         rows[:, 2:] = rows[:, 2:].astype(np.float32)
-    return Scene({}, *[np.arange(pictures)] * 3, _boxes(seen, seen[:, 6], 1.0), _boxes(true, None, shares), {})
+    return Scene(
+        {}, *[np.arange(pictures)] * 3, _boxes(seen, seen[:, 6], 1.0), _boxes(true, None, shares), {}
+    )
 
 
 def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
@@ -59,7 +69,15 @@ def _boxes(rows: Any, conf: Any, shares: Any) -> Boxes:
     none = np.full(len(rows), np.nan)
     whole = rows[:, :2].astype(np.int64)
     area = areas(rows[:, 2:6]) * shares
-    return Boxes(whole[:, 0], whole[:, 1], rows[:, 2:6], none if conf is None else conf, area, crowd, np.arange(len(rows)))
+    return Boxes(
+        whole[:, 0],
+        whole[:, 1],
+        rows[:, 2:6],
+        none if conf is None else conf,
+        area,
+        crowd,
+        np.arange(len(rows)),
+    )
 
 
 def resampled(scene: Scene, counts: Any) -> Scene:
@@ -80,7 +98,8 @@ def as_coco(scene: Scene) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     labels = np.unique(np.concatenate([scene.things.label, scene.found.label]))
     true, seen = scene.things, scene.found
     annotations = [
-        {"id": k + 1, **_where(true, k), "area": float(true.area[k]), "iscrowd": int(true.crowd[k])} for k in range(len(true))
+        {"id": k + 1, **_where(true, k), "area": float(true.area[k]), "iscrowd": int(true.crowd[k])}
+        for k in range(len(true))
     ]
     results = [{**_where(seen, k), "score": float(seen.conf[k])} for k in range(len(seen))]
     images = [{"id": k + 1, "width": 999, "height": 999} for k in range(len(scene))]
@@ -142,8 +161,13 @@ def by_tidecv(scene: Scene) -> dict[str, float]:
         add(where["image_id"] - 1, where["category_id"], where["bbox"])
     for k in range(len(scene.found)):
         where = _where(scene.found, k)
-        seen.add_detection(where["image_id"] - 1, where["category_id"], float(scene.found.conf[k]), where["bbox"])
+        seen.add_detection(
+            where["image_id"] - 1, where["category_id"], float(scene.found.conf[k]), where["bbox"]
+        )
     run = TIDE().evaluate(true, seen, mode=TIDE.BOX, name="run")
-    found = {kind.short_name: value for kind, value in {**run.fix_main_errors(), **run.fix_special_errors()}.items()}
+    found = {
+        kind.short_name: value
+        for kind, value in {**run.fix_main_errors(), **run.fix_special_errors()}.items()
+    }
     named = {"FalsePos": "FP", "FalseNeg": "FN"}
     return {"": run.ap / 100, **{named.get(name, name): value / 100 for name, value in found.items()}}

@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites import table as tables
+from sorites.core import table as tables
 
 Row = dict[str, Any]
 
@@ -36,37 +36,75 @@ def _verdict(rng: np.random.Generator, ability: float, at: float) -> bool:
 
 @pytest.fixture(scope="session")
 def world() -> pl.DataFrame:
-    """Three models, two dials and a camera grid, 40 samples, with probes, errors, filtered and unknown rows."""
+    """Three models, two dials and a camera grid, 40 samples, with probes, errors, filtered and
+    unknown rows.
+    """
     rng = np.random.default_rng(7)
     rows: list[Row] = []
     for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
         for i in range(40):
             who: Row = {"model": model, "label": i % 4, "attrs": settings(i)}
-            rows.append(row(f"p{i}", "clean", 0.0, _verdict(rng, ability, 0), conf=rng.uniform(0.3, 1), **who))
+            rows.append(
+                row(f"p{i}", "clean", 0.0, _verdict(rng, ability, 0), conf=rng.uniform(0.3, 1), **who)
+            )
             for shift, severity in itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)):
-                rows.append(row(f"p{i}", shift, severity, _verdict(rng, ability, severity / 4), conf=rng.uniform(0, 1), **who))
+                rows.append(
+                    row(
+                        f"p{i}",
+                        shift,
+                        severity,
+                        _verdict(rng, ability, severity / 4),
+                        conf=rng.uniform(0, 1),
+                        **who,
+                    )
+                )
             rows.append(row(f"p{i}", "blur", 2.5, _verdict(rng, ability, 0.6), probe=True, **who))
-            rows.append(row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who))
+            rows.append(
+                row(f"p{i}", "camera", None, _verdict(rng, ability, 0.5), params='{"iso": 100}', **who)
+            )
             for glass, quality in (("a", 0.1), ("b", 0.2), ("c", 0.35)):
                 told = f'{{"lens": "{glass}", "field": 0.5, "mtf50": {quality}, "quality": {quality}}}'
-                seen: Row = {"image_id": f"p{i}/{glass}", "degrees": [{"measure": "ssim", "value": quality + i / 100}]}
-                rows.append(row(f"p{i}", "lens", None, _verdict(rng, ability, 0.4 - quality), params=told, **seen, **who))
-    return frame(rows + _passed_over() + _scored(np.random.default_rng(8)) + _detected(np.random.default_rng(9)))
+                seen: Row = {
+                    "image_id": f"p{i}/{glass}",
+                    "degrees": [{"measure": "ssim", "value": quality + i / 100}],
+                }
+                rows.append(
+                    row(
+                        f"p{i}",
+                        "lens",
+                        None,
+                        _verdict(rng, ability, 0.4 - quality),
+                        params=told,
+                        **seen,
+                        **who,
+                    )
+                )
+    return frame(
+        rows + _passed_over() + _scored(np.random.default_rng(8)) + _detected(np.random.default_rng(9))
+    )
 
 
 def settings(i: int) -> list[Row]:
     """A class, a time and one or two places, some of them uncommon."""
     places = (("location", "grass", True), ("location", "snow", i % 4 == 2))
-    told = [("class", "ABCD"[i % 4], None), ("time", "night" if i % 5 == 0 else "day", i % 5 != 0), *places[: 1 + i % 2 + i % 3]]
+    told = [
+        ("class", "ABCD"[i % 4], None),
+        ("time", "night" if i % 5 == 0 else "day", i % 5 != 0),
+        *places[: 1 + i % 2 + i % 3],
+    ]
     return [dict(zip(("key", "value", "common"), one, strict=True)) for one in told]
 
 
 def _scored(rng: np.random.Generator) -> list[Row]:
-    """Scores of known samples, some of them for validation, and of unknown ones over four semantic and two covariate levels."""
+    """Scores of known samples, some of them for validation, and of unknown ones over four semantic
+    and two covariate levels.
+    """
     rows: list[Row] = []
     for model in ("weak", "mid", "strong"):
         who: Row = {"model": model, "output": "ood", "scorer": "msp"}
-        for i, (shift, severity) in itertools.product(range(40), (("clean", 0.0), ("blur", 2.0), ("blur", 3.0), ("noise", 2.0))):
+        for i, (shift, severity) in itertools.product(
+            range(40), (("clean", 0.0), ("blur", 2.0), ("blur", 3.0), ("noise", 2.0))
+        ):
             right = _verdict(rng, 1.5, severity / 4)
             score = rng.normal(0 if right else 1)
             more: Row = {"score": score, "split": "val" if i % 4 else "test", "attrs": settings(i)}
@@ -79,26 +117,44 @@ def _scored(rng: np.random.Generator) -> list[Row]:
 
 
 def _detected(rng: np.random.Generator) -> list[Row]:
-    """Boxes of three detectors on pictures with one to three things of three classes, lost as severity rises."""
+    """Boxes of three detectors on pictures with one to three things of three classes, lost as
+    severity rises.
+    """
     rows: list[Row] = []
     for model, ability in (("weak", 0.8), ("mid", 1.6), ("strong", 2.6)):
         for i in range(24):
             who: Row = {"model": model, "output": "boxes", "label": None, "conf": None, "truth": things(i)}
-            for shift, severity in (("clean", 0.0), *itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)), ("blur", 2.5)):
+            for shift, severity in (
+                ("clean", 0.0),
+                *itertools.product(("blur", "noise"), (1.0, 2.0, 3.0, 4.0)),
+                ("blur", 2.5),
+            ):
                 seen = [_box(rng, thing) for thing in who["truth"] if _verdict(rng, ability, severity / 4)]
                 wrong = [{**_box(rng, things(i + 1)[0]), "conf": rng.uniform(0, 0.6)}]
-                rows.append(row(f"d{i}", shift, severity, None, boxes=seen + wrong, probe=severity == 2.5, **who))
+                rows.append(
+                    row(f"d{i}", shift, severity, None, boxes=seen + wrong, probe=severity == 2.5, **who)
+                )
     missing: Row = {"output": "boxes", "label": None, "conf": None}
-    rows.append(row("unreadable", "blur", 1.0, None, model="weak", error="truncated", truth=things(0), **missing))
+    rows.append(
+        row("unreadable", "blur", 1.0, None, model="weak", error="truncated", truth=things(0), **missing)
+    )
     rows.append(row("nobody knows", "blur", 1.0, None, model="weak", boxes=[], **missing))
     return rows
 
 
 def things(i: int) -> list[Row]:
     """One to three true boxes of different sizes."""
-    corners = [(10.0 + 100 * k, 5.0 * i, 10.0 + 100 * k + (20, 60, 140)[k], 5.0 * i + (20, 60, 140)[k]) for k in range(1 + i % 3)]
+    corners = [
+        (10.0 + 100 * k, 5.0 * i, 10.0 + 100 * k + (20, 60, 140)[k], 5.0 * i + (20, 60, 140)[k])
+        for k in range(1 + i % 3)
+    ]
     return [
-        {**dict(zip(("x0", "y0", "x1", "y1"), xyxy, strict=True)), "label": (i + k) % 3, "area": None, "crowd": False}
+        {
+            **dict(zip(("x0", "y0", "x1", "y1"), xyxy, strict=True)),
+            "label": (i + k) % 3,
+            "area": None,
+            "crowd": False,
+        }
         for k, xyxy in enumerate(corners)
     ]
 

@@ -1,8 +1,10 @@
-"""Tables of many simulated runs whose truth is known, and how often 95 % intervals hold it; the laws stand in ``coverage_laws``.
+"""Tables of many simulated runs whose truth is known, and how often 95 % intervals hold it; the
+laws stand in ``coverage_laws``.
 
-Every draw is a run of its own (``run_id``), so that one question answers all draws. A sample has an ease of its own, which its
-pictures share, and a picture is right where ease and noise together lie above the severity. Scores are normal. Truths that have
-no closed form come from one draw of very many samples.
+Every draw is a run of its own (``run_id``), so that one question answers all draws. A sample has an
+ease of its own, which its pictures share, and a picture is right where ease and noise together lie
+above the severity. Scores are normal. Truths that have no closed form come from one draw of very
+many samples.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm
 
-from sorites.table import SCHEMA
+from sorites.core.table import SCHEMA
 
 SHARED = 0.7
 """The share of the variance of a verdict that is the sample's own ease, and so shared by all its pictures."""
@@ -40,7 +42,15 @@ class Law:
 
 def columns(count: int, **given: Any) -> pl.DataFrame:
     """Rows of the table with what is given; a plain value stands in every row."""
-    base = {"source": "s", "probe": False, "model": "m", "output": "label", "known": True, "seed": 0, "family": "f"}
+    base = {
+        "source": "s",
+        "probe": False,
+        "model": "m",
+        "output": "label",
+        "known": True,
+        "seed": 0,
+        "family": "f",
+    }
     made = {
         name: value if isinstance(value, np.ndarray | pl.Series) else pl.repeat(value, count, eager=True)
         for name, value in {**base, **given}.items()
@@ -54,7 +64,9 @@ def named(prefix: str, numbers: np.ndarray) -> pl.Series:
     return pl.Series(numbers).cast(pl.String).str.zfill(7).alias("x").str.replace("^", prefix)
 
 
-def verdicts(rng: np.random.Generator, n: int, draws: int, easy: float = 0.0, models: tuple[str, ...] = ("m",)) -> pl.DataFrame:
+def verdicts(
+    rng: np.random.Generator, n: int, draws: int, easy: float = 0.0, models: tuple[str, ...] = ("m",)
+) -> pl.DataFrame:
     """Runs of ``n`` samples: clean and two shifts, every model."""
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
     ease = rng.normal(size=draws * n)
@@ -63,7 +75,10 @@ def verdicts(rng: np.random.Generator, n: int, draws: int, easy: float = 0.0, mo
         own = np.sqrt(SHARED) * ease
         for shift, stops in STOPS.items():
             for place, stop in enumerate(stops):
-                right = own + np.sqrt(1 - SHARED) * rng.normal(size=len(ease)) + easy + SKILL.get(model, 0.0) > stop
+                right = (
+                    own + np.sqrt(1 - SHARED) * rng.normal(size=len(ease)) + easy + SKILL.get(model, 0.0)
+                    > stop
+                )
                 parts.append(
                     columns(
                         len(ease), run_id=named("r", run), sample_id=named("p", sample),
@@ -84,7 +99,9 @@ def mean_share(easy: float = 0.0) -> float:
 
 
 def scores(rng: np.random.Generator, n: int, draws: int, apart: float = 1.0, each: int = 1) -> pl.DataFrame:
-    """Runs of n/2 familiar and n/2 strange samples with ``each`` pictures of a sample, whose scores share most of their noise."""
+    """Runs of n/2 familiar and n/2 strange samples with ``each`` pictures of a sample, whose scores
+    share most of their noise.
+    """
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
     strange = sample % 2 == 1
     own = rng.normal(size=len(run))
@@ -108,7 +125,12 @@ def degrees(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
     entries = [[{"measure": "ssim", "value": float(value)}] for value in rng.normal(size=len(run)) ** 2]
     made = columns(
-        len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named("i", sample), shift="blur", severity=1.0
+        len(run),
+        run_id=named("r", run),
+        sample_id=named("p", sample),
+        image_id=named("i", sample),
+        shift="blur",
+        severity=1.0,
     )
     return made.with_columns(degrees=pl.Series(entries, dtype=SCHEMA["degrees"]))
 
@@ -117,7 +139,9 @@ def settings(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     """Runs of ``n`` images, a third of them at an uncommon time, where the model is right less often."""
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
     common = rng.random(len(run)) < 2 / 3
-    attrs = [[{"key": "time", "value": "day" if usual else "night", "common": bool(usual)}] for usual in common]
+    attrs = [
+        [{"key": "time", "value": "day" if usual else "night", "common": bool(usual)}] for usual in common
+    ]
     right = rng.random(len(run)) < np.where(common, 0.85, 0.6)
     made = columns(
         len(run), run_id=named("r", run), sample_id=named("p", sample), image_id=named("i", sample), shift="clean", severity=0.0,
@@ -127,14 +151,20 @@ def settings(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
 
 
 def failures(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
-    """Runs whose trajectories fail at a severity of their own, as refined ones do, under two shifts that are related."""
+    """Runs whose trajectories fail at a severity of their own, as refined ones do, under two shifts
+    that are related.
+    """
     run, sample = np.repeat(np.arange(draws), n), np.tile(np.arange(n), draws)
     own, parts = rng.normal(size=len(run)), []
     for shift in ("blur", "noise"):
         at = norm.cdf(np.sqrt(SHARED) * own + np.sqrt(1 - SHARED) * rng.normal(size=len(run)))
         ids = {"run_id": named("r", run), "sample_id": named("p", sample), "shift": shift}
         for k, (severity, right) in enumerate(((0.9 * at, True), (at, False), (np.ones(len(run)), False))):
-            parts.append(columns(len(run), **ids, image_id=named(f"{shift}{k}", sample), severity=severity, correct=right))
+            parts.append(
+                columns(
+                    len(run), **ids, image_id=named(f"{shift}{k}", sample), severity=severity, correct=right
+                )
+            )
     return pl.concat(parts)
 
 
@@ -154,7 +184,9 @@ def large(ask: Ask, make: Make, *by: str) -> Truth:
 
 
 def covered(law: Law, n: int, draws: int, seed: int = 1, cells: int = 2_000_000) -> float:
-    """Return the share of intervals that hold the truth; an end that is null lies beyond, and no interval does not count."""
+    """Return the share of intervals that hold the truth; an end that is null lies beyond, and no
+    interval does not count.
+    """
     rng, batch, hits = np.random.default_rng(seed), max(1, cells // (n * 8)), []
     for start in range(0, draws, batch):
         for row in law.ask(law.make(rng, n, min(batch, draws - start))).to_dicts():

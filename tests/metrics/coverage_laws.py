@@ -1,4 +1,5 @@
-"""The coverage of every metric's interval by simulation: ``python -m tests.metrics.coverage_laws [METRIC ...]``.
+"""The coverage of every metric's interval by simulation: ``python -m tests.metrics.coverage_laws
+[METRIC ...]``.
 
 Metrics whose interval is that of another on the same rows are listed with it in ``ALIKE``.
 """
@@ -31,7 +32,8 @@ from tests.metrics.coverage import (
 )  # fmt: skip
 
 from sorites import metrics
-from sorites.metrics import agreement, line
+from sorites.metrics import comparison
+from sorites.metrics import comparison as line
 
 RUN = ("run_id",)
 CURVE = ("run_id", "shift", "severity")
@@ -79,7 +81,11 @@ def _over_models(estimate: str) -> Ask:
         for _, some in frame.group_by("run_id"):
             x, y, z = (some[name].to_numpy() for name in ("x", "y", "z"))
             rows.append(
-                agreement._tau(x, y) if estimate == "tau" else line.fit(x, y) if estimate == "fit" else line.partial(x, y, z)
+                comparison._tau(x, y)
+                if estimate == "tau"
+                else line.fit(x, y)
+                if estimate == "fit"
+                else line.partial(x, y, z)
             )
         return pl.DataFrame([{key: row[key] for key in ("value", "low", "high")} for row in rows])
 
@@ -90,7 +96,9 @@ def points(rng: np.random.Generator, n: int, draws: int) -> pl.DataFrame:
     z, own, other = rng.normal(size=(3, n * draws))
     x = np.sqrt(0.4) * z + np.sqrt(0.6) * own
     inside = 0.5 * (x - np.sqrt(0.4) * z)
-    return pl.DataFrame({"run_id": np.repeat(np.arange(draws), n), "x": x, "y": 0.3 * z + inside + 0.5 * other, "z": z})
+    return pl.DataFrame(
+        {"run_id": np.repeat(np.arange(draws), n), "x": x, "y": 0.3 * z + inside + 0.5 * other, "z": z}
+    )
 
 
 _CORR = (0.3 * np.sqrt(0.4) + 0.5 * 0.6) / np.sqrt(0.09 + 0.15 + 0.25)

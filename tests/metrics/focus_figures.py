@@ -30,7 +30,8 @@ COUNTS = {
     """,
 }
 
-# Figures 12 to 14: accuracy by class (ten lines, then all) and attribute (in the order above), the last column the gap.
+# Figures 12 to 14: accuracy by class (ten lines, then all) and attribute (in the order above), the
+# last column the gap.
 FIGURES = {
     ("CLIP", "time"): """
         .60 .74 -.14

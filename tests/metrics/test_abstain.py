@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import aurc, risk_coverage
 
 
@@ -21,7 +21,9 @@ def answers(row: Any, frame: Any, drawn: list[tuple[float, bool]], samples: int 
 
 @settings(deadline=None, max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), st.booleans()), min_size=1, max_size=6))
-def test_area_is_the_mean_over_every_order_of_ties(row: Any, frame: Any, drawn: list[tuple[int, bool]]) -> None:
+def test_area_is_the_mean_over_every_order_of_ties(
+    row: Any, frame: Any, drawn: list[tuple[int, bool]]
+) -> None:
     def area(order: tuple[tuple[int, bool], ...]) -> float:
         wrong = [not right for _, right in order]
         return fmean(fmean(wrong[: k + 1]) for k in range(len(wrong)))
@@ -42,7 +44,11 @@ def test_a_blind_score_has_the_overall_risk_and_a_perfect_one_the_best(row: Any,
     assert perfect["value"] < blind["value"]
     best = fmean(max(k - 30, 0) / k for k in range(1, 41))
     assert perfect["best"] == pytest.approx(best)
-    assert aurc(answers(row, frame, [(0.0, True), (1.0, True)])).select("value", "low", "high").row(0) == (0.0, None, None)
+    assert aurc(answers(row, frame, [(0.0, True), (1.0, True)])).select("value", "low", "high").row(0) == (
+        0.0,
+        None,
+        None,
+    )
 
 
 @pytest.mark.parametrize("pictures", [1, 4])
@@ -73,4 +79,6 @@ def test_risk_at_each_coverage(row: Any, frame: Any) -> None:
 def test_pictures_without_a_verdict_or_a_score_are_not_asked(row: Any, frame: Any) -> None:
     more = {"output": "ood", "scorer": "msp"}
     rows = [row("a", "clean", 0.0, False, score=1.0, **more), row("b", "clean", 0.0, None, score=2.0, **more)]
-    assert aurc(frame([*rows, row("c", "clean", 0.0, True, score=None, **more)])).select("value", "n").rows() == [(1.0, 1)]
+    assert aurc(frame([*rows, row("c", "clean", 0.0, True, score=None, **more)])).select(
+        "value", "n"
+    ).rows() == [(1.0, 1)]

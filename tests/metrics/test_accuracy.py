@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest
 
 from sorites.metrics import accuracy, accuracy_drop, mean_accuracy
-from sorites.metrics._intervals import Z
+from sorites.metrics.intervals import Z
 
 VERDICTS = st.lists(
     st.tuples(
@@ -27,7 +27,10 @@ VERDICTS = st.lists(
 @settings(deadline=None)
 @given(VERDICTS)
 def test_accuracy_is_a_count(row: Any, frame: Any, drawn: list[Any]) -> None:
-    table = frame(row(s, *where, right, model=m, error=None if right is not None else "bad") for s, where, right, m in drawn)
+    table = frame(
+        row(s, *where, right, model=m, error=None if right is not None else "bad")
+        for s, where, right, m in drawn
+    )
     cells = defaultdict(list)
     for _, where, right, model in drawn:
         cells[model, *where].append(right)
@@ -44,7 +47,11 @@ def test_accuracy_is_a_count(row: Any, frame: Any, drawn: list[Any]) -> None:
 
 
 def test_errors_are_missing_and_unknown_labels_are_not_asked(row: Any, frame: Any) -> None:
-    rows = [row("a", "blur", 1.0, True), row("b", "blur", 1.0, None, error="truncated"), row("c", "blur", 1.0, None, known=False)]
+    rows = [
+        row("a", "blur", 1.0, True),
+        row("b", "blur", 1.0, None, error="truncated"),
+        row("c", "blur", 1.0, None, known=False),
+    ]
     assert accuracy(frame(rows)).select("value", "n", "missing").rows() == [(1.0, 1, 1)]
 
 
@@ -63,11 +70,18 @@ def test_drop_and_mean_take_the_sample_as_unit(row: Any, frame: Any, drawn: list
     for s, (shift, _), right, m in drawn:
         if shift != "clean" and right is not None:
             shifted[m][s][shift].append(right)
-    means = {m: {s: fmean(fmean(v) for v in shifts.values()) for s, shifts in of.items()} for m, of in shifted.items()}
-    assert {m: v for m, v, *_ in mean_accuracy(table).rows()} == pytest.approx({m: fmean(of.values()) for m, of in means.items()})
+    means = {
+        m: {s: fmean(fmean(v) for v in shifts.values()) for s, shifts in of.items()}
+        for m, of in shifted.items()
+    }
+    assert {m: v for m, v, *_ in mean_accuracy(table).rows()} == pytest.approx(
+        {m: fmean(of.values()) for m, of in means.items()}
+    )
     drops = {m: [clean[m, s] - v for s, v in of.items() if (m, s) in clean] for m, of in means.items()}
     answer = accuracy_drop(table, by=("model",))
-    assert dict(answer.select("model", "value").rows()) == pytest.approx({m: fmean(d) for m, d in drops.items() if d})
+    assert dict(answer.select("model", "value").rows()) == pytest.approx(
+        {m: fmean(d) for m, d in drops.items() if d}
+    )
     assert dict(answer.select("model", "n").rows()) == {m: len(d) for m, d in drops.items() if d}
     assert answer["value"].to_list() == pytest.approx((answer["clean"] - answer["shifted"]).to_list())
 
@@ -92,6 +106,8 @@ def test_drop_pairs_within_a_run(row: Any, frame: Any) -> None:
 def test_mean_accuracy_interval_is_wilsons_when_each_sample_has_one_row(world: pl.DataFrame) -> None:
     one = world.filter(pl.col("shift") == "blur", pl.col("severity") == 2)
     columns = ["model", "value", "n", "low", "high"]
-    for mine, plain in zip(mean_accuracy(one).rows(), accuracy(one, by=("model",)).select(columns).rows(), strict=True):
+    for mine, plain in zip(
+        mean_accuracy(one).rows(), accuracy(one, by=("model",)).select(columns).rows(), strict=True
+    ):
         assert mine[0] == plain[0]
         assert mine[1:] == pytest.approx(plain[1:])

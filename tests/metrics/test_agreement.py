@@ -5,9 +5,9 @@ import polars as pl
 import pytest
 from scipy.stats import kendalltau
 
-from sorites import table as tables
-from sorites.errors import SoritesError
-from sorites.metrics.agreement import rank_agreement
+from sorites.core import table as tables
+from sorites.core.errors import SoritesError
+from sorites.metrics.comparison import rank_agreement
 
 
 def made(accuracies: dict[str, dict[str, float]], n: int = 50) -> pl.DataFrame:
@@ -40,7 +40,9 @@ def test_tau_equals_scipy_on_accuracies_with_ties() -> None:
 
 def test_the_matrix_is_symmetric_and_knows_its_interval() -> None:
     rng = np.random.default_rng(0)
-    shares = {f"m{i}": {"a": float(rng.integers(50)) / 50, "b": float(rng.integers(50)) / 50} for i in range(12)}
+    shares = {
+        f"m{i}": {"a": float(rng.integers(50)) / 50, "b": float(rng.integers(50)) / 50} for i in range(12)
+    }
     found = rank_agreement(made(shares))
     there = found.filter(pl.col("shift") == "a", pl.col("other") == "b").row(0, named=True)
     back = found.filter(pl.col("shift") == "b", pl.col("other") == "a").row(0, named=True)

@@ -14,9 +14,9 @@ from scipy import stats
 from tests.metrics.focus_figures import CLASSES, COUNTS, FIGURES
 
 from sorites import core
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import attribute_accuracy, attribute_gap, partition_accuracy
-from sorites.metrics._resampling import interval
+from sorites.metrics.intervals import interval
 
 Row = dict[str, Any]
 
@@ -37,7 +37,9 @@ def _read_uncommon(tmp_path_factory: pytest.TempPathFactory) -> None:
     words = {kind: [word for word, _ in cells(kind)] for kind in COUNTS}
     lines = ["file_name,category,time,weather,locations"]
     lines += [
-        f"{c}-{i},{c},{words['time'][i % 2]},{words['weather'][i % 6]},{words['location'][i]}" for c in CLASSES for i in range(8)
+        f"{c}-{i},{c},{words['time'][i % 2]},{words['weather'][i % 6]},{words['location'][i]}"
+        for c in CLASSES
+        for i in range(8)
     ]
     file.write_text("\n".join(lines) + "\n")
     for sample in core.source(f"focus:{file}"):
@@ -52,7 +54,9 @@ def told(category: str, *settings: tuple[str, str, bool | None]) -> list[Row]:
     return [{"key": k, "value": v, "common": c} for k, v, c in (("class", category, None), *settings)]
 
 
-def published(kind: str, table: str, row: Callable[..., Row], frame: Callable[..., pl.DataFrame]) -> pl.DataFrame:
+def published(
+    kind: str, table: str, row: Callable[..., Row], frame: Callable[..., pl.DataFrame]
+) -> pl.DataFrame:
     """As many rows a cell as table 1 counts, as many of them right as the figure says."""
     accuracies = [[float(x) for x in line.split()] for line in table.strip().splitlines()][:10]
     rows, times = [], []
@@ -60,16 +64,26 @@ def published(kind: str, table: str, row: Callable[..., Row], frame: Callable[..
         for i, (category, count) in enumerate(zip(CLASSES, counts, strict=True)):
             attrs = told(category, (kind, word, not uncommon(word, kind, category)))
             right = round(accuracies[i][j] * count)
-            rows += [row(f"{category}-{word}", "clean", 0.0, verdict, attrs=attrs) for verdict in (True, False)]
+            rows += [
+                row(f"{category}-{word}", "clean", 0.0, verdict, attrs=attrs) for verdict in (True, False)
+            ]
             times += [right, count - right]
     return frame(rows)[np.repeat(np.arange(len(rows)), times)]
 
 
 @pytest.mark.parametrize(("model", "kind"), list(FIGURES))
-def test_the_class_by_attribute_tables_give_all_their_printed_gaps(model: str, kind: str, row: Any, frame: Any) -> None:
-    """Accuracies are printed to two digits: a gap follows from them to a little more than one unit of the last."""
+def test_the_class_by_attribute_tables_give_all_their_printed_gaps(
+    model: str, kind: str, row: Any, frame: Any
+) -> None:
+    """Accuracies are printed to two digits: a gap follows from them to a little more than one unit
+    of the last.
+    """
     printed = dict(
-        zip([*CLASSES, None], (float(line.split()[-1]) for line in FIGURES[model, kind].strip().splitlines()), strict=True)
+        zip(
+            [*CLASSES, None],
+            (float(line.split()[-1]) for line in FIGURES[model, kind].strip().splitlines()),
+            strict=True,
+        )
     )
     table = published(kind, FIGURES[model, kind], row, frame)
     gaps = attribute_gap(table, pool="cells", resamples=0).filter(pl.col("kind") == kind)
@@ -100,8 +114,12 @@ PARTITIONS = {
 
 
 @pytest.mark.slow
-def test_annotations_built_to_the_published_counts_come_back_as_table_3(tmp_path: Path, row: Any, frame: Any) -> None:
-    """The sizes sum to 20,813: the printed total is 23902; P3 has the 21 of the table, not the 35 of the footnote."""
+def test_annotations_built_to_the_published_counts_come_back_as_table_3(
+    tmp_path: Path, row: Any, frame: Any
+) -> None:
+    """The sizes sum to 20,813: the printed total is 23902; P3 has the 21 of the table, not the 35
+    of the footnote.
+    """
     words = {"time": ("day", "night"), "weather": ("sunny", "raining"), "location": ("grass", "grass, rocks")}
     lines = ["file_name,category,time,weather,locations"]
     for kinds, size in PARTITIONS.items():
@@ -115,12 +133,16 @@ def test_annotations_built_to_the_published_counts_come_back_as_table_3(tmp_path
     assert dict(zip(whole["uncommon"], whole["n"], strict=True)) == {0: 14144, 1: 5974, 2: 674, 3: 21}
     assert whole["n"].sum() == 20813
     apart = found.filter(pl.col("kinds").is_not_null())
-    assert dict(zip(apart["kinds"], apart["n"], strict=True)) == {"+".join(k): n for k, n in PARTITIONS.items() if k}
+    assert dict(zip(apart["kinds"], apart["n"], strict=True)) == {
+        "+".join(k): n for k, n in PARTITIONS.items() if k
+    }
 
 
 def test_an_image_counts_once_a_kind_and_once_a_cell(row: Any, frame: Any) -> None:
     """By hand: one image in two common places and one uncommon, wrong; one in a common place, right."""
-    mixed = told("cat", ("location", "grass", True), ("location", "street", True), ("location", "snow", False))
+    mixed = told(
+        "cat", ("location", "grass", True), ("location", "street", True), ("location", "snow", False)
+    )
     plain = told("cat", ("location", "grass", True))
     unknown = told("cat", ("location", "none", None))
     table = frame([
@@ -128,7 +150,9 @@ def test_an_image_counts_once_a_kind_and_once_a_cell(row: Any, frame: Any) -> No
         row("c", "clean", 0.0, True, attrs=unknown),
     ])  # fmt: skip
     images, of_cells = (
-        attribute_gap(table, pool=pool).filter(pl.col("class").is_null(), pl.col("kind") == "location").row(0, named=True)
+        attribute_gap(table, pool=pool)
+        .filter(pl.col("class").is_null(), pl.col("kind") == "location")
+        .row(0, named=True)
         for pool in ("images", "cells")
     )
     assert (images["value"], images["n_common"], images["n_uncommon"]) == (1.0, 1, 1)
@@ -170,7 +194,13 @@ def test_the_interval_is_scipys_bootstrap() -> None:
         return b / a - d / c
 
     peer = stats.bootstrap(
-        tuple(ordered.T), gap, n_resamples=500, paired=True, vectorized=True, method="percentile", rng=np.random.default_rng(0)
+        tuple(ordered.T),
+        gap,
+        n_resamples=500,
+        paired=True,
+        vectorized=True,
+        method="percentile",
+        rng=np.random.default_rng(0),
     )
     low, high = interval(images, 500) or (None, None)
     assert (low, high) == pytest.approx(tuple(peer.confidence_interval), abs=1e-8)
@@ -195,5 +225,15 @@ def test_gaps_carry_an_interval_and_the_class_is_the_label_where_nobody_says(row
 
 
 def test_rows_without_settings_do_not_count(row: Any, frame: Any) -> None:
-    table = frame([row("a", "clean", 0.0, True), row("b", "clean", 0.0, True, attrs=[{"key": "partition", "value": "S1"}])])
-    assert partition_accuracy(table).height == attribute_gap(table).height == attribute_accuracy(table).height == 0
+    table = frame(
+        [
+            row("a", "clean", 0.0, True),
+            row("b", "clean", 0.0, True, attrs=[{"key": "partition", "value": "S1"}]),
+        ]
+    )
+    assert (
+        partition_accuracy(table).height
+        == attribute_gap(table).height
+        == attribute_accuracy(table).height
+        == 0
+    )

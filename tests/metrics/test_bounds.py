@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest, norm
 
-from sorites.metrics import _bounds as bounds
-from sorites.metrics import _separation as separation
-from sorites.metrics._intervals import Z
-from sorites.metrics._separation import Pair, Pool, pair
+from sorites.metrics import intervals as bounds
+from sorites.metrics import separation
+from sorites.metrics.intervals import Z
+from sorites.metrics.separation import Pair, Pool, pair
 
 
 @pytest.mark.parametrize(("right", "n"), [(0, 5), (3, 7), (7, 7), (40, 100)])
@@ -20,7 +20,12 @@ def test_area_solves_newcombes_equation(value: float, familiar: int, strange: in
     for bound in bounds.area(value, familiar, strange, 0.0):
         assert bound is not None
         more = (familiar + strange) / 2 - 1
-        error = bound * (1 - bound) * (1 + more * ((1 - bound) / (2 - bound) + bound / (1 + bound))) / (familiar * strange)
+        error = (
+            bound
+            * (1 - bound)
+            * (1 + more * ((1 - bound) / (2 - bound) + bound / (1 + bound)))
+            / (familiar * strange)
+        )
         assert abs(bound - value) == pytest.approx(Z * error**0.5)
 
 
@@ -32,7 +37,9 @@ def test_area_does_not_collapse_at_its_ends_and_mirrors() -> None:
     assert bounds.area(0.0, 10, 10, 0.0) == pytest.approx((0.0, 1 - low))
 
 
-@pytest.mark.parametrize(("apart", "familiar", "strange"), [(0.0, 15, 10), (1.0, 30, 30), (2.5, 20, 30), (3.5, 100, 25)])
+@pytest.mark.parametrize(
+    ("apart", "familiar", "strange"), [(0.0, 15, 10), (1.0, 30, 30), (2.5, 20, 30), (3.5, 100, 25)]
+)
 def test_area_covers_the_truth(apart: float, familiar: int, strange: int) -> None:
     rng = np.random.default_rng(1)
     truth = norm.cdf(apart / 2**0.5)
@@ -50,7 +57,10 @@ def test_six_pictures_of_a_sample_are_not_six_witnesses() -> None:
     who = np.arange(samples).repeat(6)
     held = 0
     for _ in range(400):
-        pools = [rng.normal(0, 0.9, samples).repeat(6) + rng.normal(0, 0.19**0.5, samples * 6) + shift for shift in (0, 1)]
+        pools = [
+            rng.normal(0, 0.9, samples).repeat(6) + rng.normal(0, 0.19**0.5, samples * 6) + shift
+            for shift in (0, 1)
+        ]
         two = Pair(Pool.of(pools[0], who), Pool.of(pools[1], who + 100))
         low, high = bounds.area(separation.auroc(two), 150, 150, separation.auroc_variance(two))
         held += low <= truth <= high  # type: ignore[operator]
@@ -64,14 +74,19 @@ def test_the_area_does_not_jump_at_a_perfect_score() -> None:
     above = np.linspace(2, 3, 75)
     moved = np.where(np.arange(75) == 0, 0.95, above)
     perfect, nearly = (Pair(familiar, Pool.of(scores, who + 5)) for scores in (above, moved))
-    lows = [bounds.area(separation.auroc(two), 75, 75, separation.auroc_variance(two), 15)[0] for two in (perfect, nearly)]
+    lows = [
+        bounds.area(separation.auroc(two), 75, 75, separation.auroc_variance(two), 15)[0]
+        for two in (perfect, nearly)
+    ]
     few = bounds.area(1.0, 5, 5, 0.0)[0]
     assert lows[0] == pytest.approx(few, abs=0.03)  # type: ignore[arg-type]
     assert abs(lows[1] - lows[0]) < 0.06  # type: ignore[operator]
 
 
 def test_square_and_add_is_pythagoras() -> None:
-    assert bounds.square_and_add(0.5, (0.4, 0.6), (0.5, 0.9)) == pytest.approx((0.4, 0.5 + (0.01 + 0.16) ** 0.5))
+    assert bounds.square_and_add(0.5, (0.4, 0.6), (0.5, 0.9)) == pytest.approx(
+        (0.4, 0.5 + (0.01 + 0.16) ** 0.5)
+    )
     assert bounds.square_and_add(0.5, (0.1, 0.9), (0.1, 0.9)) == (0.0, 1.0)
     assert bounds.square_and_add(0.5, (0.4, 0.6), (None, None)) == (None, None)
 

@@ -10,14 +10,26 @@ import pytest
 from tests.metrics.test_box_map import box
 
 from sorites import metrics
-from sorites.errors import SoritesError
-from sorites.metrics.box_failure import _independent
+from sorites.core.errors import SoritesError
+from sorites.metrics.detection.failure import _independent
 
 
-def trail(row: Any, sample: str, found: dict[float, list[Any]], truth: list[Any], **more: Any) -> list[dict[str, Any]]:
+def trail(
+    row: Any, sample: str, found: dict[float, list[Any]], truth: list[Any], **more: Any
+) -> list[dict[str, Any]]:
     """A sample at several severities; 0 is clean."""
     return [
-        row(sample, "blur" if at else "clean", at, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more)
+        row(
+            sample,
+            "blur" if at else "clean",
+            at,
+            None,
+            output="boxes",
+            conf=None,
+            truth=truth,
+            boxes=boxes,
+            **more,
+        )
         for at, boxes in found.items()
     ]
 
@@ -51,7 +63,9 @@ def test_with_one_thing_per_picture_it_is_the_failure_of_pictures(row: Any, fram
     rows, labels = [], []
     for k in range(60):
         hits = {at: bool(rng.random() < 1 / (1 + at)) for at in (0.0, 1.0, 2.0, 3.0)}
-        rows += trail(row, f"s{k}", {at: [box(0, conf=0.9)] if hit else [] for at, hit in hits.items()}, [box(0)])
+        rows += trail(
+            row, f"s{k}", {at: [box(0, conf=0.9)] if hit else [] for at, hit in hits.items()}, [box(0)]
+        )
         labels += [row(f"s{k}", "blur" if at else "clean", at, hit) for at, hit in hits.items()]
     boxes, pictures = frame(rows), frame(labels)
     for mine, theirs in (

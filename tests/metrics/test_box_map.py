@@ -9,8 +9,8 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.errors import SoritesError
-from sorites.metrics import _coco, _scenes
+from sorites.core.errors import SoritesError
+from sorites.metrics.detection import coco, scenes
 
 CORNERS = ("x0", "y0", "x1", "y1")
 
@@ -24,8 +24,12 @@ def box(x: float, label: int = 0, conf: float | None = None, size: float = 40, *
 def shot(row: Any) -> Any:
     """A row of a detector: what is there and what it found."""
 
-    def made(sample: str, truth: Any, boxes: Any, shift: str = "clean", severity: float = 0.0, **more: Any) -> dict[str, Any]:
-        return dict(row(sample, shift, severity, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more))
+    def made(
+        sample: str, truth: Any, boxes: Any, shift: str = "clean", severity: float = 0.0, **more: Any
+    ) -> dict[str, Any]:
+        return dict(
+            row(sample, shift, severity, None, output="boxes", conf=None, truth=truth, boxes=boxes, **more)
+        )
 
     return made
 
@@ -34,8 +38,8 @@ def test_map_is_that_of_the_groups_pictures(world: pl.DataFrame) -> None:
     answer = metrics.map(world, by=("model",), resamples=0)
     rows = world.filter((pl.col("output") == "boxes") & ~pl.col("probe"))
     for model, value in answer.select("model", "value").iter_rows():
-        scene = next(_scenes.Album(rows.lazy()).scenes(["model"], pl.col("model") == model))
-        assert value == _coco.over_classes(_coco.values(_coco.by_class(scene), "map"))
+        scene = next(scenes.Album(rows.lazy()).scenes(["model"], pl.col("model") == model))
+        assert value == coco.over_classes(coco.values(coco.by_class(scene), "map"))
     assert answer["low"].null_count() == answer.height
 
 
@@ -43,7 +47,9 @@ def test_perfect_and_blind_detectors(shot: Any, frame: Any) -> None:
     truth = [box(0), box(100, 1)]
     seen = [box(0, conf=0.9), box(100, 1, conf=0.2)]
     table = frame(
-        shot(f"{k}", truth, seen if model == "good" else [], model=model) for k in range(4) for model in ("good", "blind")
+        shot(f"{k}", truth, seen if model == "good" else [], model=model)
+        for k in range(4)
+        for model in ("good", "blind")
     )
     answer = metrics.map(table, by="model")
     assert answer.select("model", "value", "low", "high", "n", "things").rows() == [
@@ -63,13 +69,26 @@ def test_pictures_without_an_answer_or_a_truth_are_counted_and_left_out(shot: An
         shot("e", [box(0, x1=float("nan")), box(50, size=0), box(50, size=-9)], []),
     ]
     answer = metrics.map(frame(rows), by=()).row(0, named=True)
-    assert (answer["n"], answer["things"], answer["missing"], answer["unknown"], answer["left_out"]) == (3, 1, 1, 1, 3)
+    assert (answer["n"], answer["things"], answer["missing"], answer["unknown"], answer["left_out"]) == (
+        3,
+        1,
+        1,
+        1,
+        3,
+    )
     assert answer["value"] == pytest.approx(1)
 
 
 def test_predictions_without_finite_numbers_find_nothing(shot: Any, frame: Any) -> None:
-    bad = [box(0, conf=0.95, x1=float("nan")), box(0, conf=0.94, size=-40), box(0, conf=float("nan")), box(0, conf=0.5)]
-    assert metrics.map(frame([shot("a", [box(0)], bad)]), by=(), number="map50")["value"].item() == pytest.approx(1 / 3)
+    bad = [
+        box(0, conf=0.95, x1=float("nan")),
+        box(0, conf=0.94, size=-40),
+        box(0, conf=float("nan")),
+        box(0, conf=0.5),
+    ]
+    assert metrics.map(frame([shot("a", [box(0)], bad)]), by=(), number="map50")[
+        "value"
+    ].item() == pytest.approx(1 / 3)
 
 
 def test_a_group_without_things_has_no_value(shot: Any, frame: Any) -> None:
@@ -89,7 +108,7 @@ def test_by_class_has_a_row_for_each_class_with_things_and_their_mean_is_map(wor
 
 def test_the_twelve_numbers_come_in_cocos_order(world: pl.DataFrame) -> None:
     answer = metrics.map_numbers(world, by="model", resamples=20)
-    assert answer["number"].to_list() == list(_coco.NUMBERS) * 3
+    assert answer["number"].to_list() == list(coco.NUMBERS) * 3
     alone = metrics.map(world, by="model", number="ar_small", resamples=20)
     assert answer.filter(number="ar_small")["value"].to_list() == alone["value"].to_list()
     with pytest.raises(SoritesError, match="no number of COCO named 'map95'. Did you mean map75"):
@@ -101,7 +120,9 @@ def test_the_drop_is_paired_and_the_mean_is_over_settings_then_shifts(world: pl.
     each = metrics.map(world, resamples=0)
     clean = dict(each.filter(shift="clean").select("model", "value").iter_rows())
     for model, shift, severity, value in drop.select("model", "shift", "severity", "value").iter_rows():
-        shifted = each.filter(pl.col("model") == model, pl.col("shift") == shift, pl.col("severity") == severity)["value"].item()
+        shifted = each.filter(
+            pl.col("model") == model, pl.col("shift") == shift, pl.col("severity") == severity
+        )["value"].item()
         assert value == pytest.approx(clean[model] - shifted)
     mean = metrics.mean_map(world, resamples=50)
     by_model = metrics.map_drop(world, by="model", resamples=50)
@@ -112,7 +133,11 @@ def test_the_drop_is_paired_and_the_mean_is_over_settings_then_shifts(world: pl.
 
 def test_a_sample_without_its_clean_picture_is_left_out_of_the_drop(shot: Any, frame: Any) -> None:
     good = [box(0, conf=0.9)]
-    rows = [shot("a", [box(0)], good), shot("a", [box(0)], good, "blur", 1.0), shot("b", [box(0)], [], "blur", 1.0)]
+    rows = [
+        shot("a", [box(0)], good),
+        shot("a", [box(0)], good, "blur", 1.0),
+        shot("b", [box(0)], [], "blur", 1.0),
+    ]
     answer = metrics.map_drop(frame(rows)).row(0, named=True)
     assert (answer["value"], answer["n"], answer["clean"]) == (0, 1, pytest.approx(1))
 
@@ -121,11 +146,16 @@ def test_corruption_error_is_relative_to_the_reference(world: pl.DataFrame, tmp_
     answer = metrics.map_corruption_error(world, reference="weak", resamples=50)
     assert answer.filter(model="weak")["value"].to_list() == [1, 1]
     each = metrics.map(world.filter(pl.col("sample_id").str.starts_with("d")), resamples=0)
-    error = {key: 1 - part["value"].sum() / 4 for key, part in each.partition_by("model", "shift", as_dict=True).items()}
+    error = {
+        key: 1 - part["value"].sum() / 4
+        for key, part in each.partition_by("model", "shift", as_dict=True).items()
+    }
     for model, shift, value in answer.select("model", "shift", "value").iter_rows():
         assert value == pytest.approx(error[model, shift] / error["weak", shift])
     both = metrics.map_corruption_error(world, by="model", reference="weak", resamples=50)
-    assert both.filter(model="mid")["value"].item() == pytest.approx(answer.filter(model="mid")["value"].mean())
+    assert both.filter(model="mid")["value"].item() == pytest.approx(
+        answer.filter(model="mid")["value"].mean()
+    )
     rise = metrics.map_corruption_error(world, reference="weak", relative=True, resamples=50)
     drops = metrics.map_drop(world, by=("model", "shift"), resamples=0)
     ratio = drops.filter(model="mid")["value"] / drops.filter(model="weak")["value"]
@@ -162,7 +192,9 @@ def test_label_metrics_pass_over_boxes_and_box_metrics_over_labels(world: pl.Dat
 
 def test_things_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> None:
     truth = [box(0, size=20), box(100), box(200), box(300, size=120), box(500, crowd=True)]
-    answer = metrics.map_numbers(frame([shot("a", truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0)
+    answer = metrics.map_numbers(
+        frame([shot("a", truth, [box(0, conf=0.9, size=20)])]), by="model", resamples=0
+    )
     things = dict(answer.select("number", "things").iter_rows())
     assert {name: things[name] for name in ("map", "ar100", "map_small", "map_medium", "map_large", "ar_medium")} == {
         "map": 4, "ar100": 4, "map_small": 1, "map_medium": 2, "map_large": 1, "ar_medium": 2,
@@ -172,6 +204,13 @@ def test_things_of_a_number_are_those_of_its_size(shot: Any, frame: Any) -> None
 @pytest.mark.parametrize("resamples", [-3, 1])
 def test_a_number_of_resamples_without_an_interval_is_refused(world: pl.DataFrame, resamples: int) -> None:
     said = f"resamples is a number of draws from 2 up, or 0 for no interval, got {resamples}"
-    for ask in (metrics.map, metrics.mean_map, metrics.map_drop, metrics.map_rank, metrics.tide, metrics.attribute_gap):
+    for ask in (
+        metrics.map,
+        metrics.mean_map,
+        metrics.map_drop,
+        metrics.map_rank,
+        metrics.tide,
+        metrics.attribute_gap,
+    ):
         with pytest.raises(SoritesError, match=said):
             ask(world, resamples=resamples)

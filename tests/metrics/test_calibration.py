@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binned_statistic
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy, calibration_error, reliability
-from sorites.metrics._intervals import Z
+from sorites.metrics.intervals import Z
 
 CONF = st.floats(0, 1, width=32)
 
@@ -20,15 +20,23 @@ def test_ece_is_the_binned_gap(row: Any, frame: Any, seen: list[tuple[float, boo
     table = frame(row(f"p{i}", "clean", 0.0, right, conf=conf) for i, (conf, right) in enumerate(seen))
     conf, right = np.array([c for c, _ in seen]), np.array([float(r) for _, r in seen])
     at = np.floor(conf * bins)  # binned_statistic's own edges can lie a rounding away from k / bins
-    gaps = binned_statistic(np.minimum(at, bins - 1), right - conf, "sum", bins=bins, range=(0, bins)).statistic
-    assert calibration_error(table, bins=bins)["value"][0] == pytest.approx(np.abs(gaps).sum() / len(seen), abs=1e-9)
+    gaps = binned_statistic(
+        np.minimum(at, bins - 1), right - conf, "sum", bins=bins, range=(0, bins)
+    ).statistic
+    assert calibration_error(table, bins=bins)["value"][0] == pytest.approx(
+        np.abs(gaps).sum() / len(seen), abs=1e-9
+    )
 
 
 def test_worked_by_hand(row: Any, frame: Any) -> None:
-    """Bins of one half: .25 .25 with one right in two, .75 .75 1 with all right: (|1 - .5| + |3 - 2.5|) / 5."""
+    """Bins of one half: .25 .25 with one right in two, .75 .75 1 with all right: (|1 - .5| + |3 -
+    2.5|) / 5.
+    """
     seen = [(0.25, True), (0.25, False), (0.75, True), (0.75, True), (1.0, True)]
     table = frame(row(f"p{i}", "clean", 0.0, right, conf=conf) for i, (conf, right) in enumerate(seen))
-    value, n, mean_right, conf = calibration_error(table, bins=2).select("value", "n", "accuracy", "conf").row(0)
+    value, n, mean_right, conf = (
+        calibration_error(table, bins=2).select("value", "n", "accuracy", "conf").row(0)
+    )
     assert (value, n, mean_right, conf) == pytest.approx((0.2, 5, 0.8, 0.6))
     assert reliability(table, bins=2).select("bin", "value", "n", "conf").rows() == [
         (0, 0.5, 2, 0.25),
@@ -41,11 +49,17 @@ def test_interval_covers_an_overconfident_model(row: Any, frame: Any) -> None:
     rng = np.random.default_rng(5)
     conf = rng.uniform(0.4, 1, (200, 600))
     right = rng.random(conf.shape) < conf - 0.3
-    table = frame(row(f"p{i}", "clean", 0.0, bool(right[k, i]), conf=conf[k, i], seed=k) for k in range(200) for i in range(600))
+    table = frame(
+        row(f"p{i}", "clean", 0.0, bool(right[k, i]), conf=conf[k, i], seed=k)
+        for k in range(200)
+        for i in range(600)
+    )
     answer = calibration_error(table, by=("seed",))
     covered = ((answer["low"] <= 0.3) & (answer["high"] >= 0.3)).mean()
     assert 0.9 <= covered <= 0.99
-    assert answer["value"].std() == pytest.approx(((answer["high"] - answer["low"]) / (2 * Z)).mean(), rel=0.12)
+    assert answer["value"].std() == pytest.approx(
+        ((answer["high"] - answer["low"]) / (2 * Z)).mean(), rel=0.12
+    )
 
 
 def test_rows_without_a_confidence_are_passed_over(row: Any, frame: Any) -> None:
@@ -58,7 +72,12 @@ def test_rows_without_a_confidence_are_passed_over(row: Any, frame: Any) -> None
 
 
 def test_bins_add_up_to_the_whole(world: pl.DataFrame) -> None:
-    bars = reliability(world).group_by("model").agg(pl.col("n").sum(), right=(pl.col("value") * pl.col("n")).sum()).sort("model")
+    bars = (
+        reliability(world)
+        .group_by("model")
+        .agg(pl.col("n").sum(), right=(pl.col("value") * pl.col("n")).sum())
+        .sort("model")
+    )
     whole = accuracy(world, by=("model",))
     assert bars["n"].to_list() == whole["n"].to_list()
     assert (bars["right"] / bars["n"]).to_list() == pytest.approx(whole["value"].to_list())

@@ -1,4 +1,6 @@
-"""The eleven published tables of ImageNet-ES from rows that have their counts, and the policies against a loop."""
+"""The eleven published tables of ImageNet-ES from rows that have their counts, and the policies
+against a loop.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites import es_grid, metrics, table
+from sorites import metrics
+from sorites.core import camera_grid, table
 
 HERE = Path(__file__).parent
 SLIPS = {
@@ -26,7 +29,9 @@ SLIPS = {
 
 def whole(frame: pl.DataFrame) -> pl.DataFrame:
     """All columns of the table; absent ones are null."""
-    absent = [pl.lit(None, dtype).alias(name) for name, dtype in table.SCHEMA.items() if name not in frame.columns]
+    absent = [
+        pl.lit(None, dtype).alias(name) for name, dtype in table.SCHEMA.items() if name not in frame.columns
+    ]
     return frame.with_columns(absent).select(pl.col(name).cast(dtype) for name, dtype in table.SCHEMA.items())
 
 
@@ -42,15 +47,17 @@ def counted(model: str, params: dict[str, Any], right: int, n: int = 1000) -> pl
 
 @pytest.fixture(scope="module")
 def published() -> pl.DataFrame:
-    """One row a picture, model and setting: 1000 references at each manual setting, five automatic shots of each."""
+    """One row a picture, model and setting: 1000 references at each manual setting, five automatic
+    shots of each.
+    """
     cells = pl.read_csv(HERE / "imagenet_es_cells.tsv", separator="\t")
     parts = []
     for row in pl.read_csv(HERE / "imagenet_es_tables.tsv", separator="\t").iter_rows(named=True):
-        for light in es_grid.LIGHTS:
-            params = dict(es_grid.manual("test", light)[row["number"] - 1])
+        for light in camera_grid.LIGHTS:
+            params = dict(camera_grid.manual("test", light)[row["number"] - 1])
             parts.append(counted(str(row["table"]), params, round(10 * row[light])))
     for (number, light), held in cells.filter(pl.col("what") == "auto").group_by("table", "light"):
-        shots = es_grid.auto(str(light)) if light in es_grid.LIGHTS else []
+        shots = camera_grid.auto(str(light)) if light in camera_grid.LIGHTS else []
         parts += [counted(str(number), dict(params), round(10 * held["value"][0])) for params in shots]
     return whole(pl.concat(parts))
 
@@ -65,7 +72,9 @@ CELLS = pl.read_csv(HERE / "imagenet_es_cells.tsv", separator="\t")
 
 
 @pytest.mark.parametrize("number", range(7, 18))
-def test_every_summary_cell_of_the_published_tables(number: int, answers: dict[tuple[int, str, str], float]) -> None:
+def test_every_summary_cell_of_the_published_tables(
+    number: int, answers: dict[tuple[int, str, str], float]
+) -> None:
     for row in CELLS.filter(pl.col("table") == number).to_dicts():
         key = (number, row["what"], row["light"])
         printed, meant = SLIPS.get(key, (row["value"], row["value"]))
@@ -76,8 +85,14 @@ def test_every_summary_cell_of_the_published_tables(number: int, answers: dict[t
 
 def test_every_difference_of_the_published_tables(published: pl.DataFrame) -> None:
     rows = metrics.setting_accuracy(published).filter(pl.col("exposure") == "manual")
-    numbers = {tuple(p[k] for k in ("iso", "shutter", "aperture")): i for i, p in enumerate(es_grid.manual("test", "on"), 1)}
-    held = {(int(r["model"]), numbers[r["iso"], r["shutter"], r["aperture"]], r["light"]): r["value"] for r in rows.to_dicts()}
+    numbers = {
+        tuple(p[k] for k in ("iso", "shutter", "aperture")): i
+        for i, p in enumerate(camera_grid.manual("test", "on"), 1)
+    }
+    held = {
+        (int(r["model"]), numbers[r["iso"], r["shutter"], r["aperture"]], r["light"]): r["value"]
+        for r in rows.to_dicts()
+    }
     for row in pl.read_csv(HERE / "imagenet_es_tables.tsv", separator="\t").to_dicts():
         on, off = (held[row["table"], row["number"], light] for light in ("on", "off"))
         assert abs(on - off) * 100 == pytest.approx(row["difference"], abs=0.05)
@@ -90,7 +105,9 @@ def test_the_best_setting_is_named(published: pl.DataFrame) -> None:
     assert rows.select("iso", "shutter", "aperture", "n").row(0) == (2000.0, 1 / 60, 16.0, 1000)
 
 
-def _grid(row: Callable[..., dict[str, Any]], frame: Callable[[Iterable[dict[str, Any]]], pl.DataFrame]) -> pl.DataFrame:
+def _grid(
+    row: Callable[..., dict[str, Any]], frame: Callable[[Iterable[dict[str, Any]]], pl.DataFrame]
+) -> pl.DataFrame:
     rng = np.random.default_rng(3)
     rows = []
     for model, sample, light in itertools.product(("a", "b"), range(30), ("on", "off")):
@@ -98,11 +115,38 @@ def _grid(row: Callable[..., dict[str, Any]], frame: Callable[[Iterable[dict[str
         for k, (iso, shutter) in enumerate(itertools.product((100, 200), (0.1, 0.01))):
             params = {"iso": iso, "shutter": shutter, "aperture": 5.0, "light": light, "mode": "manual"}
             right = bool(rng.normal() < ease + 0.4 * k - 0.6)
-            rows.append(row(f"s{sample}", "camera", None, right, params=json.dumps(params), model=model, image_id=f"{len(rows)}"))
+            rows.append(
+                row(
+                    f"s{sample}",
+                    "camera",
+                    None,
+                    right,
+                    params=json.dumps(params),
+                    model=model,
+                    image_id=f"{len(rows)}",
+                )
+            )
         for shot in (1, 2):
-            params = {"light": light, "mode": "auto", "shot": shot, "iso": 400 + sample, "shutter": 0.02, "aperture": 5.0}
+            params = {
+                "light": light,
+                "mode": "auto",
+                "shot": shot,
+                "iso": 400 + sample,
+                "shutter": 0.02,
+                "aperture": 5.0,
+            }
             right = bool(rng.normal() < ease - 0.5)
-            rows.append(row(f"s{sample}", "camera", None, right, params=json.dumps(params), model=model, image_id=f"{len(rows)}"))
+            rows.append(
+                row(
+                    f"s{sample}",
+                    "camera",
+                    None,
+                    right,
+                    params=json.dumps(params),
+                    model=model,
+                    image_id=f"{len(rows)}",
+                )
+            )
     return frame(rows)
 
 
@@ -119,10 +163,16 @@ def _by_hand(rows: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
         lights: dict[str, list[float]] = {"auto": [], "average": [], "fixed": [], "oracle": []}
         for light in ("on", "off"):
             own = [r for r in manual if r["sample_id"] == sample and r["light"] == light]
-            shots = [r["correct"] for r in told if r["sample_id"] == sample and r["light"] == light and r["mode"] == "auto"]
+            shots = [
+                r["correct"]
+                for r in told
+                if r["sample_id"] == sample and r["light"] == light and r["mode"] == "auto"
+            ]
             lights["auto"].append(float(np.mean(shots)))
             lights["average"].append(float(np.mean([r["correct"] for r in own])))
-            lights["fixed"].append(float(np.mean([r["correct"] for r in own if (r["iso"], r["shutter"], r["aperture"]) == best])))
+            lights["fixed"].append(
+                float(np.mean([r["correct"] for r in own if (r["iso"], r["shutter"], r["aperture"]) == best]))
+            )
             lights["oracle"].append(float(max(r["correct"] for r in own)))
         per_sample[sample] = {name: float(np.mean(values)) for name, values in lights.items()}
     return per_sample
@@ -132,7 +182,9 @@ def test_control_equals_a_loop(row: Callable[..., Any], frame: Callable[..., pl.
     made = _grid(row, frame)
     for model in ("a", "b"):
         hand = _by_hand(made.filter(pl.col("model") == model).to_dicts())
-        found = {r["policy"]: r for r in metrics.camera_control(made).filter(pl.col("model") == model).to_dicts()}
+        found = {
+            r["policy"]: r for r in metrics.camera_control(made).filter(pl.col("model") == model).to_dicts()
+        }
         for policy in ("auto", "average", "fixed", "oracle"):
             values = np.array([one[policy] for one in hand.values()])
             gains = values - [one["auto"] for one in hand.values()]
@@ -145,18 +197,24 @@ def test_control_equals_a_loop(row: Callable[..., Any], frame: Callable[..., pl.
         assert found["auto"]["gain"] is None
 
 
-def test_shares_of_a_sample_count_manual_settings_alone(row: Callable[..., Any], frame: Callable[..., pl.DataFrame]) -> None:
+def test_shares_of_a_sample_count_manual_settings_alone(
+    row: Callable[..., Any], frame: Callable[..., pl.DataFrame]
+) -> None:
     made = _grid(row, frame)
     shares = metrics.setting_share(made)
     assert shares["n"].unique().to_list() == [8]
-    one = made.filter(pl.col("model") == "a", pl.col("sample_id") == "s0", pl.col("params").str.contains("manual"))
+    one = made.filter(
+        pl.col("model") == "a", pl.col("sample_id") == "s0", pl.col("params").str.contains("manual")
+    )
     assert (
         shares.row(by_predicate=(pl.col("model") == "a") & (pl.col("sample_id") == "s0"), named=True)["value"]
         == one["correct"].mean()
     )
 
 
-def test_automatic_shots_are_one_setting_whatever_they_chose(row: Callable[..., Any], frame: Callable[..., pl.DataFrame]) -> None:
+def test_automatic_shots_are_one_setting_whatever_they_chose(
+    row: Callable[..., Any], frame: Callable[..., pl.DataFrame]
+) -> None:
     rows = metrics.setting_accuracy(_grid(row, frame)).filter(pl.col("exposure") == "auto")
     assert rows.select("model", "light", "iso", "n").rows() == [
         ("a", "off", None, 60),

@@ -1,4 +1,6 @@
-"""Cluster numbers and maps of features against scikit-learn, which wrote none of ours (ImageNet-ES, Figure 12)."""
+"""Cluster numbers and maps of features against scikit-learn, which wrote none of ours (ImageNet-ES,
+Figure 12).
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,24 @@ from sklearn.metrics import silhouette_score
 from sklearn.neighbors import NearestCentroid
 from sklearn.preprocessing import normalize
 
-from sorites.errors import SoritesError
-from sorites.metrics._clusters import distances, nearest_centroid, neighbour_map, prepared, principal_map, silhouette
+from sorites.analysis.features import (
+    distances,
+    nearest_centroid,
+    neighbour_map,
+    prepared,
+    principal_map,
+    silhouette,
+)
+from sorites.core.errors import SoritesError
 
 
 def made(n: int, classes: int, spread: float, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     """Features around one centre per class, like those after a rectifier: none is negative."""
     rng = np.random.default_rng(seed)
     labels = rng.integers(0, classes, n)
-    return np.maximum(0, rng.normal(0.5, 1, (classes, 24))[labels] + spread * rng.normal(size=(n, 24))), labels * 7 + 3
+    return np.maximum(
+        0, rng.normal(0.5, 1, (classes, 24))[labels] + spread * rng.normal(size=(n, 24))
+    ), labels * 7 + 3
 
 
 CASES = [(60, 4, 0.3), (60, 4, 2.0), (40, 25, 1.0)]
@@ -40,14 +51,20 @@ def test_its_error_is_the_jackknife_over_scikit_learns_silhouettes(case: tuple[i
     found = silhouette(distances(prepared(features)), labels)
     assert found is not None
     n = len(labels)
-    without = [silhouette_score(np.delete(features, i, 0), np.delete(labels, i), metric="cosine") for i in range(n)]
-    assert found[1] == pytest.approx(np.sqrt((n - 1) / n * np.sum((np.array(without) - np.mean(without)) ** 2)), abs=1e-9)
+    without = [
+        silhouette_score(np.delete(features, i, 0), np.delete(labels, i), metric="cosine") for i in range(n)
+    ]
+    assert found[1] == pytest.approx(
+        np.sqrt((n - 1) / n * np.sum((np.array(without) - np.mean(without)) ** 2)), abs=1e-9
+    )
 
 
 @pytest.mark.filterwarnings("ignore:self.within_class_std_dev_")
 @pytest.mark.parametrize("distance", ["cosine", "euclidean"])
 @pytest.mark.parametrize("case", CASES)
-def test_nearest_centroid_is_scikit_learns_with_each_picture_left_out(case: tuple[int, int, float], distance: str) -> None:
+def test_nearest_centroid_is_scikit_learns_with_each_picture_left_out(
+    case: tuple[int, int, float], distance: str
+) -> None:
     features, labels = made(*case)
     rows = normalize(features) if distance == "cosine" else features
     right = []
@@ -55,7 +72,10 @@ def test_nearest_centroid_is_scikit_learns_with_each_picture_left_out(case: tupl
         if (labels == label).sum() > 1:
             fitted = NearestCentroid().fit(np.delete(rows, i, 0), np.delete(labels, i))
             right.append(fitted.predict(rows[i : i + 1])[0] == label)
-    assert nearest_centroid(prepared(features, distance), labels) == (pytest.approx(np.mean(right)), len(right))
+    assert nearest_centroid(prepared(features, distance), labels) == (
+        pytest.approx(np.mean(right)),
+        len(right),
+    )
 
 
 def test_features_without_classes_score_at_chance() -> None:

@@ -1,4 +1,6 @@
-"""COCO's twelve numbers against pycocotools and hotcoco, and their resamples against scenes that are drawn again."""
+"""COCO's twelve numbers against pycocotools and hotcoco, and their resamples against scenes that
+are drawn again.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,15 @@ import numpy as np
 import pytest
 from tests.metrics import box_sets
 
-from sorites.metrics import _coco, _curves, _parts, _precision
+from sorites.metrics.detection import coco
+from sorites.metrics.detection import coco as _curves
+from sorites.metrics.detection import coco as _parts
+from sorites.metrics.detection import coco as _precision
 
 
 def twelve(scene: Any) -> np.ndarray:
-    classes = _coco.by_class(scene)
-    found = [_coco.over_classes(_coco.values(classes, name)) if classes else np.nan for name in _coco.NUMBERS]
+    classes = coco.by_class(scene)
+    found = [coco.over_classes(coco.values(classes, name)) if classes else np.nan for name in coco.NUMBERS]
     return np.nan_to_num(np.array(found, np.float64), nan=-1.0)
 
 
@@ -42,13 +47,15 @@ def test_only_the_best_hundred_boxes_of_a_picture_and_class_count() -> None:
 def test_pairs_in_pieces_are_pairs_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     scene = box_sets.random_scene(5)
     whole = twelve(scene)
-    monkeypatch.setattr("sorites.metrics._matching.PAIRS", 3)
+    monkeypatch.setattr("sorites.metrics.detection.matching.PAIRS", 3)
     assert twelve(scene).tolist() == whole.tolist()
 
 
 @pytest.mark.parametrize("cells", [1 << 23, 700])
 def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch, cells: int) -> None:
-    """The recalls are exact hundredths on both sides, since COCO's are off by a rounding that one more match would show."""
+    """The recalls are exact hundredths on both sides, since COCO's are off by a rounding that one
+    more match would show.
+    """
     monkeypatch.setattr(_parts, "CELLS", cells)
     monkeypatch.setattr(_curves, "NEAR", cells)
     monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
@@ -56,10 +63,12 @@ def test_resamples_are_the_numbers_of_scenes_drawn_again(monkeypatch: pytest.Mon
     counts = _precision.drawn(25, 12)
     assert counts.sum(axis=0).tolist() == [25] * 12
     again = [twelve(box_sets.resampled(scene, counts[:, k])) for k in range(12)]
-    classes = _coco.by_class(scene)
-    for place, name in enumerate(_coco.NUMBERS):
-        mine = _coco.over_classes(_coco.resampled_values(classes, name, counts))
-        np.testing.assert_allclose(np.nan_to_num(mine, nan=-1), [one[place] for one in again], rtol=0, atol=2e-6)
+    classes = coco.by_class(scene)
+    for place, name in enumerate(coco.NUMBERS):
+        mine = coco.over_classes(coco.resampled_values(classes, name, counts))
+        np.testing.assert_allclose(
+            np.nan_to_num(mine, nan=-1), [one[place] for one in again], rtol=0, atol=2e-6
+        )
 
 
 def test_an_interval_has_the_spread_of_the_resamples_around_the_value() -> None:

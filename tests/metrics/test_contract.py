@@ -11,7 +11,7 @@ from polars.testing import assert_frame_equal
 
 import sorites.metrics
 from sorites.core import METRICS, Metric
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 NAMES = METRICS.names()
 
@@ -42,7 +42,9 @@ def answer_of(world: pl.DataFrame) -> Callable[[str], pl.DataFrame]:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_answers_with_by_value_and_n_and_leaves_the_table_as_it_was(name: str, answer_of: Callable[[str], pl.DataFrame]) -> None:
+def test_answers_with_by_value_and_n_and_leaves_the_table_as_it_was(
+    name: str, answer_of: Callable[[str], pl.DataFrame]
+) -> None:
     answer, by = answer_of(name), default_by(METRICS.get(name))
     assert answer.columns[: len(by)] == list(by)
     assert {"value", "n"} <= set(answer.columns)
@@ -52,7 +54,9 @@ def test_answers_with_by_value_and_n_and_leaves_the_table_as_it_was(name: str, a
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_order_of_rows_does_not_matter(name: str, answer_of: Callable[[str], pl.DataFrame], shuffled: pl.DataFrame) -> None:
+def test_the_order_of_rows_does_not_matter(
+    name: str, answer_of: Callable[[str], pl.DataFrame], shuffled: pl.DataFrame
+) -> None:
     ask = METRICS.get(name)
     assert_frame_equal(answer_of(name), ask(shuffled.lazy(), **options(ask)), rel_tol=1e-12, abs_tol=1e-12)
 
@@ -78,7 +82,9 @@ def test_bounds_hold_the_value(name: str, answer_of: Callable[[str], pl.DataFram
     answer = answer_of(name)
     if "low" in answer.columns:
         bounded = answer.drop_nulls(["low", "high", "value"])
-        assert ((bounded["low"] <= bounded["value"] + 1e-12) & (bounded["value"] <= bounded["high"] + 1e-12)).all()
+        assert (
+            (bounded["low"] <= bounded["value"] + 1e-12) & (bounded["value"] <= bounded["high"] + 1e-12)
+        ).all()
 
 
 @pytest.mark.parametrize("name", NAMES)

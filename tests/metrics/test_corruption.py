@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import corruption_error, relative_corruption_error
-from sorites.metrics._intervals import Z
+from sorites.metrics.intervals import Z
 
 RIGHT = {  # of four samples, how many each model gets right: clean, then severities 1 and 2
     "m": {"clean": [4], "blur": [3, 2], "noise": [4, 2]},
@@ -30,15 +30,21 @@ def worked(row: Any, frame: Any) -> pl.DataFrame:
 
 
 def test_worked_by_hand(worked: pl.DataFrame) -> None:
-    """blur: (1 + 2) / (2 + 4) quarters; noise: (0 + 2) / (3 + 3); relative: blur 3 / (1 + 3), noise 2 / (2 + 2)."""
+    """blur: (1 + 2) / (2 + 4) quarters; noise: (0 + 2) / (3 + 3); relative: blur 3 / (1 + 3), noise
+    2 / (2 + 2).
+    """
     mine = pl.col("model") == "m"
-    assert corruption_error(worked, reference="old").filter(mine)["value"].to_list() == pytest.approx([3 / 6, 2 / 6])
-    assert corruption_error(worked, by=("model",), reference="old").filter(mine)["value"].to_list() == pytest.approx([5 / 12])
+    assert corruption_error(worked, reference="old").filter(mine)["value"].to_list() == pytest.approx(
+        [3 / 6, 2 / 6]
+    )
+    assert corruption_error(worked, by=("model",), reference="old").filter(mine)[
+        "value"
+    ].to_list() == pytest.approx([5 / 12])
     relative = relative_corruption_error(worked, reference="old")
     assert relative.filter(mine)["value"].to_list() == pytest.approx([3 / 4, 2 / 4])
-    assert relative_corruption_error(worked, by="model", reference="old").filter(mine)["value"].to_list() == pytest.approx(
-        [5 / 8]
-    )
+    assert relative_corruption_error(worked, by="model", reference="old").filter(mine)[
+        "value"
+    ].to_list() == pytest.approx([5 / 8])
 
 
 def test_the_reference_is_one_without_doubt(worked: pl.DataFrame) -> None:
@@ -48,8 +54,12 @@ def test_the_reference_is_one_without_doubt(worked: pl.DataFrame) -> None:
         assert own["n"].to_list() == [4, 4]
 
 
-@pytest.mark.parametrize(("reference", "words"), [("odl", "Did you mean old"), (None, "reference=NAME. The table has m, old")])
-def test_the_reference_must_be_named_and_there(worked: pl.DataFrame, reference: str | None, words: str) -> None:
+@pytest.mark.parametrize(
+    ("reference", "words"), [("odl", "Did you mean old"), (None, "reference=NAME. The table has m, old")]
+)
+def test_the_reference_must_be_named_and_there(
+    worked: pl.DataFrame, reference: str | None, words: str
+) -> None:
     with pytest.raises(SoritesError, match=words):
         corruption_error(worked, reference=reference)
     with pytest.raises(SoritesError, match="by needs model"):
@@ -58,7 +68,10 @@ def test_the_reference_must_be_named_and_there(worked: pl.DataFrame, reference: 
 
 def test_a_faultless_reference_has_no_ratio(worked: pl.DataFrame) -> None:
     faultless = worked.with_columns(
-        pl.when(pl.col("model") == "old", pl.col("shift") == "blur").then(True).otherwise("correct").alias("correct")
+        pl.when(pl.col("model") == "old", pl.col("shift") == "blur")
+        .then(True)
+        .otherwise("correct")
+        .alias("correct")
     )
     mine = corruption_error(faultless, reference="old").filter(pl.col("model") == "m")
     assert mine["value"].to_list() == pytest.approx([None, 2 / 6])
@@ -87,20 +100,25 @@ def loop(drawn: list[Any], relative: bool) -> dict[tuple[str, str], float | None
                 if (x, who, shift, s) in wrong and (not relative or (x, who, "clean", 0.0) in wrong)]  # fmt: skip
         if shift != "clean" and len(rise) == 2:
             cells[m, shift][s].append(rise)
-    sums = {key: [sum(fmean(pair[i] for pair in pairs) for pairs in of.values()) for i in (0, 1)] for key, of in cells.items()}
+    sums = {
+        key: [sum(fmean(pair[i] for pair in pairs) for pairs in of.values()) for i in (0, 1)]
+        for key, of in cells.items()
+    }
     return {key: mine / theirs if abs(theirs) > 1e-12 else None for key, (mine, theirs) in sums.items()}
 
 
 @settings(deadline=None)
 @given(SEEN, st.booleans())
-def test_missing_pictures_leave_the_definition_standing(row: Any, frame: Any, drawn: list[Any], relative: bool) -> None:
+def test_missing_pictures_leave_the_definition_standing(
+    row: Any, frame: Any, drawn: list[Any], relative: bool
+) -> None:
     assume(any(m == "old" for *_, m in drawn))
     ask = relative_corruption_error if relative else corruption_error
     answer = ask(frame(row(who, *where, right, model=m) for who, where, right, m in drawn), reference="old")
     expected = loop(drawn, relative)
-    assert {key: value for *key, value in answer.select("model", "shift", "value").rows() for key in [tuple(key)]} == {
-        key: pytest.approx(value) for key, value in expected.items()
-    }
+    assert {
+        key: value for *key, value in answer.select("model", "shift", "value").rows() for key in [tuple(key)]
+    } == {key: pytest.approx(value) for key, value in expected.items()}
 
 
 @pytest.mark.parametrize("by", [("model", "shift"), ("model",)])

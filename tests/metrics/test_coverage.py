@@ -14,7 +14,7 @@ from tests.metrics.test_contract import options
 from sorites import metrics
 from sorites.core import METRICS
 from sorites.metrics import interval_note
-from sorites.metrics._coverage import NOTED
+from sorites.metrics.intervals import NOTED
 
 DRAWS = {20: 500, 100: 250}
 """Enough for three standard errors of 3 and 4 points; the full figures are in docs/metrics.md."""
@@ -22,7 +22,9 @@ DRAWS = {20: 500, 100: 250}
 OF_BOXES = {"map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "tide"} | {
     "box_failure_point", "box_survival", "box_failure_histogram",
 }  # fmt: skip
-"""Metrics of detectors: ``python -m tests.metrics.box_coverage`` simulates mAP's; docs/detection.md has its figures."""
+"""Metrics of detectors: ``python -m tests.metrics.box_coverage`` simulates mAP's; docs/detection.md
+has its figures.
+"""
 POOLED = {"failure_point": "failure_point, shifts pooled"}
 """Laws that a note is about, where it is not the metric's plain one."""
 
@@ -30,7 +32,11 @@ POOLED = {"failure_point": "failure_point, shifts pooled"}
 @pytest.mark.slow
 def test_every_metric_with_an_interval_has_a_law(world: pl.DataFrame) -> None:
     named = {law.split(",")[0] for law in LAWS} | set(ALIKE)
-    with_interval = {name for name in METRICS.names() if "low" in METRICS.get(name)(world, **options(METRICS.get(name))).columns}
+    with_interval = {
+        name
+        for name in METRICS.names()
+        if "low" in METRICS.get(name)(world, **options(METRICS.get(name))).columns
+    }
     assert with_interval - OF_BOXES == named
     assert set(ALIKE.values()) <= set(LAWS)
     assert set(NOTED) <= named | OF_BOXES
@@ -52,13 +58,19 @@ def test_a_note_is_for_the_sizes_that_need_it() -> None:
     def answer(n: int, **more: object) -> pl.DataFrame:
         return pl.DataFrame({"model": ["m"], "value": [0.1], "n": [n], "low": [0.0], "high": [0.2], **more})
 
-    assert "hold the truth in 20, 45 and 94 % of simulated runs" in interval_note("calibration_error", answer(40))
+    assert "hold the truth in 20, 45 and 94 % of simulated runs" in interval_note(
+        "calibration_error", answer(40)
+    )
     assert "of 20, 100 and 1000 samples" in interval_note("calibration_error", answer(40))
-    assert "in 90, 94 and 95 % of simulated runs of 20, 100 and 500 samples" in interval_note("map", answer(40))
+    assert "in 90, 94 and 95 % of simulated runs of 20, 100 and 500 samples" in interval_note(
+        "map", answer(40)
+    )
     assert NOTED["map"].sizes == SIZES
     assert interval_note("calibration_error", answer(5000)) == ""
     assert interval_note("accuracy", answer(5)) == ""
-    assert "independent" in interval_note("failure_point", answer(5000)), "pooled over shifts it is never enough"
+    assert "independent" in interval_note("failure_point", answer(5000)), (
+        "pooled over shifts it is never enough"
+    )
     assert interval_note("failure_point", answer(50, shift=["blur"])) == ""
     assert interval_note("aurc", answer(5, low=[None], high=[None])) == ""
     assert "fpr95_id_pos hold the truth" in interval_note("ood", answer(50, metric=["fpr95_id_pos"]))

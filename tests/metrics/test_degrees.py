@@ -8,13 +8,15 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites import table as tables
-from sorites.errors import SoritesError
+from sorites.core import table as tables
+from sorites.core.errors import SoritesError
 
 
 @pytest.fixture(scope="module")
 def seen() -> pl.DataFrame:
-    """Six samples through two lenses at two fields, each image seen by two models; one image was not measured."""
+    """Six samples through two lenses at two fields, each image seen by two models; one image was
+    not measured.
+    """
     rng, rows = np.random.default_rng(4), []
     for i in range(6):
         for lens in ("a", "b"):
@@ -22,7 +24,9 @@ def seen() -> pl.DataFrame:
                 likeness = float(0.9 - 0.3 * field + 0.05 * rng.standard_normal())
                 held = [{"measure": "ssim", "value": likeness}, {"measure": "psnr", "value": 100 * likeness}]
                 measured = held if (i, lens) != (0, "a") else None
-                rows += [_row(model, f"p{i}", {"lens": lens, "field": field}, measured) for model in ("m", "n")]
+                rows += [
+                    _row(model, f"p{i}", {"lens": lens, "field": field}, measured) for model in ("m", "n")
+                ]
     return tables.rows(rows)
 
 
@@ -59,7 +63,9 @@ def test_another_measure_and_other_columns(seen: pl.DataFrame) -> None:
 
 
 def _few(measure: str, *values: float | None) -> pl.DataFrame:
-    return tables.rows([_row("m", f"p{i}", {"lens": "a"}, [{"measure": measure, "value": v}]) for i, v in enumerate(values)])
+    return tables.rows(
+        [_row("m", f"p{i}", {"lens": "a"}, [{"measure": measure, "value": v}]) for i, v in enumerate(values)]
+    )
 
 
 def test_an_image_without_a_value_is_missing() -> None:
@@ -83,6 +89,8 @@ def test_degrees_are_no_column_to_group_by(seen: pl.DataFrame) -> None:
 
 
 def test_a_measure_that_was_not_taken_is_answered_with_those_that_were(seen: pl.DataFrame) -> None:
-    said = "no measure in this table named 'lpips'.* It has psnr, ssim: name one of these as the option measure"
+    said = (
+        "no measure in this table named 'lpips'.* It has psnr, ssim: name one of these as the option measure"
+    )
     with pytest.raises(SoritesError, match=said):
         metrics.mean_degree(seen, measure="lpips")

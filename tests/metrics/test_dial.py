@@ -83,9 +83,13 @@ def table(row: Any, frame: Any) -> pl.DataFrame:
 
 
 def test_both_averages_of_table_5_include_scale_0(table: pl.DataFrame) -> None:
-    """To the rounding of the printed accuracies; without scale 0 the means would lie a point and more too low."""
+    """To the rounding of the printed accuracies; without scale 0 the means would lie a point and
+    more too low.
+    """
     assert len(MODELS) == 42
-    means, drops = (dict(zip(f["model"], f["value"], strict=True)) for f in (dial_accuracy(table), dial_drop(table)))
+    means, drops = (
+        dict(zip(f["model"], f["value"], strict=True)) for f in (dial_accuracy(table), dial_drop(table))
+    )
     off, off_drop, without = [], [], []
     for model, numbers in MODELS.items():
         off.append(means[model] - numbers[6])
@@ -113,7 +117,10 @@ def test_drops_of_table_5_follow_from_its_accuracies_but_for_one_slip(table: pl.
 
 @pytest.fixture
 def worked(row: Any, frame: Any) -> pl.DataFrame:
-    """Ten trajectories a shift. Errors out of ten at scales 0, 1, 2: mine snow 1 2 5, rain 0 0 2; alexnet 2 4 8, 3 3 7."""
+    """Ten trajectories a shift.
+
+    Errors out of ten at scales 0, 1, 2: mine snow 1 2 5, rain 0 0 2; alexnet 2 4 8, 3 3 7.
+    """
     errors = {
         ("mine", "snow"): (1, 2, 5),
         ("mine", "rain"): (0, 0, 2),
@@ -121,7 +128,13 @@ def worked(row: Any, frame: Any) -> pl.DataFrame:
         ("alexnet", "rain"): (3, 3, 7),
     }
     return frame(
-        row(f"{shift}/{i}", shift if scale else "clean", float(scale), i >= errors[model, shift][scale], model=model)
+        row(
+            f"{shift}/{i}",
+            shift if scale else "clean",
+            float(scale),
+            i >= errors[model, shift][scale],
+            model=model,
+        )
         for model, shift in errors
         for scale in (0, 1, 2)
         for i in range(10)
@@ -129,7 +142,9 @@ def worked(row: Any, frame: Any) -> pl.DataFrame:
 
 
 def test_corruption_errors_by_hand(worked: pl.DataFrame) -> None:
-    """CE: snow (2 + 5) / (4 + 8), rain (0 + 2) / (3 + 7). rCE: snow (1 + 4) / (2 + 6), rain (0 + 2) / (0 + 4)."""
+    """CE: snow (2 + 5) / (4 + 8), rain (0 + 2) / (3 + 7). rCE: snow (1 + 4) / (2 + 6), rain (0 + 2)
+    / (0 + 4).
+    """
 
     def mine(frame: pl.DataFrame) -> list[float]:
         return frame.filter(pl.col("model") == "mine").sort("shift", descending=True)["value"].to_list()
@@ -137,7 +152,9 @@ def test_corruption_errors_by_hand(worked: pl.DataFrame) -> None:
     assert mine(corruption_error(worked, reference="alexnet")) == pytest.approx([7 / 12, 2 / 10])
     assert mine(relative_corruption_error(worked, reference="alexnet")) == pytest.approx([5 / 8, 2 / 4])
     mean = relative_corruption_error(worked, by=("model",), reference="alexnet")
-    assert dict(zip(mean["model"], mean["value"], strict=True)) == pytest.approx({"alexnet": 1.0, "mine": (5 / 8 + 2 / 4) / 2})
+    assert dict(zip(mean["model"], mean["value"], strict=True)) == pytest.approx(
+        {"alexnet": 1.0, "mine": (5 / 8 + 2 / 4) / 2}
+    )
 
 
 def test_failure_points_go_by_the_value_of_the_scale_and_leave_survivors_apart(row: Any, frame: Any) -> None:

@@ -9,14 +9,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import CensoredData, ecdf, quantile_test
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import failure_histogram, failure_point, survival, trajectories
 
 INF = float("inf")
 SEEN = st.lists(
     st.tuples(
         st.sampled_from("abcdefg"),
-        st.sampled_from([("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (0.5, 1.0, 1.25, 2.0, 3.0))]),
+        st.sampled_from(
+            [("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (0.5, 1.0, 1.25, 2.0, 3.0))]
+        ),
         st.sampled_from([True, True, False, None]),
     ),
     max_size=60,
@@ -26,8 +28,12 @@ SEEN = st.lists(
 
 def build(row: Any, frame: Any, drawn: list[Any]) -> pl.DataFrame:
     """Severities off the whole numbers are probes; a verdict of None is an error."""
-    marks = [{"probe": s != int(s), "error": None if right is not None else "bad"} for _, (_, s), right in drawn]
-    built: pl.DataFrame = frame(row(who, *where, right, **m) for (who, where, right), m in zip(drawn, marks, strict=True))
+    marks = [
+        {"probe": s != int(s), "error": None if right is not None else "bad"} for _, (_, s), right in drawn
+    ]
+    built: pl.DataFrame = frame(
+        row(who, *where, right, **m) for (who, where, right), m in zip(drawn, marks, strict=True)
+    )
     return built
 
 
@@ -40,13 +46,18 @@ def by_hand(drawn: list[Any]) -> dict[tuple[str, str], tuple[float, float]]:
         if shift != "clean":
             paths[shift, who].append((s, right))
     least = {key: min([s for s, right in path if not right], default=INF) for key, path in paths.items()}
-    return {key: (0.0 if key[1] in clean_wrong else least[key], max(s for s, _ in path)) for key, path in paths.items()}
+    return {
+        key: (0.0 if key[1] in clean_wrong else least[key], max(s for s, _ in path))
+        for key, path in paths.items()
+    }
 
 
 @settings(deadline=None)
 @given(SEEN)
 def test_trajectories_are_the_loop(row: Any, frame: Any, drawn: list[Any]) -> None:
-    rows = trajectories(build(row, frame, drawn)).select("shift", "sample_id", "failure", "top").collect().rows()
+    rows = (
+        trajectories(build(row, frame, drawn)).select("shift", "sample_id", "failure", "top").collect().rows()
+    )
     assert {(shift, who): (INF if f is None else f, top) for shift, who, f, top in rows} == by_hand(drawn)
     assert len(rows) == len(by_hand(drawn))
 
@@ -78,7 +89,9 @@ def test_survival_and_histogram_are_the_loop(row: Any, frame: Any, drawn: list[A
         low, high = -1 if above is None else above, INF if severity is None else severity
         inside = [p for p in points if (p == INF if severity is None else low < p <= high)]
         assert (value, n) == (pytest.approx(len(inside) / len(points)), len(points))
-    assert bars.group_by("shift").agg(pl.col("value").sum())["value"].to_list() == pytest.approx([1.0] * bars["shift"].n_unique())
+    assert bars.group_by("shift").agg(pl.col("value").sum())["value"].to_list() == pytest.approx(
+        [1.0] * bars["shift"].n_unique()
+    )
 
 
 @pytest.mark.parametrize("n", [1, 5, 6, 17, 40, 301])
@@ -102,7 +115,9 @@ def test_survival_is_kaplan_meier(world: pl.DataFrame) -> None:
     one = world.filter(pl.col("model") == "strong", pl.col("shift").is_in(["clean", "blur"]))
     paths = trajectories(one).collect()
     fallen = paths["failure"].drop_nulls().to_numpy()
-    theirs = ecdf(CensoredData(uncensored=fallen, right=paths.filter(pl.col("failure").is_null())["top"].to_numpy())).sf
+    theirs = ecdf(
+        CensoredData(uncensored=fallen, right=paths.filter(pl.col("failure").is_null())["top"].to_numpy())
+    ).sf
     mine = survival(one)
     assert mine["value"].to_list() == pytest.approx(theirs.evaluate(mine["severity"].to_numpy()).tolist())
     assert set(fallen) <= set(mine["severity"])
@@ -110,7 +125,10 @@ def test_survival_is_kaplan_meier(world: pl.DataFrame) -> None:
 
 def test_wrong_when_clean_fails_at_zero_of_every_dial(row: Any, frame: Any) -> None:
     rows = [row("a", "clean", 0.0, False), row("a", "blur", 1.0, True), row("a", "noise", 3.0, True)]
-    assert failure_point(frame(rows)).select("shift", "value", "survived").rows() == [("blur", 0.0, 0), ("noise", 0.0, 0)]
+    assert failure_point(frame(rows)).select("shift", "value", "survived").rows() == [
+        ("blur", 0.0, 0),
+        ("noise", 0.0, 0),
+    ]
 
 
 def test_runs_and_seeds_are_trajectories_of_their_own(row: Any, frame: Any) -> None:
@@ -120,17 +138,30 @@ def test_runs_and_seeds_are_trajectories_of_their_own(row: Any, frame: Any) -> N
 
 
 def test_missing_run_and_seed_still_meet_their_clean_picture(row: Any, frame: Any) -> None:
-    rows = [row("a", "clean", 0.0, False, run_id=None, seed=None), row("a", "blur", 1.0, True, run_id=None, seed=None)]
+    rows = [
+        row("a", "clean", 0.0, False, run_id=None, seed=None),
+        row("a", "blur", 1.0, True, run_id=None, seed=None),
+    ]
     assert trajectories(frame(rows)).collect()["failure"].to_list() == [0.0]
 
 
 def test_relative_pools_dials_as_fractions_of_their_tops(row: Any, frame: Any) -> None:
-    rows = [row("a", "blur", s, s < 2) for s in (1.0, 2.0, 4.0)] + [row("b", "blur", s, True) for s in (1.0, 2.0, 4.0)]
+    rows = [row("a", "blur", s, s < 2) for s in (1.0, 2.0, 4.0)] + [
+        row("b", "blur", s, True) for s in (1.0, 2.0, 4.0)
+    ]
     rows += [row(who, "noise", s, s < 30) for who in "ab" for s in (10.0, 20.0, 30.0, 40.0)]
     table = frame(rows)
-    assert failure_point(table, by=("model",), relative=True).select("value", "n", "survived").rows() == [(0.75, 4, 1)]
+    assert failure_point(table, by=("model",), relative=True).select("value", "n", "survived").rows() == [
+        (0.75, 4, 1)
+    ]
     curve = survival(table, by=("model",), relative=True)
-    assert dict(curve.select("severity", "value").rows()) == {0.0: 1, 0.25: 1, 0.5: 0.75, 0.75: 0.25, 1.0: 0.25}
+    assert dict(curve.select("severity", "value").rows()) == {
+        0.0: 1,
+        0.25: 1,
+        0.5: 0.75,
+        0.75: 0.25,
+        1.0: 0.25,
+    }
     with pytest.raises(SoritesError, match="relative=True"):
         failure_point(table, by=("model",))
 
@@ -147,10 +178,14 @@ def test_other_columns_can_be_kept_and_grouped_by(world: pl.DataFrame) -> None:
     assert failure_point(world, by=("model", "shift", "label"))["n"].to_list() == [10] * 24
 
 
-def test_a_table_in_parts_gives_the_same_answer(row: Any, frame: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_table_in_parts_gives_the_same_answer(
+    row: Any, frame: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     stops = [("clean", 0.0), *((shift, s) for shift in ("blur", "noise") for s in (1.0, 2.0, 3.0))]
-    table = build(row, frame, [(f"s{i}", stop, bool(rng.random() < 0.8)) for i in range(60) for stop in stops])
+    table = build(
+        row, frame, [(f"s{i}", stop, bool(rng.random() < 0.8)) for i in range(60) for stop in stops]
+    )
     whole = failure_point(table.lazy())
     monkeypatch.setattr("sorites.metrics.failure.AT_ONCE", 50)
     assert failure_point(table.lazy()).equals(whole)
@@ -161,7 +196,9 @@ def test_a_table_in_parts_gives_the_same_answer(row: Any, frame: Any, monkeypatc
 @given(SEEN)
 def test_hashed_trajectories_are_the_others(row: Any, frame: Any, drawn: list[Any]) -> None:
     some = build(row, frame, drawn)
-    nameless = some.with_columns(pl.lit(None, pl.String).alias("run_id"), model=pl.lit("other"), seed=pl.lit(None, pl.Int64))
+    nameless = some.with_columns(
+        pl.lit(None, pl.String).alias("run_id"), model=pl.lit("other"), seed=pl.lit(None, pl.Int64)
+    )
     table = pl.concat([some, nameless.cast(dict(some.schema))])
     for by in (("model", "shift"), ("shift", "label"), ("run_id", "shift", "sample_id")):
         whole = failure_point(table, by)

@@ -9,19 +9,32 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import filtered_accuracy, strange_share
 
 
-def test_a_filter_that_removes_lost_pictures_lies_on_the_labelled_curve(row: Any, frame: Any, tmp_path: Path) -> None:
-    """Ten pictures at each scale, 0, 2 and 4 of them out of class and always wrong; the filter finds all, the text half."""
+def test_a_filter_that_removes_lost_pictures_lies_on_the_labelled_curve(
+    row: Any, frame: Any, tmp_path: Path
+) -> None:
+    """Ten pictures at each scale, 0, 2 and 4 of them out of class and always wrong; the filter
+    finds all, the text half.
+    """
     rows, told = [], []
     for scale, lost in ((0.0, 0), (1.0, 2), (2.0, 4)):
         for i in range(10):
             outside = i < lost
             image = f"{scale}/{i}"
             shift = "snow" if scale else "clean"
-            rows.append(row(f"p{i}", shift, scale, not outside and i != 9, image_id=image, valid=not outside if scale else None))
+            rows.append(
+                row(
+                    f"p{i}",
+                    shift,
+                    scale,
+                    not outside and i != 9,
+                    image_id=image,
+                    valid=not outside if scale else None,
+                )
+            )
             told.append({"image_id": image, "labelled": not outside, "text": not (outside and i % 2)})
     file = tmp_path / "v.csv"
     pl.DataFrame(told).write_csv(file)
@@ -40,16 +53,22 @@ def test_verdicts_that_do_not_fit_are_named(row: Any, frame: Any, tmp_path: Path
         filtered_accuracy(table, verdicts=tmp_path / "none.csv")
 
 
-def test_strange_share_is_at_the_threshold_that_nineteen_of_twenty_familiar_pass(row: Any, frame: Any) -> None:
+def test_strange_share_is_at_the_threshold_that_nineteen_of_twenty_familiar_pass(
+    row: Any, frame: Any
+) -> None:
     def place(word: str, common: bool) -> list[dict[str, Any]]:
         return [{"key": "class", "value": "cat"}, {"key": "location", "value": word, "common": common}]
 
     who: dict[str, Any] = {"output": "ood", "scorer": "gram"}
     rows = [row(f"v{i}", "clean", 0.0, True, score=i / 100, split="val", **who) for i in range(101)]
     rows += [
-        row(f"g{i}", "clean", 0.0, True, score=s, attrs=place("grass", True), **who) for i, s in enumerate((0.1, 0.9, 0.96, 0.5))
+        row(f"g{i}", "clean", 0.0, True, score=s, attrs=place("grass", True), **who)
+        for i, s in enumerate((0.1, 0.9, 0.96, 0.5))
     ]
-    rows += [row(f"s{i}", "clean", 0.0, False, score=s, attrs=place("snow", False), **who) for i, s in enumerate((0.951, 2.0))]
+    rows += [
+        row(f"s{i}", "clean", 0.0, False, score=s, attrs=place("snow", False), **who)
+        for i, s in enumerate((0.951, 2.0))
+    ]
     found = strange_share(frame(rows), split="val")
     assert found.select("attribute", "class", "value", "n", "common").rows() == [
         ("grass", "cat", 0.25, 4, True),

@@ -8,9 +8,9 @@ import polars as pl
 import pytest
 from scipy.stats import bootstrap
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import half_accuracy
-from sorites.metrics.half import crossing
+from sorites.metrics.failure import crossing
 
 Make = Callable[..., dict[str, Any]]
 Frame = Callable[[Iterable[dict[str, Any]]], pl.DataFrame]
@@ -33,7 +33,9 @@ def test_it_lies_on_the_straight_line_to_half_of_the_clean_accuracy(row: Make, f
 
 
 def test_pictures_wrong_when_clean_do_not_count(row: Make, frame: Frame) -> None:
-    """Half of the pictures were never right: half is lost at 0, but accuracy is halved where it comes down to a quarter."""
+    """Half of the pictures were never right: half is lost at 0, but accuracy is halved where it
+    comes down to a quarter.
+    """
     answer = half_accuracy(verdicts(row, frame, {0.0: 0.5, 1.0: 0.5, 2.0: 0.0}))
     assert answer["value"].to_list() == pytest.approx([1.5])
 
@@ -51,15 +53,23 @@ def test_it_is_null_where_accuracy_stays_above_half(row: Make, frame: Frame) -> 
 def test_the_interval_is_scipys_bootstrap(row: Make, frame: Frame) -> None:
     rng = np.random.default_rng(3)
     marks = rng.random((120, 4)) < np.array([0.9, 0.7, 0.4, 0.1])
-    rows = [row(f"p{i:03d}", "blur" if s else "clean", float(s), bool(marks[i, s])) for i in range(120) for s in range(4)]
+    rows = [
+        row(f"p{i:03d}", "blur" if s else "clean", float(s), bool(marks[i, s]))
+        for i in range(120)
+        for s in range(4)
+    ]
     answer = half_accuracy(frame(rows), resamples=4000).row(0, named=True)
 
     def at(index: np.ndarray, axis: int = -1) -> np.ndarray:
         picked = marks[index.astype(int)]
         sums = picked.sum(axis=-2)
-        return crossing(np.atleast_2d(sums), np.full_like(np.atleast_2d(sums), 120), np.arange(4.0)).reshape(sums.shape[:-1])
+        return crossing(np.atleast_2d(sums), np.full_like(np.atleast_2d(sums), 120), np.arange(4.0)).reshape(
+            sums.shape[:-1]
+        )
 
-    theirs = bootstrap((np.arange(120),), at, n_resamples=4000, method="percentile", rng=1).confidence_interval
+    theirs = bootstrap(
+        (np.arange(120),), at, n_resamples=4000, method="percentile", rng=1
+    ).confidence_interval
     assert (answer["low"], answer["high"]) == pytest.approx((theirs.low, theirs.high), abs=0.03)
 
 

@@ -4,7 +4,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binomtest, norm
 
-from sorites.metrics._intervals import Z, clustered_wilson_interval, normal_interval, paired_interval, wilson_interval
+from sorites.metrics.intervals import (
+    Z,
+    clustered_wilson_interval,
+    normal_interval,
+    paired_interval,
+    wilson_interval,
+)
 
 
 def test_z_is_the_two_sided_95_percent_point() -> None:
@@ -27,12 +33,16 @@ def test_wilson_of_nothing_is_null() -> None:
 @pytest.mark.parametrize("value", [0.0, 0.3, 1.0])
 def test_one_verdict_a_sample_is_plain_wilson(value: float) -> None:
     n = pl.lit(50)
-    clustered = pl.select(**clustered_wilson_interval(pl.lit(value), pl.lit(value * (1 - value)), n, n)).row(0)
+    clustered = pl.select(**clustered_wilson_interval(pl.lit(value), pl.lit(value * (1 - value)), n, n)).row(
+        0
+    )
     assert clustered == pytest.approx(pl.select(**wilson_interval(pl.lit(value), n)).row(0), abs=1e-12)
 
 
 def clustered(value: float, spread: float, n: int, rows: int) -> tuple[float, float]:
-    low, high = pl.select(**clustered_wilson_interval(pl.lit(value), pl.lit(spread), pl.lit(n), pl.lit(rows))).row(0)
+    low, high = pl.select(
+        **clustered_wilson_interval(pl.lit(value), pl.lit(spread), pl.lit(n), pl.lit(rows))
+    ).row(0)
     return low, high
 
 
@@ -55,7 +65,9 @@ def test_the_interval_does_not_jump_at_a_perfect_score() -> None:
     perfect, nearly = clustered(1.0, 0.0, 5, 75), clustered(74 / 75, (1 / 15) ** 2 * 0.16, 5, 75)
     assert perfect == pytest.approx(plain(1.0, 5))
     assert nearly[0] - perfect[0] < 0.15
-    lows = [clustered(1 - share, share * share * 0.16 * 25, 5, 75)[0] for share in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)]
+    lows = [
+        clustered(1 - share, share * share * 0.16 * 25, 5, 75)[0] for share in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6)
+    ]
     assert abs(lows[-1] - perfect[0]) < 1e-3, "it comes to that of a perfect score without a step"
 
 
@@ -69,4 +81,6 @@ def test_paired_differences_of_one_picture_per_sample_are_agresti_and_mins() -> 
 
 
 def test_normal_is_scipys() -> None:
-    assert pl.select(**normal_interval(pl.lit(0.2), pl.lit(0.04))).row(0) == pytest.approx(norm.interval(0.95, 0.2, 0.2))
+    assert pl.select(**normal_interval(pl.lit(0.2), pl.lit(0.04))).row(0) == pytest.approx(
+        norm.interval(0.95, 0.2, 0.2)
+    )

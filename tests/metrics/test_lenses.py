@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from sorites import metrics
-from sorites import table as tables
+from sorites.core import table as tables
 
 FIELDS = (0.0, 0.5, 0.9)
 QUALITY = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
@@ -16,13 +16,21 @@ QUALITY = {"a": 0.1, "b": 0.2, "c": 0.3, "d": 0.4}
 
 @pytest.fixture(scope="module")
 def seen() -> pl.DataFrame:
-    """Ten samples through four lenses at three fields by two models; one row of a clean picture and one error."""
+    """Ten samples through four lenses at three fields by two models; one row of a clean picture and
+    one error.
+    """
     rng, rows = np.random.default_rng(3), []
     for model in ("m", "n"):
         for name, quality in QUALITY.items():
             for field in FIELDS:
                 for i in range(10):
-                    params = {"lens": name, "field": field, "mtf50": quality - 0.05 * field, "quality": quality, "azimuth": 45}
+                    params = {
+                        "lens": name,
+                        "field": field,
+                        "mtf50": quality - 0.05 * field,
+                        "quality": quality,
+                        "azimuth": 45,
+                    }
                     right = bool(rng.random() < 0.2 + 1.8 * quality - 0.3 * field)
                     rows.append(_row(model, f"p{i}", f"{name}{field}", right, json.dumps(params)))
     bad = {**_row("m", "bad", "x", True, rows[0]["params"]), "correct": None, "error": "broken"}
@@ -39,7 +47,9 @@ def _row(model: str, sample: str, image: str, right: bool, params: str) -> dict[
 
 def plain(seen: pl.DataFrame, model: str) -> pl.DataFrame:
     own = seen.filter((pl.col("model") == model) & (pl.col("shift") == "lens") & pl.col("error").is_null())
-    told = pl.col("params").str.json_decode(pl.Struct({"lens": pl.String, "field": pl.Float64, "quality": pl.Float64}))
+    told = pl.col("params").str.json_decode(
+        pl.Struct({"lens": pl.String, "field": pl.Float64, "quality": pl.Float64})
+    )
     return own.select("sample_id", "correct", told.alias("p")).unnest("p")
 
 
@@ -64,7 +74,10 @@ def test_accuracy_by_field(seen: pl.DataFrame) -> None:
 def test_correlations_are_scipys(seen: pl.DataFrame) -> None:
     found = metrics.lens_correlation(seen).row(0, named=True)
     each = plain(seen, "m").group_by("lens").agg(pl.col("correct").mean(), pl.col("quality").first())
-    line, rank = stats.pearsonr(each["quality"], each["correct"]), stats.kendalltau(each["quality"], each["correct"])
+    line, rank = (
+        stats.pearsonr(each["quality"], each["correct"]),
+        stats.kendalltau(each["quality"], each["correct"]),
+    )
     assert (found["model"], found["n"]) == ("m", 4)
     assert [found[key] for key in ("value", "p", "tau", "tau_p")] == pytest.approx([*line, *rank])
 

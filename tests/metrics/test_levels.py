@@ -9,7 +9,7 @@ import pytest
 from scipy.stats import linregress
 from sklearn.metrics import average_precision_score, roc_auc_score
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import correlation, fpr95_ood_pos, level_curve, level_map, sensitivity
 
 THIN = (5, 2)
@@ -17,7 +17,9 @@ THIN = (5, 2)
 
 @pytest.fixture(scope="module")
 def seen(row: Any, frame: Any) -> pl.DataFrame:
-    """An 8 x 3 map: 12 pictures a cell, 4 in the thin one, none at semantic level 6; familiar pictures have levels too."""
+    """An 8 x 3 map: 12 pictures a cell, 4 in the thin one, none at semantic level 6; familiar
+    pictures have levels too.
+    """
     rng = np.random.default_rng(6)
     shared = {"output": "ood", "scorer": "knn"}
     levels = {"sem_level": 0, "cov_level": 0}
@@ -26,22 +28,32 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
         for i in range(4 if (sem, cov) == THIN else 12):
             levels = {"sem_level": sem, "cov_level": cov, "score": rng.normal(0.4 * sem - 0.2 * cov)}
             known = {} if i % 2 else {"known": False, "label": None}
-            made.append(row(f"s{sem}{cov}{i}", "gray" if i % 2 else "clean", None, None, **levels, **known, **shared))
+            made.append(
+                row(f"s{sem}{cov}{i}", "gray" if i % 2 else "clean", None, None, **levels, **known, **shared)
+            )
     return frame(made)
 
 
 @pytest.fixture(scope="module")
 def cells(seen: pl.DataFrame) -> dict[tuple[int, int], float]:
     familiar = seen.filter(pl.col("sample_id").str.starts_with("id"))["score"].to_list()
-    moved = seen.filter(pl.col("sample_id").str.starts_with("s")).group_by("sem_level", "cov_level").agg("score")
-    areas = {(s, c): roc_auc_score([0] * 50 + [1] * len(own), [*familiar, *own]) for s, c, own in moved.iter_rows()}
+    moved = (
+        seen.filter(pl.col("sample_id").str.starts_with("s")).group_by("sem_level", "cov_level").agg("score")
+    )
+    areas = {
+        (s, c): roc_auc_score([0] * 50 + [1] * len(own), [*familiar, *own]) for s, c, own in moved.iter_rows()
+    }
     return {cell: area for cell, area in areas.items() if cell != THIN}
 
 
-def test_each_cell_is_held_against_the_one_familiar_pool(seen: pl.DataFrame, cells: dict[tuple[int, int], float]) -> None:
+def test_each_cell_is_held_against_the_one_familiar_pool(
+    seen: pl.DataFrame, cells: dict[tuple[int, int], float]
+) -> None:
     found = level_map(seen)
     fair = found.filter(pl.col("value").is_not_null())
-    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in fair.to_dicts()} == pytest.approx(cells)
+    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in fair.to_dicts()} == pytest.approx(
+        cells
+    )
     assert fair["n"].unique().to_list() == [12]
     assert found["familiar"].unique().to_list() == [50]
 
@@ -76,8 +88,14 @@ def test_correlation_and_sensitivity_are_equations_5_and_6(seen: pl.DataFrame, a
     curve = level_curve(seen).filter(axis=axis)
     x, i = curve["value"].to_numpy(), curve["level"].to_numpy()
     r, slope = equations(x, i)
-    got = [ask(seen).filter(axis=axis).select("value", "n", "levels").row(0) for ask in (correlation, sensitivity)]
-    assert got == [(pytest.approx(r), curve["n"].sum(), len(x)), (pytest.approx(slope), curve["n"].sum(), len(x))]
+    got = [
+        ask(seen).filter(axis=axis).select("value", "n", "levels").row(0)
+        for ask in (correlation, sensitivity)
+    ]
+    assert got == [
+        (pytest.approx(r), curve["n"].sum(), len(x)),
+        (pytest.approx(slope), curve["n"].sum(), len(x)),
+    ]
     line = linregress(i, x)
     assert (r, slope) == pytest.approx((line.rvalue, abs(line.slope)))
 
@@ -85,7 +103,10 @@ def test_correlation_and_sensitivity_are_equations_5_and_6(seen: pl.DataFrame, a
 def test_another_number_can_be_mapped(seen: pl.DataFrame) -> None:
     own = (pl.col("sem_level") == 3) & (pl.col("cov_level") == 1)
     one = fpr95_ood_pos(seen.filter(own | pl.col("sample_id").str.starts_with("id")), framework="graded")
-    assert level_map(seen, metric="fpr95_ood_pos").filter(sem_level=3, cov_level=1)["value"].item() == one["value"].item()
+    assert (
+        level_map(seen, metric="fpr95_ood_pos").filter(sem_level=3, cov_level=1)["value"].item()
+        == one["value"].item()
+    )
     with pytest.raises(SoritesError, match="no number named 'aurc'. Did you mean auroc"):
         level_map(seen, metric="aurc")
     with pytest.raises(SoritesError, match="from 1 up, got 0"):
@@ -106,14 +127,22 @@ def test_means_that_do_not_differ_have_no_correlation(seen: pl.DataFrame) -> Non
 
 @pytest.fixture(scope="module")
 def two_sets(row: Any, frame: Any) -> pl.DataFrame:
-    """One source with two graded sets, as is_ood reads them, and a third set from another source; familiar ones lack labels."""
+    """One source with two graded sets, as is_ood reads them, and a third set from another source;
+    familiar ones lack labels.
+    """
     rng = np.random.default_rng(11)
     shared = {"output": "ood", "scorer": "knn", "label": None, "known": None}
-    made = [row(f"v{i}", "clean", 0.0, None, score=rng.normal(), source="is_ood", **shared) for i in range(80)]
+    made = [
+        row(f"v{i}", "clean", 0.0, None, score=rng.normal(), source="is_ood", **shared) for i in range(80)
+    ]
     for name, slope in (("imagenet21k", -0.3), ("syn_is", 0.3), ("own", 0.1)):
         for sem, cov, i in itertools.product((1, 2, 3), (1, 2, 3, 4), range(14)):
             place = {"sem_level": sem, "cov_level": cov, "score": rng.normal(1.5 + 0.3 * sem + slope * cov)}
-            told = {"params": f'{{"cov_level": {cov}, "sem_level": {sem}}}', "split": "unknown", "source": "is_ood"}
+            told = {
+                "params": f'{{"cov_level": {cov}, "sem_level": {sem}}}',
+                "split": "unknown",
+                "source": "is_ood",
+            }
             if name == "own":
                 told = {"params": "{}", "source": "own", "known": False}
             at = ("clean", 0.0) if name == "own" else (name, None)
@@ -121,17 +150,30 @@ def two_sets(row: Any, frame: Any) -> pl.DataFrame:
     return frame(made)
 
 
-SETS = {"imagenet21k": pl.col("shift") == "imagenet21k", "own": pl.col("source") == "own", "syn_is": pl.col("shift") == "syn_is"}
+SETS = {
+    "imagenet21k": pl.col("shift") == "imagenet21k",
+    "own": pl.col("source") == "own",
+    "syn_is": pl.col("shift") == "syn_is",
+}
 
 
 def own_areas(seen: pl.DataFrame, chosen: pl.Expr) -> dict[tuple[int, int], float]:
     familiar = seen.filter(pl.col("sem_level").is_null())["score"].to_list()
-    found = seen.filter(chosen & pl.col("sem_level").is_not_null()).group_by("sem_level", "cov_level").agg("score")
-    return {(s, c): roc_auc_score([0] * len(familiar) + [1] * len(own), [*familiar, *own]) for s, c, own in found.iter_rows()}
+    found = (
+        seen.filter(chosen & pl.col("sem_level").is_not_null())
+        .group_by("sem_level", "cov_level")
+        .agg("score")
+    )
+    return {
+        (s, c): roc_auc_score([0] * len(familiar) + [1] * len(own), [*familiar, *own])
+        for s, c, own in found.iter_rows()
+    }
 
 
 @pytest.mark.parametrize("name", list(SETS))
-def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_familiar_pool(two_sets: pl.DataFrame, name: str) -> None:
+def test_figures_5_and_7_each_set_has_its_own_map_against_the_one_familiar_pool(
+    two_sets: pl.DataFrame, name: str
+) -> None:
     found = level_map(two_sets).filter(set=name)
     assert {(row["sem_level"], row["cov_level"]): row["value"] for row in found.to_dicts()} == pytest.approx(
         own_areas(two_sets, SETS[name])
@@ -159,7 +201,9 @@ def test_sets_are_pooled_only_on_request_and_then_by_name(two_sets: pl.DataFrame
         assert set(ask(two_sets, pooled=True)["set"]) == {"pooled: imagenet21k + own + syn_is"}
     found = level_map(two_sets, pooled=True)
     areas = own_areas(two_sets, pl.lit(True))
-    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in found.to_dicts()} == pytest.approx(areas)
+    assert {(row["sem_level"], row["cov_level"]): row["value"] for row in found.to_dicts()} == pytest.approx(
+        areas
+    )
     assert found["n"].unique().to_list() == [42]
 
 
@@ -187,15 +231,23 @@ def aupr(familiar: list[float], strange: list[float]) -> float:
 
 
 @pytest.mark.parametrize(("metric", "asked"), [("fpr95_ood_pos", fpr95), ("aupr_out", aupr)])
-def test_tables_4_to_7_are_equations_5_and_6_of_fpr95_and_aupr(two_sets: pl.DataFrame, metric: str, asked: Any) -> None:
+def test_tables_4_to_7_are_equations_5_and_6_of_fpr95_and_aupr(
+    two_sets: pl.DataFrame, metric: str, asked: Any
+) -> None:
     familiar = two_sets.filter(pl.col("sem_level").is_null())["score"].to_list()
     for name in ("imagenet21k", "syn_is"):
         own = two_sets.filter(SETS[name] & pl.col("sem_level").is_not_null())
-        cells = {(s, c): asked(familiar, held) for s, c, held in own.group_by("sem_level", "cov_level").agg("score").iter_rows()}
+        cells = {
+            (s, c): asked(familiar, held)
+            for s, c, held in own.group_by("sem_level", "cov_level").agg("score").iter_rows()
+        }
         for axis, place, levels in (("semantic", 0, (1, 2, 3)), ("covariate", 1, (1, 2, 3, 4))):
-            means = [np.mean([value for cell, value in cells.items() if cell[place] == level]) for level in levels]
+            means = [
+                np.mean([value for cell, value in cells.items() if cell[place] == level]) for level in levels
+            ]
             wanted = equations(np.array(means), np.array(levels))
             found = [
-                ask(two_sets, metric=metric).filter(set=name, axis=axis)["value"].item() for ask in (correlation, sensitivity)
+                ask(two_sets, metric=metric).filter(set=name, axis=axis)["value"].item()
+                for ask in (correlation, sensitivity)
             ]
             assert found == pytest.approx(list(wanted))

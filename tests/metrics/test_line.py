@@ -11,9 +11,9 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy, line_gain, mean_accuracy, on_the_line, partial_correlation
-from sorites.metrics.line import fit, partial
+from sorites.metrics.comparison import fit, partial
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,9 @@ def models(row: Any, frame: Any) -> pl.DataFrame:
     for m, i in itertools.product(range(9), range(100)):
         rows.append(row(f"p{i}", "clean", 0.0, rng.random() < 0.5 + 0.05 * m, model=f"m{m}"))
         for shift, severity in itertools.product(("blur", "snow"), (1.0, 2.0)):
-            rows.append(row(f"p{i}", shift, severity, rng.random() < 0.3 + 0.05 * m - 0.1 * severity, model=f"m{m}"))
+            rows.append(
+                row(f"p{i}", shift, severity, rng.random() < 0.3 + 0.05 * m - 0.1 * severity, model=f"m{m}")
+            )
     return frame(rows)
 
 
@@ -37,12 +39,25 @@ def columns(models: pl.DataFrame, shift: str, severity: float) -> tuple[np.ndarr
 
 def test_the_line_is_scipys(models: pl.DataFrame) -> None:
     found = on_the_line(models)
-    assert found.select("shift", "severity").rows() == [("blur", 1.0), ("blur", 2.0), ("snow", 1.0), ("snow", 2.0)]
+    assert found.select("shift", "severity").rows() == [
+        ("blur", 1.0),
+        ("blur", 2.0),
+        ("snow", 1.0),
+        ("snow", 2.0),
+    ]
     for told in found.iter_rows(named=True):
         x, y = columns(models, told["shift"], told["severity"])
         peer = stats.linregress(x, y)
         reach = stats.t.ppf(0.975, 7) * peer.stderr
-        wanted = (peer.slope, peer.slope - reach, peer.slope + reach, peer.intercept, peer.rvalue, peer.pvalue, 9)
+        wanted = (
+            peer.slope,
+            peer.slope - reach,
+            peer.slope + reach,
+            peer.intercept,
+            peer.rvalue,
+            peer.pvalue,
+            9,
+        )
         got = tuple(told[name] for name in ("value", "low", "high", "intercept", "r", "p", "n"))
         assert got == pytest.approx(wanted, abs=1e-8)
 
@@ -66,7 +81,9 @@ def test_fit_and_partial_correlation_against_scipy(seed: int) -> None:
     assert found["value"] == pytest.approx(r, abs=1e-8)
     assert found["p"] == pytest.approx(2 * stats.t.sf(abs(t), n - 3), abs=1e-8)
     assert found["plain"] == pytest.approx(stats.pearsonr(a, b).statistic, abs=1e-8)
-    assert np.arctanh(found["high"]) - np.arctanh(r) == pytest.approx(stats.norm.ppf(0.975) / np.sqrt(n - 4), abs=1e-8)
+    assert np.arctanh(found["high"]) - np.arctanh(r) == pytest.approx(
+        stats.norm.ppf(0.975) / np.sqrt(n - 4), abs=1e-8
+    )
 
 
 def test_too_few_or_equal_models_have_no_line() -> None:
@@ -95,7 +112,9 @@ def test_gain_is_what_the_line_leaves(models: pl.DataFrame) -> None:
     np.testing.assert_allclose(line_gain(models, by=("model",))["value"], averaged, atol=1e-8)
 
 
-def test_the_baseline_may_be_a_fact_and_severity_0_is_then_fitted(models: pl.DataFrame, tmp_path: Path) -> None:
+def test_the_baseline_may_be_a_fact_and_severity_0_is_then_fitted(
+    models: pl.DataFrame, tmp_path: Path
+) -> None:
     file = tmp_path / "models.csv"
     file.write_text("model,imagenet,family\n" + "".join(f"m{m},{0.6 + 0.01 * m**2},A\n" for m in range(9)))
     found = on_the_line(models, facts=str(file), baseline="imagenet")
@@ -137,7 +156,11 @@ def test_the_published_partial_correlation_does_not_follow_from_the_printed_tabl
         [0.92, 0.92, 0.91, 0.88, 0.84, 0.77], [0.92, 0.92, 0.91, 0.88, 0.84, 0.78], [0.91, 0.91, 0.90, 0.88, 0.84, 0.79],
         [0.91, 0.91, 0.90, 0.88, 0.85, 0.80], [0.92, 0.92, 0.91, 0.89, 0.86, 0.81],
     ])  # fmt: skip
-    under_shift = {"mean": accuracies.mean(axis=1), "shifted": accuracies[:, 1:].mean(axis=1), "top": accuracies[:, 5]}
+    under_shift = {
+        "mean": accuracies.mean(axis=1),
+        "shifted": accuracies[:, 1:].mean(axis=1),
+        "top": accuracies[:, 5],
+    }
     found = {
         (size, ood, start): partial(a, b, z)["value"]
         for (size, a), (ood, b), (start, z) in itertools.product(

@@ -9,19 +9,30 @@ import polars as pl
 import pytest
 from sklearn.metrics import roc_auc_score
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import aupr_in, aupr_out, auroc, fpr95_id_pos, fpr95_ood_pos, ood
 
 
 def scored(row: Any, sample: str, score: float | None, right: bool | None, **more: Any) -> Any:
-    """A score row, clean unless ``more`` says otherwise; no verdict means that the model does not know the class."""
-    given = {"output": "ood", "scorer": "msp", "score": score, "known": right is not None, "label": 1, "split": "test"}
+    """A score row, clean unless ``more`` says otherwise; no verdict means that the model does not
+    know the class.
+    """
+    given = {
+        "output": "ood",
+        "scorer": "msp",
+        "score": score,
+        "known": right is not None,
+        "label": 1,
+        "split": "test",
+    }
     return row(sample, *more.pop("at", ("clean", 0.0)), right, **given | more)
 
 
 @pytest.fixture(scope="module")
 def seen(row: Any, frame: Any) -> pl.DataFrame:
-    """Known samples clean and under two blurs, unknown ones near and far under the same, two scorers of opposite sign."""
+    """Known samples clean and under two blurs, unknown ones near and far under the same, two
+    scorers of opposite sign.
+    """
     rng = np.random.default_rng(3)
     rows = []
     for i, (shift, severity), (scorer, sign) in itertools.product(
@@ -38,7 +49,9 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
 
 
 def area(familiar: pl.DataFrame, strange: pl.DataFrame) -> Any:
-    return pytest.approx(roc_auc_score([0] * familiar.height + [1] * strange.height, pl.concat([familiar, strange])["score"]))
+    return pytest.approx(
+        roc_auc_score([0] * familiar.height + [1] * strange.height, pl.concat([familiar, strange])["score"])
+    )
 
 
 def test_semantic_pools_are_told_by_label_set(seen: pl.DataFrame) -> None:
@@ -72,7 +85,9 @@ def test_near_and_far_share_the_familiar_pool(seen: pl.DataFrame) -> None:
 
 
 def test_model_specific_is_right_against_wrong(seen: pl.DataFrame) -> None:
-    for row in auroc(seen, by=("model", "scorer", "shift", "severity"), framework="model-specific").to_dicts():
+    for row in auroc(
+        seen, by=("model", "scorer", "shift", "severity"), framework="model-specific"
+    ).to_dicts():
         here = seen.filter(scorer=row["scorer"], shift=row["shift"], severity=row["severity"])
         assert row["value"] == area(here.filter("correct"), here.filter(~pl.col("correct")))
         assert row["n"] == 40
@@ -93,7 +108,13 @@ def test_combined_gives_the_columns_of_table_3(seen: pl.DataFrame) -> None:
 
 def test_one_call_gives_the_main_numbers(seen: pl.DataFrame) -> None:
     whole = ood(seen, framework="model-specific")
-    assert whole["metric"].unique().sort().to_list() == ["aupr_in", "aupr_out", "auroc", "fpr95_id_pos", "fpr95_ood_pos"]
+    assert whole["metric"].unique().sort().to_list() == [
+        "aupr_in",
+        "aupr_out",
+        "auroc",
+        "fpr95_id_pos",
+        "fpr95_ood_pos",
+    ]
     for ask in (auroc, aupr_in, aupr_out, fpr95_id_pos, fpr95_ood_pos):
         one = ask(seen, framework="model-specific")
         assert whole.filter(metric=ask.__name__).drop("metric").equals(one)
@@ -124,7 +145,9 @@ def test_an_empty_pool_is_null_with_its_n(row: Any, frame: Any) -> None:
 def test_constant_scores_are_blind(row: Any, frame: Any) -> None:
     same = frame([scored(row, f"{i}", 2.5, True if i < 6 else None) for i in range(10)])
     values = dict(ood(same).select("metric", "value").rows())
-    assert values == pytest.approx({"auroc": 0.5, "aupr_in": 0.6, "aupr_out": 0.4, "fpr95_id_pos": 1.0, "fpr95_ood_pos": 1.0})
+    assert values == pytest.approx(
+        {"auroc": 0.5, "aupr_in": 0.6, "aupr_out": 0.4, "fpr95_id_pos": 1.0, "fpr95_ood_pos": 1.0}
+    )
 
 
 def test_model_and_scorer_are_never_pooled(seen: pl.DataFrame) -> None:
@@ -146,7 +169,9 @@ def test_drift_holds_shifted_pictures_against_clean_ones_of_known_classes(seen: 
     assert set(found["severity"]) == {1.0, 2.0}
     for row in found.to_dicts():
         mine = known.filter(scorer=row["scorer"])
-        assert row["value"] == area(mine.filter(shift="clean"), mine.filter(shift=row["shift"], severity=row["severity"]))
+        assert row["value"] == area(
+            mine.filter(shift="clean"), mine.filter(shift=row["shift"], severity=row["severity"])
+        )
         assert (row["familiar"], row["strange"]) == (40, 40)
     up = found.filter(scorer="up").sort("severity")["value"]
     assert 0.5 < up[0] < up[1]

@@ -6,7 +6,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy_drop, mean_accuracy, paired_difference
 
 Make = Callable[..., dict[str, Any]]
@@ -38,14 +38,18 @@ def test_it_is_the_difference_of_the_means_and_has_the_interval_of_a_drop(world:
     means = dict(mean_accuracy(world).select("model", "value").iter_rows())
     for one, two, value in paired_difference(world).select("model", "other", "value").iter_rows():
         assert value == pytest.approx(means[one] - means[two])
-    weak = world.filter((pl.col("model") == "weak") & (pl.col("shift") == "blur") & (pl.col("severity") == 1.0))
+    weak = world.filter(
+        (pl.col("model") == "weak") & (pl.col("shift") == "blur") & (pl.col("severity") == 1.0)
+    )
     clean = world.filter((pl.col("model") == "weak") & (pl.col("shift") == "clean"))
     as_other = (
         clean.with_columns(model=pl.lit("other"), shift=pl.lit("blur"), severity=pl.lit(1.0))
         .drop("image_id")
         .join(weak.select("sample_id", "output", "image_id").unique(), on=["sample_id", "output"])
     )
-    pair = paired_difference(pl.concat([weak, as_other.select(weak.columns)]), other="weak").row(0, named=True)
+    pair = paired_difference(pl.concat([weak, as_other.select(weak.columns)]), other="weak").row(
+        0, named=True
+    )
     drop = accuracy_drop(pl.concat([clean, weak]), by=["model"]).row(0, named=True)
     assert [pair[name] for name in ("value", "n", "low", "high")] == pytest.approx(
         [drop[name] for name in ("value", "n", "low", "high")]

@@ -15,7 +15,9 @@ STRANGE = {"ssb_hard": ("near", 0.6), "ninco": ("near", 1.0), "textures": ("far"
 
 @pytest.fixture(scope="module")
 def seen(row: Any, frame: Any) -> pl.DataFrame:
-    """A familiar source clean and blurred, and three strange ones, near and far, under the same; the familiar has two splits."""
+    """A familiar source clean and blurred, and three strange ones, near and far, under the same;
+    the familiar has two splits.
+    """
     rng = np.random.default_rng(5)
     made = []
     for i, (shift, severity) in itertools.product(range(60), (("clean", 0.0), ("blur", 1.0))):
@@ -23,22 +25,34 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
         shared = {"output": "ood", "scorer": "msp", "split": "val" if i % 3 == 0 else "test"}
         made.append(row(f"p{i}", *at, bool(rng.random() < 0.8), score=rng.normal(severity / 2), **shared))
         for name, (group, far) in STRANGE.items():
-            told = {"known": False, "label": None, "source": name, "attrs": [{"key": "group", "value": group, "common": None}]}
+            told = {
+                "known": False,
+                "label": None,
+                "source": name,
+                "attrs": [{"key": "group", "value": group, "common": None}],
+            }
             made.append(row(f"{name}/{i}", *at, None, score=rng.normal(far + severity / 2), **told, **shared))
     return frame(made)
 
 
 def fpr(familiar: np.ndarray, strange: np.ndarray) -> tuple[float, float]:
-    """FPR at 95 %: the familiar flagged where 95 % of the strange are, and the strange passed where 95 % of the familiar are."""
+    """FPR at 95 %: the familiar flagged where 95 % of the strange are, and the strange passed where
+    95 % of the familiar are.
+    """
     flag = max(t for t in strange if np.mean(strange >= t) >= 0.95)
     passes = min(t for t in familiar if np.mean(familiar <= t) >= 0.95)
     return float(np.mean(familiar >= flag)), float(np.mean(strange <= passes))
 
 
 @pytest.mark.parametrize("column", ["source", "group"])
-def test_each_strange_set_meets_the_familiar_pictures_of_the_same_condition(seen: pl.DataFrame, column: str) -> None:
+def test_each_strange_set_meets_the_familiar_pictures_of_the_same_condition(
+    seen: pl.DataFrame, column: str
+) -> None:
     """Figure 8 (b, d, f) of ImageNet-ES and the columns near and far of its table 3."""
-    names = {"source": {name: [name] for name in STRANGE}, "group": {"near": ["ssb_hard", "ninco"], "far": ["textures"]}}[column]
+    names = {
+        "source": {name: [name] for name in STRANGE},
+        "group": {"near": ["ssb_hard", "ninco"], "far": ["textures"]},
+    }[column]
     for by, shifts in (((column, "shift"), ["clean", "blur"]), ((column,), [None])):
         asked = [ask(seen, by=by) for ask in (auroc, fpr95_ood_pos, fpr95_id_pos)]
         assert set(asked[0][column]) == set(names)
@@ -46,9 +60,13 @@ def test_each_strange_set_meets_the_familiar_pictures_of_the_same_condition(seen
             here = seen if shift is None else seen.filter(shift=shift)
             familiar = here.filter(source="s")["score"].to_numpy()
             strange = here.filter(pl.col("source").is_in(sources))["score"].to_numpy()
-            area = roc_auc_score([0] * len(familiar) + [1] * len(strange), np.concatenate([familiar, strange]))
+            area = roc_auc_score(
+                [0] * len(familiar) + [1] * len(strange), np.concatenate([familiar, strange])
+            )
             for frame, wanted in zip(asked, (area, *fpr(familiar, strange)), strict=True):
-                mine = frame.filter(pl.col(column) == name, *([] if shift is None else [pl.col("shift") == shift]))
+                mine = frame.filter(
+                    pl.col(column) == name, *([] if shift is None else [pl.col("shift") == shift])
+                )
                 assert mine["value"].item() == pytest.approx(wanted)
                 assert mine.select("familiar", "strange").row(0) == (len(familiar), len(strange))
 
@@ -59,13 +77,16 @@ def test_f1_of_each_strange_set_has_the_threshold_of_the_other_split(seen: pl.Da
     for row in found.to_dicts():
         here = seen.filter(pl.col("split") == "test", pl.col("source").is_in(["s", row["source"]]))
         strange, flagged = ~here["known"].to_numpy(), here["score"].to_numpy() >= np.float32(row["threshold"])
-        tp, fp, fn = ((a & b).sum() for a, b in ((strange, flagged), (~strange, flagged), (strange, ~flagged)))
+        tp, fp, fn = (
+            (a & b).sum() for a, b in ((strange, flagged), (~strange, flagged), (strange, ~flagged))
+        )
         assert row["value"] == pytest.approx(2 * tp / (2 * tp + fp + fn))
 
 
 def test_unlabelled_pictures_of_a_familiar_source_are_familiar(seen: pl.DataFrame) -> None:
     bare = seen.with_columns(
-        pl.when("known").then(None).otherwise("label").alias("label"), known=pl.when(~pl.col("known")).then(False)
+        pl.when("known").then(None).otherwise("label").alias("label"),
+        known=pl.when(~pl.col("known")).then(False),
     )
     bare = bare.with_columns(correct=pl.lit(None, pl.Boolean))
     for by in (("source",), ("group", "shift"), ()):

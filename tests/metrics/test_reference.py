@@ -8,17 +8,27 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import corruption_error, relative_corruption_error
 
-RIGHT = {"clean": [4], "heavy_fog": [4, 3, 1], "heavy_snow": [3, 2, 2]}  # of four samples: clean, then severities 0.5, 1, 1.5
-CURVE = {"heavy_fog": {0.0: 0.4, 0.5: 0.5, 1.0: 0.6, 1.5: 0.8}, "heavy_snow": {0.0: 0.3, 0.5: 0.35, 1.0: 0.5, 1.5: 0.95}}
+# of four samples: clean, then severities 0.5, 1, 1.5
+RIGHT = {"clean": [4], "heavy_fog": [4, 3, 1], "heavy_snow": [3, 2, 2]}
+CURVE = {
+    "heavy_fog": {0.0: 0.4, 0.5: 0.5, 1.0: 0.6, 1.5: 0.8},
+    "heavy_snow": {0.0: 0.3, 0.5: 0.35, 1.0: 0.5, 1.5: 0.95},
+}
 
 
 @pytest.fixture(scope="module")
 def rows(row: Any, frame: Any) -> pl.DataFrame:
     return frame(
-        row(f"p{i}", shift, 0.0 if shift == "clean" else level / 2, i < right, level=None if shift == "clean" else level)
+        row(
+            f"p{i}",
+            shift,
+            0.0 if shift == "clean" else level / 2,
+            i < right,
+            level=None if shift == "clean" else level,
+        )
         for shift, counts in RIGHT.items()
         for level, right in enumerate(counts, start=1)
         for i in range(4)
@@ -31,7 +41,9 @@ def written(folder: Path, text: str) -> str:
 
 
 def curve(folder: Path) -> str:
-    lines = [f"{shift},{severity},{error}" for shift, held in CURVE.items() for severity, error in held.items()]
+    lines = [
+        f"{shift},{severity},{error}" for shift, held in CURVE.items() for severity, error in held.items()
+    ]
     return written(folder, "\n".join(["shift,severity,error", *lines]) + "\n")
 
 
@@ -41,7 +53,9 @@ def error(shift: str, severity: float) -> float:
 
 
 @pytest.mark.parametrize("relative", [False, True])
-def test_equation_6_and_table_4_relative_to_a_published_curve(rows: pl.DataFrame, relative: bool, tmp_path: Path) -> None:
+def test_equation_6_and_table_4_relative_to_a_published_curve(
+    rows: pl.DataFrame, relative: bool, tmp_path: Path
+) -> None:
     expected = {}
     for shift, held in CURVE.items():
         start, theirs = (error(shift, 0), held[0.0]) if relative else (0.0, 0.0)
@@ -56,7 +70,9 @@ def test_equation_6_and_table_4_relative_to_a_published_curve(rows: pl.DataFrame
     assert mean["low"].item() < mean["value"].item() < mean["high"].item()
 
 
-def test_the_curve_of_a_model_gives_what_the_model_gives(row: Any, frame: Any, rows: pl.DataFrame, tmp_path: Path) -> None:
+def test_the_curve_of_a_model_gives_what_the_model_gives(
+    row: Any, frame: Any, rows: pl.DataFrame, tmp_path: Path
+) -> None:
     """Where every picture was seen by both, pairing changes the interval alone."""
     right = {"clean": [3], "heavy_fog": [2, 2, 0], "heavy_snow": [2, 1, 0]}
     old = frame(
@@ -66,7 +82,9 @@ def test_the_curve_of_a_model_gives_what_the_model_gives(row: Any, frame: Any, r
         for i in range(4)
     )
     lines = [
-        f"{s},{level / 2},{1 - held / 4}" for s in ("heavy_fog", "heavy_snow") for level, held in enumerate(right[s], start=1)
+        f"{s},{level / 2},{1 - held / 4}"
+        for s in ("heavy_fog", "heavy_snow")
+        for level, held in enumerate(right[s], start=1)
     ]
     path = written(tmp_path, "\n".join(["shift,severity,error", "clean,,0.25", *lines]) + "\n")
     both = pl.concat([rows, old])
@@ -78,14 +96,18 @@ def test_the_curve_of_a_model_gives_what_the_model_gives(row: Any, frame: Any, r
 def test_levels_accuracies_and_means_over_levels_are_read_too(rows: pl.DataFrame, tmp_path: Path) -> None:
     wanted = corruption_error(rows, reference=curve(tmp_path))
     levels = [f"{shift},{int(2 * s)},{1 - e}" for shift, held in CURVE.items() for s, e in held.items()]
-    by_level = corruption_error(rows, reference=written(tmp_path, "\n".join(["shift,level,accuracy", *levels]) + "\n"))
+    by_level = corruption_error(
+        rows, reference=written(tmp_path, "\n".join(["shift,level,accuracy", *levels]) + "\n")
+    )
     means = [f"{shift},{sum(e for s, e in held.items() if s) / 3}" for shift, held in CURVE.items()]
     by_mean = corruption_error(rows, reference=written(tmp_path, "\n".join(["shift,error", *means]) + "\n"))
     for found in (by_level, by_mean):
         assert found["value"].to_list() == pytest.approx(wanted["value"].to_list())
 
 
-def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(rows: pl.DataFrame, tmp_path: Path) -> None:
+def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(
+    rows: pl.DataFrame, tmp_path: Path
+) -> None:
     part = corruption_error(rows.filter(pl.col("severity") < 1.2), reference=curve(tmp_path))
     assert part["value"].to_list() == pytest.approx([(0 + 0.25) / (0.5 + 0.6), (0.25 + 0.5) / (0.35 + 0.5)])
 
@@ -105,25 +127,42 @@ def test_a_severity_that_only_the_curve_has_is_left_out_of_both_sums(rows: pl.Da
             "shift,severity,error\nheavy_fog,1,60\n",
             "alexnet.csv, row 1: wanted a share between 0 and 1, got 60; divide percent by 100",
         ),
-        ("shift,severity,error\nheavy_fog,1,x\n", "alexnet.csv, row 1, column error: wanted a number, got 'x'"),
-        ("shift,severity,error\nheavy_fog,1,.5\nheavy_fog,1,.5\n", "alexnet.csv, row 1: heavy_fog stands there twice"),
-        ("shift,severity\nheavy_fog,1\n", "wanted the columns shift, severity .* and error .*; got shift, severity"),
+        (
+            "shift,severity,error\nheavy_fog,1,x\n",
+            "alexnet.csv, row 1, column error: wanted a number, got 'x'",
+        ),
+        (
+            "shift,severity,error\nheavy_fog,1,.5\nheavy_fog,1,.5\n",
+            "alexnet.csv, row 1: heavy_fog stands there twice",
+        ),
+        (
+            "shift,severity\nheavy_fog,1\n",
+            "wanted the columns shift, severity .* and error .*; got shift, severity",
+        ),
     ],
 )
-def test_a_curve_that_does_not_fit_is_named(rows: pl.DataFrame, text: str, match: str, tmp_path: Path) -> None:
+def test_a_curve_that_does_not_fit_is_named(
+    rows: pl.DataFrame, text: str, match: str, tmp_path: Path
+) -> None:
     with pytest.raises(SoritesError, match=match):
         corruption_error(rows, reference=written(tmp_path, text))
 
 
 def test_relative_errors_need_a_clean_error(rows: pl.DataFrame, tmp_path: Path) -> None:
     path = written(tmp_path, "shift,error\nheavy_fog,.6\nheavy_snow,.6\n")
-    with pytest.raises(SoritesError, match="wanted a row heavy_fog at severity 0, or one row clean for all shifts"):
+    with pytest.raises(
+        SoritesError, match="wanted a row heavy_fog at severity 0, or one row clean for all shifts"
+    ):
         relative_corruption_error(rows, reference=path)
-    with pytest.raises(SoritesError, match="cannot read none.csv: there is no such file. Wanted the reference as a CSV file"):
+    with pytest.raises(
+        SoritesError, match="cannot read none.csv: there is no such file. Wanted the reference as a CSV file"
+    ):
         corruption_error(rows, reference="none.csv")
 
 
 def test_one_error_for_all_levels_needs_all_published_levels(row: Any, frame: Any, tmp_path: Path) -> None:
     path = written(tmp_path, "shift,error\njpeg,.6\n")
-    with pytest.raises(SoritesError, match="gives one error for all levels .* of jpeg, but the table has jpeg at 75"):
+    with pytest.raises(
+        SoritesError, match="gives one error for all levels .* of jpeg, but the table has jpeg at 75"
+    ):
         corruption_error(frame([row("a", "jpeg", 75.0, False)]), reference=path)

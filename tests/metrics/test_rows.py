@@ -3,14 +3,20 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import accuracy, failure_point, with_clean
-from sorites.metrics._rows import judged_rows, select_rows
+from sorites.metrics.rows import judged_rows, select_rows
 
 
 @pytest.mark.parametrize(
     "passed_over",
-    [{"output": "ood"}, {"probe": True}, {"valid": False}, {"correct": None, "error": "x"}, {"correct": None, "known": False}],
+    [
+        {"output": "ood"},
+        {"probe": True},
+        {"valid": False},
+        {"correct": None, "error": "x"},
+        {"correct": None, "known": False},
+    ],
 )
 def test_judged_rows_are_label_rows_with_a_verdict(passed_over: dict[str, Any], row: Any, frame: Any) -> None:
     kept, left = row("a", "blur", 1.0, True), row("b", "blur", 1.0, True) | passed_over

@@ -15,9 +15,24 @@ def seen(row: Any, frame: Any) -> pl.DataFrame:
     made = []
     for setting, i in np.ndindex(9, 30):
         right = bool(rng.random() < 1 - setting / 12)
-        more = {"output": "ood", "scorer": "energy", "params": f'{{"iso": {100 * (setting + 1)}}}', "image_id": f"{setting}/{i}"}
+        more = {
+            "output": "ood",
+            "scorer": "energy",
+            "params": f'{{"iso": {100 * (setting + 1)}}}',
+            "image_id": f"{setting}/{i}",
+        }
         made.append(row(f"p{i}", "camera", None, right, score=float(rng.normal(0.3 * setting)), **more))
-        made.append(row(f"u{i}", "camera", None, None, score=50.0, known=False, **more | {"image_id": f"u{setting}/{i}"}))
+        made.append(
+            row(
+                f"u{i}",
+                "camera",
+                None,
+                None,
+                score=50.0,
+                known=False,
+                **more | {"image_id": f"u{setting}/{i}"},
+            )
+        )
     return frame(made)
 
 
@@ -26,7 +41,9 @@ def test_mean_score_and_accuracy_of_each_setting(seen: pl.DataFrame) -> None:
     assert found.height == 9
     for row in found.to_dicts():
         own = seen.filter(pl.col("params") == row["params"], pl.col("correct").is_not_null())
-        assert (row["value"], row["accuracy"], row["n"]) == pytest.approx((own["score"].mean(), own["correct"].mean(), 30))
+        assert (row["value"], row["accuracy"], row["n"]) == pytest.approx(
+            (own["score"].mean(), own["correct"].mean(), 30)
+        )
         theirs = ttest_1samp(own["score"].cast(pl.Float64), 0).confidence_interval(0.95)
         assert row["high"] - row["low"] == pytest.approx(theirs.high - theirs.low, rel=0.05)
 
@@ -44,7 +61,9 @@ def test_correlations_over_settings_are_scipys(seen: pl.DataFrame) -> None:
     theirs = pearsonr(x, y)
     interval = theirs.confidence_interval(0.95)
     pearson = found["pearson"]
-    assert (pearson["value"], pearson["low"], pearson["high"]) == pytest.approx((theirs.statistic, interval.low, interval.high))
+    assert (pearson["value"], pearson["low"], pearson["high"]) == pytest.approx(
+        (theirs.statistic, interval.low, interval.high)
+    )
     assert found["spearman"]["value"] == pytest.approx(spearmanr(x, y).statistic)
     assert found["spearman"]["n"] == 9
     assert found["spearman"]["low"] < found["spearman"]["value"] < found["spearman"]["high"]
@@ -57,9 +76,15 @@ def test_two_settings_or_a_constant_tell_nothing(seen: pl.DataFrame) -> None:
         assert score_accuracy(table).select("value", "low", "n").rows() == [(None, None, settings)] * 2
 
 
-@pytest.mark.parametrize(("framework", "pools"), [("kind", ("C-OOD", "S-OOD")), ("model-specific", ("familiar", "strange"))])
-def test_histogram_is_numpys_between_the_ends(seen: pl.DataFrame, framework: str, pools: tuple[str, str]) -> None:
-    known = seen.with_columns(score=pl.when(pl.col("correct").is_null()).then(pl.col("score") / 20).otherwise("score"))
+@pytest.mark.parametrize(
+    ("framework", "pools"), [("kind", ("C-OOD", "S-OOD")), ("model-specific", ("familiar", "strange"))]
+)
+def test_histogram_is_numpys_between_the_ends(
+    seen: pl.DataFrame, framework: str, pools: tuple[str, str]
+) -> None:
+    known = seen.with_columns(
+        score=pl.when(pl.col("correct").is_null()).then(pl.col("score") / 20).otherwise("score")
+    )
     found = score_histogram(known, framework=framework, bins=8)
     right = pl.col("correct")
     parts = [right.is_not_null(), right.is_null()] if framework == "kind" else [right, ~right]

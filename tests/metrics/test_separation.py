@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import auc, average_precision_score, precision_recall_curve, roc_auc_score, roc_curve
 
-from sorites.errors import SoritesError
-from sorites.metrics import _separation as separation
-from sorites.metrics._separation import Pair, Pool, pair
+from sorites.core.errors import SoritesError
+from sorites.metrics import separation
+from sorites.metrics.separation import Pair, Pool, pair
 
 SCORES = st.lists(st.integers(-3, 3), min_size=1, max_size=25).map(lambda drawn: np.array(drawn, np.float32))
 
@@ -20,7 +20,10 @@ def test_every_number_is_scikit_learns_on_ties(familiar: np.ndarray, strange: np
     strangeness = np.concatenate([familiar, strange])
     is_strange = np.repeat([0, 1], [len(familiar), len(strange)])
     assert separation.auroc(two) == pytest.approx(roc_auc_score(is_strange, strangeness))
-    for mine, positive, score in ((two, is_strange, strangeness), (two.flipped, 1 - is_strange, -strangeness)):
+    for mine, positive, score in (
+        (two, is_strange, strangeness),
+        (two.flipped, 1 - is_strange, -strangeness),
+    ):
         assert separation.average_precision(mine) == pytest.approx(average_precision_score(positive, score))
         precision, recall, _ = precision_recall_curve(positive, score)
         assert separation.trapezoid_precision(mine) == pytest.approx(auc(recall, precision))
@@ -34,12 +37,17 @@ def test_constant_and_separated_scores(familiar: list[int], strange: list[int]) 
     two = pair(np.array(familiar, float), np.array(strange, float))
     is_strange = [0] * len(familiar) + [1] * len(strange)
     assert separation.auroc(two) == roc_auc_score(is_strange, familiar + strange)
-    assert separation.average_precision(two) == pytest.approx(average_precision_score(is_strange, familiar + strange))
+    assert separation.average_precision(two) == pytest.approx(
+        average_precision_score(is_strange, familiar + strange)
+    )
 
 
 def test_many_scores_agree() -> None:
     rng = np.random.default_rng(0)
-    familiar, strange = rng.normal(size=100_000).astype(np.float32), rng.normal(1, 2, 100_000).astype(np.float32).round(3)
+    familiar, strange = (
+        rng.normal(size=100_000).astype(np.float32),
+        rng.normal(1, 2, 100_000).astype(np.float32).round(3),
+    )
     theirs = roc_auc_score(np.repeat([0, 1], 100_000), np.concatenate([familiar, strange]))
     assert separation.auroc(pair(familiar, strange)) == pytest.approx(theirs, abs=1e-12)
 

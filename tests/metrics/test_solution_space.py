@@ -1,4 +1,6 @@
-"""The solution space of a camera against plain counts (ImageNet-ES, Figure 13), with its intervals from formulas written here."""
+"""The solution space of a camera against plain counts (ImageNet-ES, Figure 13), with its intervals
+from formulas written here.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,22 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites import es_grid, metrics, table
+from sorites import metrics
+from sorites.core import camera_grid, table
 
 MODELS = ("a", "b", "c")
 
 
 @pytest.fixture(scope="module")
 def rows() -> list[dict[str, Any]]:
-    """Three models, twelve samples at 27 settings and one automatic shot under two lights; errors, a probe and filtered rows."""
+    """Three models, twelve samples at 27 settings and one automatic shot under two lights; errors,
+    a probe and filtered rows.
+    """
     rng = np.random.default_rng(4)
     found = []
-    for model, (s, params) in itertools.product(MODELS, itertools.product(range(12), es_grid.grid("test"))):
+    for model, (s, params) in itertools.product(
+        MODELS, itertools.product(range(12), camera_grid.grid("test"))
+    ):
         if params["mode"] == "auto" and params["shot"] > 1:
             continue
         ease = rng_of(s)
@@ -43,7 +50,9 @@ def rng_of(sample: int) -> float:
 
 def judged(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     kept = [row for row in rows if row["correct"] is not None and row.get("valid") is not False]
-    return [{**row, **json.loads(row["params"])} for row in kept if json.loads(row["params"])["mode"] == "manual"]
+    return [
+        {**row, **json.loads(row["params"])} for row in kept if json.loads(row["params"])["mode"] == "manual"
+    ]
 
 
 def wilson(p: float, n: float) -> tuple[float, float]:
@@ -78,9 +87,17 @@ def test_without_light_a_sample_is_counted_over_both(rows: list[dict[str, Any]])
 
 def test_figure_13a_counts_pairs_right_for_both_one_or_none(rows: list[dict[str, Any]]) -> None:
     verdicts = {(row["model"], row["image_id"]): row for row in judged(rows)}
-    found = {(row["model"], row["other"], row["outcome"]): row for row in metrics.solution_overlap(table.rows(rows)).to_dicts()}
+    found = {
+        (row["model"], row["other"], row["outcome"]): row
+        for row in metrics.solution_overlap(table.rows(rows)).to_dicts()
+    }
     assert {key[:2] for key in found} == {("a", "b"), ("a", "c"), ("b", "c")}
-    names = {(True, True): "both", (True, False): "model only", (False, True): "other only", (False, False): "none"}
+    names = {
+        (True, True): "both",
+        (True, False): "model only",
+        (False, True): "other only",
+        (False, False): "none",
+    }
     for one, other in itertools.combinations(MODELS, 2):
         samples: dict[str, Counter[str]] = defaultdict(Counter)
         for (model, image), row in verdicts.items():
@@ -93,7 +110,9 @@ def test_figure_13a_counts_pairs_right_for_both_one_or_none(rows: list[dict[str,
             assert (row["value"], row["n"], row["pairs"]) == (pytest.approx(share), 12, sum(pairs))
             left = [(h - share * m) / np.mean(pairs) for h, m in zip(hits, pairs, strict=True)]
             size, varies = sum(pairs) / 12, share * (1 - share)
-            effect = min(max(sum(pairs) * np.mean(np.square(left)) / (11 * varies), 1), size) if varies else size
+            effect = (
+                min(max(sum(pairs) * np.mean(np.square(left)) / (11 * varies), 1), size) if varies else size
+            )
             seen = sum(pairs) * min(share, 1 - share) / effect
             drawn = (seen * effect + size) / (seen + 1)
             assert (row["low"], row["high"]) == pytest.approx(wilson(share, sum(pairs) / drawn))
@@ -109,7 +128,9 @@ def test_disagreement_is_the_share_of_pairs_of_models_that_differ(rows: list[dic
         if len(seen) > 1:
             shares[sample].append(float(np.mean([a != b for a, b in itertools.combinations(seen, 2)])))
     found = metrics.disagreement(table.rows(rows))
-    assert dict(found.select("sample_id", "value").iter_rows()) == pytest.approx({s: np.mean(v) for s, v in shares.items()})
+    assert dict(found.select("sample_id", "value").iter_rows()) == pytest.approx(
+        {s: np.mean(v) for s, v in shares.items()}
+    )
     assert found["n"].to_list() == [len(shares[sample]) for sample in found["sample_id"]]
     pooled = metrics.disagreement(table.rows(rows), by=())
     assert pooled["value"].item() == pytest.approx(np.mean([np.mean(values) for values in shares.values()]))

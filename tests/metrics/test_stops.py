@@ -8,7 +8,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites import metrics, table
+from sorites import metrics
+from sorites.core import table
 from sorites.metrics import STOP, with_stops
 
 
@@ -16,8 +17,15 @@ def box(x: float, conf: float | None = None) -> dict[str, Any]:
     return {"x0": x, "y0": 0.0, "x1": x + 10.0, "y1": 10.0, "label": 0, "conf": conf}
 
 
-def row(sample: int, shift: str, severity: float | None, params: dict[str, Any], off: float = 0.0) -> dict[str, Any]:
-    named = {"run_id": "r", "source": "s", "sample_id": f"p{sample}", "image_id": f"{sample}{shift}{severity}{params}"}
+def row(
+    sample: int, shift: str, severity: float | None, params: dict[str, Any], off: float = 0.0
+) -> dict[str, Any]:
+    named = {
+        "run_id": "r",
+        "source": "s",
+        "sample_id": f"p{sample}",
+        "image_id": f"{sample}{shift}{severity}{params}",
+    }
     verdict = {"truth": [box(0)], "boxes": [box(off, 1 - sample / 10), box(50, 0.95 - sample / 7)]}
     return {**named, **verdict, "shift": shift, "severity": severity, "params": json.dumps(params), "model": "m",
             "output": "boxes", "probe": False}  # fmt: skip
@@ -35,7 +43,9 @@ def test_a_drawn_direction_does_not_part_a_severity() -> None:
     whole = metrics.map(made.filter(pl.col("shift") == "coma"), by=("model",), resamples=0)["value"].item()
     assert metrics.mean_map(made, resamples=0)["value"].item() == pytest.approx(whole, abs=1e-12)
     start = metrics.map(made.filter(pl.col("shift") == "clean"), by=("model",), resamples=0)["value"].item()
-    assert metrics.map_drop(made, by=("model",), resamples=0)["value"].item() == pytest.approx(start - whole, abs=1e-12)
+    assert metrics.map_drop(made, by=("model",), resamples=0)["value"].item() == pytest.approx(
+        start - whole, abs=1e-12
+    )
 
 
 def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None:
@@ -49,7 +59,11 @@ def test_of_a_grid_the_params_count_that_tell_images_of_a_sample_apart() -> None
 
 
 def test_an_automatic_exposure_is_one_stop() -> None:
-    made = [row(i, "camera", None, {"mode": "auto", "iso": 100 * i, "shot": shot}) for i in range(4) for shot in (1, 2)]
+    made = [
+        row(i, "camera", None, {"mode": "auto", "iso": 100 * i, "shot": shot})
+        for i in range(4)
+        for shot in (1, 2)
+    ]
     assert set(stops(made)) == {'{"shot": 1}', '{"shot": 2}'}
 
 

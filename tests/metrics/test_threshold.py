@@ -6,10 +6,10 @@ import pytest
 from scipy.stats import norm
 from sklearn.metrics import f1_score, precision_recall_curve, roc_curve
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.metrics import f1, f1_at_tpr95
-from sorites.metrics._separation import pair
-from sorites.metrics.threshold import best_threshold
+from sorites.metrics.ood import best_threshold
+from sorites.metrics.separation import pair
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,9 @@ def test_the_threshold_comes_from_one_split_and_the_rest_is_judged(seen: pl.Data
     assert found["threshold"].unique().to_list() == [pytest.approx(best)]
     for row in found.to_dicts():
         here = seen.filter(split="test", shift=row["shift"])
-        assert row["value"] == pytest.approx(f1_score(~here["correct"].to_numpy(), here["score"].to_numpy() >= np.float32(best)))
+        assert row["value"] == pytest.approx(
+            f1_score(~here["correct"].to_numpy(), here["score"].to_numpy() >= np.float32(best))
+        )
         assert row["low"] < row["value"] < row["high"]
         assert row["n"] == here.height
 
@@ -44,20 +46,26 @@ def test_of_equal_thresholds_the_highest() -> None:
 
 
 def test_without_a_split_it_is_refused_by_what_to_type(seen: pl.DataFrame) -> None:
-    with pytest.raises(SoritesError, match="no split was named. Type split=NAME, with a NAME of 'test', 'val'"):
+    with pytest.raises(
+        SoritesError, match="no split was named. Type split=NAME, with a NAME of 'test', 'val'"
+    ):
         f1(seen)
     with pytest.raises(SoritesError, match="there is no 'vall'"):
         f1(seen, split="vall")
 
 
 def test_a_split_without_strange_pictures_gives_null(seen: pl.DataFrame) -> None:
-    found = f1(seen.filter((pl.col("split") == "test") | pl.col("correct")), framework="model-specific", split="val")
+    found = f1(
+        seen.filter((pl.col("split") == "test") | pl.col("correct")), framework="model-specific", split="val"
+    )
     assert found.select("value", "low", "high", "threshold").row(0) == (None, None, None, None)
     assert found["n"].item() == 100
 
 
 def released_f1(scores: np.ndarray, right: np.ndarray) -> float:
-    """F1 of ImageNet-ES in the words of its definition: right is positive, and 95 % of the right pictures pass."""
+    """F1 of ImageNet-ES in the words of its definition: right is positive, and 95 % of the right
+    pictures pass.
+    """
     ordered = sorted(scores[right])
     limit = next(score for place, score in enumerate(ordered, 1) if place >= 0.95 * len(ordered))
     passed = scores <= limit
@@ -66,26 +74,39 @@ def released_f1(scores: np.ndarray, right: np.ndarray) -> float:
 
 
 def settings(row: Any, accuracies: dict[str, float], apart: float = 1.2, pictures: int = 1000) -> list[Any]:
-    """Scores at settings of given accuracies, normal with the same separation everywhere; the first setting is for validation."""
+    """Scores at settings of given accuracies, normal with the same separation everywhere; the first
+    setting is for validation.
+    """
     made = []
     for params, accuracy in accuracies.items():
         right = np.arange(pictures) < round(accuracy * pictures)
         scores = np.empty(pictures)
         for which, middle in ((right, 0.0), (~right, apart)):
             scores[which] = norm.ppf((np.arange(which.sum()) + 0.5) / which.sum(), middle)
-        more = {"output": "ood", "scorer": "msp", "params": params, "split": "val" if params == "val" else "test"}
-        made += [row(f"p{i}", "camera", None, bool(right[i]), score=scores[i], **more) for i in range(pictures)]
+        more = {
+            "output": "ood",
+            "scorer": "msp",
+            "params": params,
+            "split": "val" if params == "val" else "test",
+        }
+        made += [
+            row(f"p{i}", "camera", None, bool(right[i]), score=scores[i], **more) for i in range(pictures)
+        ]
     return made
 
 
-def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_strange_pictures_rises(row: Any, frame: Any) -> None:
+def test_f1_of_imagenet_es_figure_8_falls_with_accuracy_where_f1_of_strange_pictures_rises(
+    row: Any, frame: Any
+) -> None:
     """An audit found .90 .75 .36 .08 as released and .48 .74 .87 .92 here, at accuracies .8 .5 .2 .02."""
     accuracies = {"a": 0.8, "b": 0.5, "c": 0.2, "d": 0.02}
     seen = frame(settings(row, {"val": 0.5, **accuracies}))
     released = f1_at_tpr95(seen.filter(split="test"))
     for found in released.to_dicts():
         here = seen.filter(params=found["params"])
-        assert found["value"] == pytest.approx(released_f1(here["score"].to_numpy(), here["correct"].to_numpy()))
+        assert found["value"] == pytest.approx(
+            released_f1(here["score"].to_numpy(), here["correct"].to_numpy())
+        )
         assert (found["familiar"], found["n"]) == (round(1000 * accuracies[found["params"]]), 1000)
         assert found["low"] < found["value"] < found["high"]
     ours = f1(seen, by=("model", "scorer", "params"), framework="model-specific", split="val")
@@ -112,13 +133,19 @@ def test_f1_at_tpr95_with_ties_and_against_the_nearest_point_of_the_roc_curve(ro
 def test_f1_at_tpr95_without_wrong_or_without_right_pictures(row: Any, frame: Any) -> None:
     def asked(right: bool) -> Any:
         more = {"output": "ood", "scorer": "x"}
-        return f1_at_tpr95(frame([row(f"p{i}", "camera", None, right, score=float(i), **more) for i in range(40)])).row(
-            0, named=True
-        )
+        return f1_at_tpr95(
+            frame([row(f"p{i}", "camera", None, right, score=float(i), **more) for i in range(40)])
+        ).row(0, named=True)
 
     assert asked(True)["value"] == pytest.approx(2 * 38 / (2 * 38 + 2))
     assert asked(True)["threshold"] == 37.0
-    assert [asked(False)[name] for name in ("value", "low", "high", "threshold", "n")] == [None, None, None, None, 40]
+    assert [asked(False)[name] for name in ("value", "low", "high", "threshold", "n")] == [
+        None,
+        None,
+        None,
+        None,
+        40,
+    ]
 
 
 def test_f1_at_tpr95_of_each_strange_set(row: Any, frame: Any) -> None:
@@ -127,9 +154,13 @@ def test_f1_at_tpr95_of_each_strange_set(row: Any, frame: Any) -> None:
     made = [row(f"p{i}", "clean", 0.0, True, score=rng.normal(), **more) for i in range(100)]
     for name, far in (("near", 1.0), ("far", 3.0)):
         strange = {"source": name, "known": False, "label": None}
-        made += [row(f"{name}{i}", "clean", 0.0, None, score=rng.normal(far), **strange, **more) for i in range(50)]
+        made += [
+            row(f"{name}{i}", "clean", 0.0, None, score=rng.normal(far), **strange, **more) for i in range(50)
+        ]
     seen = frame(made)
     for found in f1_at_tpr95(seen, by=("source",), framework="semantic").to_dicts():
         here = seen.filter((pl.col("source") == found["source"]) | pl.col("known"))
-        assert found["value"] == pytest.approx(released_f1(here["score"].to_numpy(), here["known"].to_numpy()))
+        assert found["value"] == pytest.approx(
+            released_f1(here["score"].to_numpy(), here["known"].to_numpy())
+        )
         assert (found["familiar"], found["strange"]) == (100, 50)

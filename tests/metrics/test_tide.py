@@ -10,13 +10,13 @@ import polars as pl
 import pytest
 from tests.metrics import box_sets
 
-from sorites.metrics import _precision, _tide
+from sorites.metrics.detection import coco, tide
 
 
 def costs(scene: Any) -> dict[str, float]:
-    _, found, _ = _tide.errors(scene, None)
+    _, found, _ = tide.errors(scene, None)
     means = {name: float(np.mean(values)) for name, values in found.items()}
-    return {"": means[""], **{name: _tide.cost(name, means[name], means[""]) for name in _tide.ERRORS}}
+    return {"": means[""], **{name: tide.cost(name, means[name], means[""]) for name in tide.ERRORS}}
 
 
 def scene_for_tidecv(seed: int) -> Any:
@@ -25,8 +25,10 @@ def scene_for_tidecv(seed: int) -> Any:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_errors_are_tidecvs_where_its_slips_do_not_bite(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    """No ties in confidence, every class with things and found ones, and recalls k / 100 instead of COCO's k times 0.01."""
-    monkeypatch.setattr(_precision, "RECALLS", np.arange(101) / 100)
+    """No ties in confidence, every class with things and found ones, and recalls k / 100 instead of
+    COCO's k times 0.01.
+    """
+    monkeypatch.setattr(coco, "RECALLS", np.arange(101) / 100)
     theirs = pl.read_csv(Path(__file__).parent / "tidecv.tsv", separator="\t").row(seed, named=True)
     wanted = {"" if name == "AP50" else name: value for name, value in theirs.items() if name != "seed"}
     assert costs(scene_for_tidecv(seed)) == pytest.approx(wanted, rel=0, abs=1e-9)
@@ -51,7 +53,9 @@ def test_errors_are_hotcocos_without_crowds(seed: int) -> None:
 
 
 def test_the_mean_is_over_classes_with_things_though_all_were_missed() -> None:
-    """tidecv drops such a class from the mean of Miss where nothing was found of it; hotcoco and we count it as 0."""
+    """tidecv drops such a class from the mean of Miss where nothing was found of it; hotcoco and we
+    count it as 0.
+    """
     pytest.importorskip("hotcoco")
     things, found = [[0, 0, 10, 10, 50, 50, 0], [0, 1, 200, 200, 260, 260, 0]], [[0, 0, 10, 10, 50, 50, 0.9]]
     scene = box_sets.scene_of(things, found, 1)
@@ -71,19 +75,19 @@ def test_each_kind_by_hand() -> None:
         [0, 0, 600, 0, 610, 10, 0.5],
         [0, 2, 300, 300, 330, 400, 0.4],
     ]
-    seen = _tide.typed(box_sets.scene_of(things, found, 1))
-    named = ["match" if kind < 0 else _tide.KINDS[kind] for kind in seen.kind]
+    seen = tide.typed(box_sets.scene_of(things, found, 1))
+    named = ["match" if kind < 0 else tide.KINDS[kind] for kind in seen.kind]
     assert named == ["match", "Dupe", "Loc", "Cls", "Bkg", "Both"]
     assert seen.used.tolist() == [True, False, False]
     assert seen.usable.tolist() == [False, True, False]
 
 
 def test_resamples_of_errors_are_those_of_scenes_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_precision, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
+    monkeypatch.setattr(coco, "RECALLS", np.linspace(0, 1, 101) - 1e-9)
     scene = box_sets.random_scene(3, pictures=30, classes=2, ties=False)
-    counts = _precision.drawn(30, 6)
-    _, _, mine = _tide.errors(scene, counts)
+    counts = coco.drawn(30, 6)
+    _, _, mine = tide.errors(scene, counts)
     for k in range(6):
-        _, theirs, _ = _tide.errors(box_sets.resampled(scene, counts[:, k]), None)
+        _, theirs, _ = tide.errors(box_sets.resampled(scene, counts[:, k]), None)
         for name in theirs:
             np.testing.assert_allclose(mine[name][:, k], theirs[name], rtol=0, atol=2e-6)

@@ -43,14 +43,23 @@ def constant(
     metadata: Mapping[str, str] | None = None,
 ) -> str:
     """Write a detector that finds the same whatever it sees."""
-    arrays = {name: value.astype(np.float32) if value.dtype.kind == "f" else value for name, value in outputs.items()}
+    arrays = {
+        name: value.astype(np.float32) if value.dtype.kind == "f" else value
+        for name, value in outputs.items()
+    }
     nodes = [helper.make_node("Identity", [f"{name}_inner"], [name]) for name in arrays]
-    kinds = {name: (helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in arrays.items()}
-    return save(path, nodes, inputs, kinds, {f"{name}_inner": value for name, value in arrays.items()}, metadata)
+    kinds = {
+        name: (helper.np_dtype_to_tensor_dtype(value.dtype), value.shape) for name, value in arrays.items()
+    }
+    return save(
+        path, nodes, inputs, kinds, {f"{name}_inner": value for name, value in arrays.items()}, metadata
+    )
 
 
 def pixels(path: Path, size: tuple[int, int] = (64, 64), at: tuple[int, int] = (0, 0)) -> str:
-    """Write a detector in rows whose three boxes, of classes 0 to 2, have the colours of one input pixel as scores."""
+    """Write a detector in rows whose three boxes, of classes 0 to 2, have the colours of one input
+    pixel as scores.
+    """
     y, x = at
     nodes = [
         helper.make_node("Slice", ["images", "start", "end"], ["spot"]),

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from sorites.boxes import nms
-from sorites.torch_tools import beside_torchvision
+from sorites.core.boxes import nms
+from sorites.core.torch_tools import beside_torchvision
 
 NAME = "ssdlite320_mobilenet_v3_large"
 
@@ -27,7 +27,9 @@ def works() -> bool:
 
 @contextmanager
 def operators() -> Iterator[None]:
-    """Use torchvision's own operators where they load, else the package's non-maximum suppression in their place."""
+    """Use torchvision's own operators where they load, else the package's non-maximum suppression
+    in their place.
+    """
     if works():
         yield
         return

@@ -1,4 +1,6 @@
-"""The user's own detector: the three usual forms, decided once on a grey picture, and an answer to every other."""
+"""The user's own detector: the three usual forms, decided once on a grey picture, and an answer to
+every other.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import pytest
 import torch
 
 from sorites.core import Box, Model, Outputs, Picture
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.evaluation.predict import ask
 from sorites.models.python import as_model
-from sorites.pipeline.answers import ask
 
 BOXES, SCORES, LABELS = np.array([[1, 2, 30, 40], [5, 5, 6, 6.5]]), np.array([0.9, 0.25]), np.array([2, 0])
 EXPECTED = (Box((1, 2, 30, 40), 2, 0.9), Box((5, 5, 6, 6.5), 0, 0.25))
@@ -100,8 +102,14 @@ def test_names_and_label_spaces_of_a_function() -> None:
 @pytest.mark.parametrize(
     ("one", "said"),
     [
-        ({"boxes": BOXES, "labels": LABELS}, "wanted a dict with the keys boxes, scores, labels, got the keys boxes, labels"),
-        ({**KEYED, "labels": [1]}, r"wanted boxes N x 4, scores N and labels N, got shapes \(2, 4\), \(2,\), \(1,\)"),
+        (
+            {"boxes": BOXES, "labels": LABELS},
+            "wanted a dict with the keys boxes, scores, labels, got the keys boxes, labels",
+        ),
+        (
+            {**KEYED, "labels": [1]},
+            r"wanted boxes N x 4, scores N and labels N, got shapes \(2, 4\), \(2,\), \(1,\)",
+        ),
         (BOXES, r"wanted \(boxes, scores, labels\), .* got numbers of shape \(2, 4\)"),
         (np.zeros((50, 80)), r"got numbers of shape \(50, 80\) \(masks\?\)"),
         (np.zeros((2, 50, 80), bool), r"\(masks\?\)"),
@@ -110,7 +118,10 @@ def test_names_and_label_spaces_of_a_function() -> None:
         ((BOXES, SCORES * np.inf, LABELS), "not finite"),
         ((BOXES[:, [2, 3, 0, 1]], SCORES, LABELS), r"x0 <= x1 and y0 <= y1, got \(30.0, 40.0, 1.0, 2.0\)"),
         ((BOXES, SCORES, LABELS - 5), "gave a box of class -3"),
-        ((BOXES, SCORES, ["dog", "cat"]), r"wanted labels as whole numbers, places in the list of labels, got \['dog', 'cat'\]"),
+        (
+            (BOXES, SCORES, ["dog", "cat"]),
+            r"wanted labels as whole numbers, places in the list of labels, got \['dog', 'cat'\]",
+        ),
         ({**KEYED, "labels": ["dog", "cat"]}, r"wanted labels as whole numbers, .* got \['dog', 'cat'\]"),
     ],
 )

@@ -1,4 +1,6 @@
-"""A picture's place in a detector's input: geometry by hand, pixels against OpenCV and Pillow, and the way back."""
+"""A picture's place in a detector's input: geometry by hand, pixels against OpenCV and Pillow, and
+the way back.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.models import box_graphs as graphs
 
 from sorites import core
 from sorites.core import Picture
-from sorites.models._box_input import Filter, Fit, placed, scaled
+from sorites.models.detectors.config import Filter, Fit, placed, scaled
 
 
 @pytest.mark.parametrize("size", [(416, 416), (77, 300), (640, 512)])
@@ -50,7 +52,9 @@ def test_where_a_picture_lies(fit: Fit, inner: tuple[int, int], left: int, top: 
 @pytest.mark.parametrize("fit", ["letterbox", "corner", "squash"])
 @pytest.mark.parametrize("shape", [(1, 1), (1, 999), (640, 480), (333, 500)])
 def test_a_spot_is_found_again(fit: Fit, shape: tuple[int, int]) -> None:
-    """The bright pixel with the most light in the input lies, mapped back, in the bright block of the picture."""
+    """The bright pixel with the most light in the input lies, mapped back, in the bright block of
+    the picture.
+    """
     picture = np.zeros((*shape, 3), np.uint8)
     y, x = shape[0] // 3, shape[1] // 4
     picture[y : y + 40, x : x + 40] = 255
@@ -73,10 +77,14 @@ def test_a_spot_is_found_again(fit: Fit, shape: tuple[int, int]) -> None:
         ("mean=[0.1,0.1,0.1]&std=[0.5,0.5,0.5]", (32, 32), (0.2, 0.6, 1.4)),
     ],
 )
-def test_what_a_graph_is_fed(options: str, at: tuple[int, int], scores: tuple[float, ...], tmp_path: Path) -> None:
+def test_what_a_graph_is_fed(
+    options: str, at: tuple[int, int], scores: tuple[float, ...], tmp_path: Path
+) -> None:
     """The graph gives the colours of one input pixel as scores of the classes 0, 1 and 2."""
     picture = np.tile(np.array([51, 102, 204], np.uint8), (100, 200, 1))
     model = core.model(f'boxes:{graphs.pixels(tmp_path / "m.onnx", at=at)}?{options}&labels=["a","b","c"]')
     outputs = model([picture])
     assert outputs.boxes is not None
-    np.testing.assert_allclose([b.conf for b in sorted(outputs.boxes[0], key=lambda b: b.label)], scores, atol=1e-6)
+    np.testing.assert_allclose(
+        [b.conf for b in sorted(outputs.boxes[0], key=lambda b: b.label)], scores, atol=1e-6
+    )

@@ -1,8 +1,9 @@
 """Every layout of an exported detector against boxes worked out by hand.
 
-The picture is 200 x 100 (width x height), the input 64 x 64. In a letterbox the picture is 64 x 32, 16 px from the top, so a
-box (16, 20, 32, 36) of the input is (50, 12.5, 100, 62.5) of the picture; in a corner it is (50, 62.5, 100, 100) after cutting at
-the edge; squashed it is (50, 31.25, 100, 56.25).
+The picture is 200 x 100 (width x height), the input 64 x 64. In a letterbox the picture is 64 x 32,
+16 px from the top, so a box (16, 20, 32, 36) of the input is (50, 12.5, 100, 62.5) of the picture;
+in a corner it is (50, 62.5, 100, 100) after cutting at the edge; squashed it is (50, 31.25, 100,
+56.25).
 """
 
 from __future__ import annotations
@@ -28,11 +29,15 @@ def found(path: str, options: str = NAMES, picture: Picture = PICTURE) -> list[t
     assert model.output == "boxes"
     outputs = model([picture])
     assert outputs.boxes is not None
-    return [(tuple(round(x, 3) for x in box.xyxy), box.label, round(box.conf or 0, 3)) for box in outputs.boxes[0]]
+    return [
+        (tuple(round(x, 3) for x in box.xyxy), box.label, round(box.conf or 0, 3)) for box in outputs.boxes[0]
+    ]
 
 
 def centred_rows(columns: int) -> np.ndarray:
-    """Rows with nothing but the box (16, 20, 32, 36) in two cells and a faint third; centres of the others in their cells."""
+    """Rows with nothing but the box (16, 20, 32, 36) in two cells and a faint third; centres of the
+    others in their cells.
+    """
     rows = np.zeros((graphs.CELLS, columns), np.float32)
     rows[[10, 11, 12], :4] = [(24, 28, 16, 16), (24, 28, 16, 15), (24, 28, 16, 16)]
     return rows
@@ -62,7 +67,9 @@ def test_v5_has_objectness_and_three_anchors(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("raw", [True, False])
 def test_yolox_raw_and_decoded(raw: bool, tmp_path: Path) -> None:
-    corner = np.array([(x, y, stride) for stride in (8, 16, 32) for y in range(64 // stride) for x in range(64 // stride)])
+    corner = np.array(
+        [(x, y, stride) for stride in (8, 16, 32) for y in range(64 // stride) for x in range(64 // stride)]
+    )
     rows = np.zeros((graphs.CELLS, 8), np.float32)
     if not raw:
         rows[:, :2] = (corner[:, :2] + 0.5) * corner[:, 2:]
@@ -73,8 +80,14 @@ def test_yolox_raw_and_decoded(raw: bool, tmp_path: Path) -> None:
 
 def test_rows_end_to_end(tmp_path: Path) -> None:
     rows = np.array([[16, 20, 32, 36, 0.6, 2], [16, 20, 32, 36, 0.5, 2], [0, 0, 0, 0, 0, 0]])
-    assert found(graphs.constant(tmp_path / "m.onnx", {"o": rows[None]})) == [(LETTERBOX, 2, 0.6), (LETTERBOX, 2, 0.5)]
-    assert found(graphs.constant(tmp_path / "m.onnx", {"o": rows})) == [(LETTERBOX, 2, 0.6), (LETTERBOX, 2, 0.5)]
+    assert found(graphs.constant(tmp_path / "m.onnx", {"o": rows[None]})) == [
+        (LETTERBOX, 2, 0.6),
+        (LETTERBOX, 2, 0.5),
+    ]
+    assert found(graphs.constant(tmp_path / "m.onnx", {"o": rows})) == [
+        (LETTERBOX, 2, 0.6),
+        (LETTERBOX, 2, 0.5),
+    ]
     seven = np.array([[0, 16, 20, 32, 36, 2, 0.6], [1, 16, 20, 32, 36, 2, 0.6]])
     assert found(graphs.constant(tmp_path / "m.onnx", {"o": seven})) == [(LETTERBOX, 2, 0.6)]
     assert found(graphs.constant(tmp_path / "m.onnx", {"o": np.zeros((1, 0, 6))})) == []
@@ -101,13 +114,19 @@ def test_rt_detr_has_a_sigmoid_per_class(tmp_path: Path) -> None:
 
 def test_boxes_in_pixels_beside_scores_are_suppressed(tmp_path: Path) -> None:
     boxes = np.array([[[16, 20, 32, 36], [16, 20, 32, 36]]], float)
-    path = graphs.constant(tmp_path / "m.onnx", {"boxes": boxes, "scores": np.array([[[0.9, 0, 0], [0.8, 0.3, 0]]])})
+    path = graphs.constant(
+        tmp_path / "m.onnx", {"boxes": boxes, "scores": np.array([[[0.9, 0, 0], [0.8, 0.3, 0]]])}
+    )
     assert found(path) == [(LETTERBOX, 0, 0.9), (LETTERBOX, 1, 0.3)]
 
 
 @pytest.mark.parametrize("batched", [True, False])
 def test_boxes_scores_and_labels(batched: bool, tmp_path: Path) -> None:
-    parts = {"a": np.array([[16, 20, 32, 36], [0, 0, 9, 9]], float), "b": np.array([1, 0]), "c": np.array([0.7, 0.0])}
+    parts = {
+        "a": np.array([[16, 20, 32, 36], [0, 0, 9, 9]], float),
+        "b": np.array([1, 0]),
+        "c": np.array([0.7, 0.0]),
+    }
     if batched:
         parts = {name: value[None] for name, value in parts.items()}
     assert found(graphs.constant(tmp_path / "m.onnx", parts)) == [(LETTERBOX, 1, 0.7)]
@@ -133,7 +152,9 @@ def test_tensorflow_counts_turns_and_numbers_by_category(tmp_path: Path) -> None
     short = graphs.constant(tmp_path / "short.onnx", parts | {"num_detections": np.array([1.0])}, eight_bits)
     assert found(short, "") == [(SQUASH, 79, 0.9)]
     less = parts | {"detection_classes": np.array([[89.0, 0.0, 11.0]])}
-    assert found(graphs.constant(tmp_path / "less.onnx", less, eight_bits), "labels=coco90") == found(path, "labels=coco91")
+    assert found(graphs.constant(tmp_path / "less.onnx", less, eight_bits), "labels=coco90") == found(
+        path, "labels=coco91"
+    )
 
 
 @pytest.mark.parametrize("batched", [True, False])

@@ -13,14 +13,16 @@ from tests.models import box_graphs as graphs
 
 from sorites import core
 from sorites.core import Picture
-from sorites.errors import SoritesError, UnknownName
-from sorites.labels import coco
-from sorites.pipeline.answers import ask
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.labels import coco
+from sorites.evaluation.predict import ask
 
 GREY: Picture = np.full((50, 80, 3), 128, np.uint8)
 
 
-def v8(path: Path, classes: int = 3, metadata: dict[str, str] | None = None, fill: float = 0.5, size: int = 64) -> str:
+def v8(
+    path: Path, classes: int = 3, metadata: dict[str, str] | None = None, fill: float = 0.5, size: int = 64
+) -> str:
     rows = np.zeros((1, 4 + classes, sum((size // s) ** 2 for s in (8, 16, 32))), np.float32)
     rows[0, :5, 7] = 24, 28, 16, 16, fill
     inputs = {"images": (TensorProto.FLOAT, (1, 3, size, size))}
@@ -29,7 +31,10 @@ def v8(path: Path, classes: int = 3, metadata: dict[str, str] | None = None, fil
 
 def test_ultralytics_metadata_are_read_and_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     names = {0: "cat", 1: "guide dog", 2: "owl"}
-    path = v8(tmp_path / "m.onnx", metadata={"names": str(names), "task": "detect", "imgsz": "[64, 64]", "channels": "3"})
+    path = v8(
+        tmp_path / "m.onnx",
+        metadata={"names": str(names), "task": "detect", "imgsz": "[64, 64]", "channels": "3"},
+    )
     model = core.model(f"boxes:{path}")
     assert model.labels == ("cat", "guide dog", "owl")
     core.model(f"boxes:{path}")
@@ -77,7 +82,10 @@ def test_boxes_do_not_depend_on_the_batch(batch: Any, tmp_path: Path, noise: lis
     model = core.model(f"boxes:{graphs.constant(tmp_path / 'm.onnx', {'o': rows}, inputs)}")
     together = model(noise).boxes
     assert together == [model([picture]).boxes[0] for picture in noise]  # type: ignore[index]
-    assert all(box.xyxy[2] <= p.shape[1] and box.xyxy[3] <= p.shape[0] for p, (box,) in zip(noise, together or (), strict=True))
+    assert all(
+        box.xyxy[2] <= p.shape[1] and box.xyxy[3] <= p.shape[0]
+        for p, (box,) in zip(noise, together or (), strict=True)
+    )
 
 
 def test_a_free_size_is_640_or_what_is_said(tmp_path: Path) -> None:
@@ -92,7 +100,9 @@ def test_a_free_size_is_640_or_what_is_said(tmp_path: Path) -> None:
 def test_another_size_than_a_graph_fixes_is_refused(tmp_path: Path) -> None:
     path = v8(tmp_path / "m.onnx", metadata={"imgsz": "[640, 640]"})
     core.model(f"boxes:{path}?size=64")
-    with pytest.raises(SoritesError, match=r"its input is 64 x 64 px and cannot be another; wanted size 320 x 320\."):
+    with pytest.raises(
+        SoritesError, match=r"its input is 64 x 64 px and cannot be another; wanted size 320 x 320\."
+    ):
         core.model(f"boxes:{path}?size=320")
     Path(f"{path}.json").write_text('{"size": [64, 96]}')
     with pytest.raises(SoritesError, match="wanted size 64 x 96"):
@@ -110,7 +120,9 @@ def test_another_size_than_a_graph_fixes_is_refused(tmp_path: Path) -> None:
         ({"o": np.zeros((1, 1000))}, "wanted boxes, got outputs o 1 x 1000"),
     ],
 )
-def test_outputs_that_are_no_boxes_are_named(outputs: dict[str, np.ndarray], said: str, tmp_path: Path) -> None:
+def test_outputs_that_are_no_boxes_are_named(
+    outputs: dict[str, np.ndarray], said: str, tmp_path: Path
+) -> None:
     path = graphs.constant(tmp_path / "m.onnx", outputs, metadata={"names": "['a', 'b', 'c']"})
     with pytest.raises(SoritesError, match=said) as error:
         core.model(f"boxes:{path}")
@@ -118,7 +130,9 @@ def test_outputs_that_are_no_boxes_are_named(outputs: dict[str, np.ndarray], sai
     assert '"layout"' in str(error.value)
 
 
-@pytest.mark.parametrize(("task", "said"), [("segment", "masks"), ("pose", "key points"), ("obb", "turned boxes")])
+@pytest.mark.parametrize(
+    ("task", "said"), [("segment", "masks"), ("pose", "key points"), ("obb", "turned boxes")]
+)
 def test_other_tasks_are_refused_by_name(task: str, said: str, tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match=f"gives .*{said}.*task {task}"):
         core.model(f"boxes:{v8(tmp_path / 'm.onnx', metadata={'task': task})}")
@@ -167,7 +181,9 @@ def test_none_and_ten_thousand_boxes(tmp_path: Path) -> None:
     assert (outputs.boxes, errors) == ([(), ()], [None, None])
     rng = np.random.default_rng(0)
     corner = rng.uniform(0, 50, (10_000, 2))
-    rows = np.concatenate([corner, corner + 5, rng.random((10_000, 1)), rng.integers(0, 3, (10_000, 1))], axis=1)
+    rows = np.concatenate(
+        [corner, corner + 5, rng.random((10_000, 1)), rng.integers(0, 3, (10_000, 1))], axis=1
+    )
     many = core.model(f"boxes:{graphs.constant(tmp_path / 'many.onnx', {'o': rows})}")
     best = many([GREY]).boxes[0]  # type: ignore[index]
     assert len(best) <= 300

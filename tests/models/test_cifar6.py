@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from sorites.core import model
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.models.cifar6 import CLASSES, fitted
 from sorites.sources.cifar import CLASSES as TEN
 from sorites.sources.cifar import GROUPS
@@ -16,13 +16,17 @@ from sorites.sources.cifar import GROUPS
 def test_the_head_is_scikit_learns() -> None:
     rng = np.random.default_rng(0)
     truth = rng.integers(4, size=300)
-    features = (rng.standard_normal((4, 10))[truth] + rng.standard_normal((300, 10))).astype(np.float32) * 3 + 1
+    features = (rng.standard_normal((4, 10))[truth] + rng.standard_normal((300, 10))).astype(
+        np.float32
+    ) * 3 + 1
     weight, bias = fitted(features, truth, 4, shrink=0.01)
     known = (features - features.mean(0)) / features.std(0)
     peer = LogisticRegression(C=1 / (300 * 0.01), tol=1e-8, max_iter=1000).fit(known, truth)
     ours = features @ weight.T + bias
     theirs = known @ peer.coef_.T + peer.intercept_
-    np.testing.assert_allclose(ours - ours.mean(1, keepdims=True), theirs - theirs.mean(1, keepdims=True), atol=5e-3)
+    np.testing.assert_allclose(
+        ours - ours.mean(1, keepdims=True), theirs - theirs.mean(1, keepdims=True), atol=5e-3
+    )
 
 
 def test_its_classes_are_the_familiar_ones() -> None:

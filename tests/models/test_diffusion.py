@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from sorites import core
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.diffusion import classify
-from sorites.diffusion.toy import parts
-from sorites.errors import SoritesError, UnknownName
+from sorites.diffusion.toy import world
 
 PICTURE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
 
@@ -18,7 +18,7 @@ PICTURE = np.random.default_rng(1).integers(0, 256, (20, 16, 3), np.uint8)
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pipe")
-    parts.pipeline(width=16).save_pretrained(folder)
+    world.pipeline(width=16).save_pretrained(folder)
     return folder
 
 
@@ -41,7 +41,9 @@ def dit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.nn.init.normal_(net.proj_out_2.weight, std=0.1)
     vae = AutoencoderKL(block_out_channels=(8, 8), norm_num_groups=4, latent_channels=4, **_blocks())
     folder = tmp_path_factory.mktemp("dit")
-    DiTPipeline(net, vae, DDIMScheduler(), id2label={str(i): f"thing {i}" for i in range(5)}).save_pretrained(folder)
+    DiTPipeline(net, vae, DDIMScheduler(), id2label={str(i): f"thing {i}" for i in range(5)}).save_pretrained(
+        folder
+    )
     return folder
 
 

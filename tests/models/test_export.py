@@ -13,10 +13,9 @@ import pytest
 import torch
 from torch import nn
 
-from sorites.models._export import trial_pictures
-from sorites.models._fingerprint import cache_fingerprint, fingerprint
-from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model
+from sorites.models.export import trial_pictures
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import cache_fingerprint, fingerprint, linear_head, torch_model
 
 WANTS = Input(size=(20, 16))
 
@@ -91,7 +90,9 @@ def test_a_damaged_file_is_written_again(folder: Path, damage: bytes | None) -> 
 
 
 def test_a_stale_graph_is_written_again(folder: Path) -> None:
-    """The code changed under the same weights, layers and best labels: only the comparison with torch can tell."""
+    """The code changed under the same weights, layers and best labels: only the comparison with
+    torch can tell.
+    """
     torch_model("small", Small(), WANTS)
     (path,) = folder.glob("*.onnx")
     outputs = torch_model("small", Louder(), WANTS)(trial_pictures(WANTS.size))
@@ -103,7 +104,10 @@ def test_falls_back_to_torch_with_one_warning(folder: Path) -> None:
     with pytest.warns(UserWarning, match="model restless runs on torch.*logits differ") as caught:
         model = torch_model("restless", Restless(), WANTS)
     assert len(caught) == 1
-    outputs, (logits, features) = model(trial_pictures(WANTS.size)), by_hand(Small(), trial_pictures(WANTS.size))
+    outputs, (logits, features) = (
+        model(trial_pictures(WANTS.size)),
+        by_hand(Small(), trial_pictures(WANTS.size)),
+    )
     assert outputs.logits is not None
     assert (outputs.logits - logits >= -1e-5).all()
     np.testing.assert_allclose(outputs.features, features, atol=1e-5)
@@ -151,7 +155,9 @@ def test_a_renamed_class_is_the_same_model_and_another_function_is_not(folder: P
     last = nn.Linear(3, 9)
 
     def version(layer: nn.Module) -> str:
-        return torch_model("m", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), layer, last), WANTS).version
+        return torch_model(
+            "m", nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Flatten(), layer, last), WANTS
+        ).version
 
     assert version(Squash()) == version(Renamed())
     assert version(Squash()) != version(Turned())
@@ -184,9 +190,9 @@ def test_head_of_a_linear_layer_only() -> None:
 
 QUIET = """
 import torch
-from sorites.models._preprocess import Input
-from sorites.models._torch import torch_model
-from sorites.models._export import trial_pictures
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import torch_model
+from sorites.models.export import trial_pictures
 class Small(torch.nn.Module):
     def forward(self, x):
         return x.mean((2, 3))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.models._external import external_files
+from sorites.models.onnx import external_files
 
 onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
@@ -17,7 +17,9 @@ from onnx.external_data_helper import convert_model_to_external_data  # noqa: E4
 
 
 def saved(folder: Path, location: str | None, inside_branch: bool = False) -> Path:
-    """A classifier of mean colours whose weights lie in ``location``, in the graph or in the branch of an If."""
+    """A classifier of mean colours whose weights lie in ``location``, in the graph or in the branch
+    of an If.
+    """
     folder.mkdir(exist_ok=True)
     weights = np.arange(3 * 400, dtype=np.float32).reshape(3, 400) / 1200
     held = numpy_helper.from_array(weights, "w")
@@ -26,12 +28,18 @@ def saved(folder: Path, location: str | None, inside_branch: bool = False) -> Pa
     mean = helper.make_node("ReduceMean", ["x"], ["m"], axes=[2, 3], keepdims=0)
     if inside_branch:
         true = numpy_helper.from_array(np.array(True), "t")
-        branch = helper.make_graph([helper.make_node("MatMul", ["m", "w"], ["b"])], "b", [], [_value("b")], [held])
-        other = helper.make_graph([helper.make_node("MatMul", ["m", "w2"], ["c"])], "c", [], [_value("c")], [_other(weights)])
+        branch = helper.make_graph(
+            [helper.make_node("MatMul", ["m", "w"], ["b"])], "b", [], [_value("b")], [held]
+        )
+        other = helper.make_graph(
+            [helper.make_node("MatMul", ["m", "w2"], ["c"])], "c", [], [_value("c")], [_other(weights)]
+        )
         last = helper.make_node("If", ["t"], ["y"], then_branch=branch, else_branch=other)
         graph = helper.make_graph([mean, last], "g", [picture], [logits], [true])
     else:
-        graph = helper.make_graph([mean, helper.make_node("MatMul", ["m", "w"], ["y"])], "g", [picture], [logits], [held])
+        graph = helper.make_graph(
+            [mean, helper.make_node("MatMul", ["m", "w"], ["y"])], "g", [picture], [logits], [held]
+        )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     if location:
         convert_model_to_external_data(model, location=location, size_threshold=100)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
-from sorites.models._networks import start
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.models.trained import start
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("efficientnet_lite_pytorch")
@@ -26,13 +26,16 @@ def test_rows_of_known_classes_are_kept_in_the_order_of_the_classes() -> None:
 
 
 def test_without_it_the_head_is_random_and_follows_from_the_seed() -> None:
-    weights = [start("lite0", SOME, seed=seed).module.get_submodule("network._fc").weight for seed in (0, 0, 1)]
+    weights = [
+        start("lite0", SOME, seed=seed).module.get_submodule("network._fc").weight for seed in (0, 0, 1)
+    ]
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
 
 
 def test_a_class_that_the_model_does_not_know_is_named() -> None:
     with pytest.raises(
-        SoritesError, match="lite0 knows 1000 classes, and 1 of the 2 to be learnt are not among them, first unicorn"
+        SoritesError,
+        match="lite0 knows 1000 classes, and 1 of the 2 to be learnt are not among them, first unicorn",
     ):
         start("lite0", (SOME[0], "unicorn"), keep_head=True)

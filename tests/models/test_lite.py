@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from sorites.core import Model, Picture
-from sorites.errors import MissingExtra, SoritesError
+from sorites.core.errors import MissingExtra, SoritesError
 from sorites.models import lite as room
-from sorites.models._preprocess import fit
+from sorites.models.preprocess import fit
 
 CATS = {"n02123045", "n02123159", "n02124075"}
 ESPRESSO = {"n07920052"}
@@ -20,7 +20,9 @@ ESPRESSO = {"n07920052"}
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_names_the_cat_and_the_coffee(which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]) -> None:
+def test_names_the_cat_and_the_coffee(
+    which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]
+) -> None:
     model = lite(which)
     outputs = model([photographs["chelsea"], photographs["coffee"]])
     assert model.labels is not None
@@ -31,7 +33,9 @@ def test_names_the_cat_and_the_coffee(which: int, lite: Callable[[int], Model], 
 
 
 @pytest.mark.parametrize("which", [0, 1, 2])
-def test_equals_the_packages_own_network(which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]) -> None:
+def test_equals_the_packages_own_network(
+    which: int, lite: Callable[[int], Model], photographs: dict[str, Picture]
+) -> None:
     import torch
 
     size = room.SIZES[which]
@@ -69,7 +73,9 @@ def test_many_threads_may_ask_at_once(lite: Callable[[int], Model], noise: list[
     assert all(np.array_equal(answer, whole) for answer in answers)
 
 
-def test_loading_prints_nothing_and_keeps_the_version(lite: Callable[[int], Model], capfd: pytest.CaptureFixture[str]) -> None:
+def test_loading_prints_nothing_and_keeps_the_version(
+    lite: Callable[[int], Model], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert room.lite0().version == lite(0).version != lite(1).version
     assert capfd.readouterr().out == ""
 

@@ -8,11 +8,11 @@ import torch
 from safetensors.torch import save_file
 
 from sorites.core import Picture
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
-from sorites.models import _small, lite
-from sorites.models._networks import blank, start
-from sorites.models._preprocess import Input
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.models import lite, trained
+from sorites.models.preprocess import Input
+from sorites.models.trained import blank, start
 
 TEN = [f"class {i}" for i in range(10)]
 
@@ -33,13 +33,15 @@ def test_the_small_network_has_the_size_of_the_one_that_was_tried() -> None:
 
 
 def test_whitened_patches_are_white() -> None:
-    """The covariance of filtered patches is the identity, less what the shrinkage takes from directions of little variance."""
-    wants = _small.wants()
+    """The covariance of filtered patches is the identity, less what the shrinkage takes from
+    directions of little variance.
+    """
+    wants = trained.small_input()
     some = pictures(wants, 50)
-    filters = torch.from_numpy(_small.whitening(some, wants))
+    filters = torch.from_numpy(trained.whitening(some, wants))
     scaled = (np.stack(some).astype(np.float32) / 255 - np.float32(wants.mean)) / np.float32(wants.std)
     white = torch.nn.functional.conv2d(torch.from_numpy(scaled).permute(0, 3, 1, 2), filters, stride=2)
-    flat = white.permute(1, 0, 2, 3).reshape(_small.PATCHES, -1).double()
+    flat = white.permute(1, 0, 2, 3).reshape(trained.PATCHES, -1).double()
     covariance = torch.cov(flat)
     off = covariance - torch.diag(covariance.diagonal())
     assert off.abs().max() < 1e-3
@@ -47,7 +49,9 @@ def test_whitened_patches_are_white() -> None:
 
 
 def test_what_is_random_follows_from_the_seed() -> None:
-    one, same, other = (start("small", TEN, seed=seed, pictures=pictures).module.state_dict() for seed in (0, 0, 1))
+    one, same, other = (
+        start("small", TEN, seed=seed, pictures=pictures).module.state_dict() for seed in (0, 0, 1)
+    )
     assert all(torch.equal(one[name], same[name]) for name in one)
     assert not torch.equal(one["linear.weight"], other["linear.weight"])
     assert torch.equal(one["whitening"], other["whitening"])
@@ -57,7 +61,9 @@ def test_lite_keeps_its_weights_and_gets_a_new_head() -> None:
     made = start("lite0", TEN)
     published = lite.load(0).state_dict()
     kept = {name.removeprefix("network."): value for name, value in made.module.state_dict().items()}
-    assert all(torch.equal(kept[name], value) for name, value in published.items() if not name.startswith("_fc"))
+    assert all(
+        torch.equal(kept[name], value) for name, value in published.items() if not name.startswith("_fc")
+    )
     assert kept["_fc.weight"].shape == (10, 1280)
     assert made.head == ("network._fc",)
     assert made.parent["spec"] == "lite0"

@@ -15,10 +15,10 @@ from scipy.special import log_softmax
 
 from sorites import core
 from sorites.core import Picture
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
-from sorites.models._preprocess import IMAGENET_MEAN, IMAGENET_STD
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
 from sorites.models.onnx import onnx as make
+from sorites.models.preprocess import IMAGENET_MEAN, IMAGENET_STD
 
 RNG = np.random.default_rng(3)
 WEIGHT, BIAS = RNG.normal(0, 1, (4, 3)).astype(np.float32), RNG.normal(0, 1, 4).astype(np.float32)
@@ -73,15 +73,23 @@ def pictures() -> list[Picture]:
     return [RNG.integers(0, 256, (8, 8, 3), np.uint8) for _ in range(5)]
 
 
-@pytest.mark.parametrize("shape", [("n", 3, 8, 8), ("n", 8, 8, 3), (1, 3, 8, 8), (2, 8, 8, 3), (None, 3, 8, 8)])
+@pytest.mark.parametrize(
+    "shape", [("n", 3, 8, 8), ("n", 8, 8, 3), (1, 3, 8, 8), (2, 8, 8, 3), (None, 3, 8, 8)]
+)
 @pytest.mark.parametrize("dtype", ["float", "float16"])
-def test_any_layout_type_and_batch(shape: tuple[Any, ...], dtype: str, tmp_path: Path, pictures: list[Picture]) -> None:
+def test_any_layout_type_and_batch(
+    shape: tuple[Any, ...], dtype: str, tmp_path: Path, pictures: list[Picture]
+) -> None:
     model = make(build(tmp_path / "m.onnx", shape, dtype))
-    np.testing.assert_allclose(model(pictures).logits, expected(pictures), atol=1e-5 if dtype == "float" else 5e-3)
+    np.testing.assert_allclose(
+        model(pictures).logits, expected(pictures), atol=1e-5 if dtype == "float" else 5e-3
+    )
 
 
 @pytest.mark.parametrize("shape", [("n", 3, 8, 8), ("n", 8, 8, 3)])
-def test_eight_bit_graphs_get_the_picture_itself(shape: tuple[Any, ...], tmp_path: Path, pictures: list[Picture]) -> None:
+def test_eight_bit_graphs_get_the_picture_itself(
+    shape: tuple[Any, ...], tmp_path: Path, pictures: list[Picture]
+) -> None:
     model = make(build(tmp_path / "m.onnx", shape, "uint8"))
     np.testing.assert_allclose(model(pictures).logits, expected(pictures, 0, 1 / 255), rtol=1e-4)
 
@@ -95,9 +103,14 @@ def test_a_free_size_is_224_or_what_is_said(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["metadata", "beside"])
-def test_normalisation_and_labels_travel_with_the_file(where: str, tmp_path: Path, pictures: list[Picture]) -> None:
+def test_normalisation_and_labels_travel_with_the_file(
+    where: str, tmp_path: Path, pictures: list[Picture]
+) -> None:
     said = {"mean": [0, 0, 0], "std": [1, 1, 1], "labels": ["a", "b", "c", "d"], "crop_pct": 1.0}
-    written = {key: json.dumps(value) for key, value in said.items()} | {"author": "someone", "mean": "[0, 0, 0]"}
+    written = {key: json.dumps(value) for key, value in said.items()} | {
+        "author": "someone",
+        "mean": "[0, 0, 0]",
+    }
     path = build(tmp_path / "m.onnx", metadata=written if where == "metadata" else {"mean": "[9, 9, 9]"})
     if where == "beside":
         Path(f"{path}.json").write_text(json.dumps(said))
@@ -108,7 +121,9 @@ def test_normalisation_and_labels_travel_with_the_file(where: str, tmp_path: Pat
 
 @pytest.mark.parametrize("last", ["gemm", "matmul", "add"])
 @pytest.mark.parametrize("softmax", [False, True])
-def test_the_head_is_read_and_its_ends_are_seen(last: str, softmax: bool, tmp_path: Path, pictures: list[Picture]) -> None:
+def test_the_head_is_read_and_its_ends_are_seen(
+    last: str, softmax: bool, tmp_path: Path, pictures: list[Picture]
+) -> None:
     model = make(build(tmp_path / "m.onnx", last=last, softmax=softmax))
     outputs = model(pictures)
     assert model.head is not None
@@ -159,7 +174,9 @@ def test_imagenet_labels_need_a_thousand_classes(tmp_path: Path) -> None:
 
 
 def two_inputs(path: Path) -> str:
-    info = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", 3, 8, 8)) for name in ("a", "b", "c")]
+    info = [
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ("n", 3, 8, 8)) for name in ("a", "b", "c")
+    ]
     graph = helper.make_graph([helper.make_node("Add", ["a", "b"], ["c"])], "g", info[:2], info[2:])
     save_model(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=8), str(path))
     return str(path)

@@ -1,4 +1,6 @@
-"""The zero-shot model: a tiny pair of encoders taught here, real loading, and the published ways of asking."""
+"""The zero-shot model: a tiny pair of encoders taught here, real loading, and the published ways of
+asking.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +18,11 @@ from tests.models.shapes import CLASSES, drawn, taught
 import sorites
 from sorites import core
 from sorites.core import Model, Sample, Source
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.evaluation import plan
 from sorites.models import open_clip as room
-from sorites.pipeline import plan
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 pytestmark = pytest.mark.slow
 
@@ -55,8 +57,12 @@ def loaded(pair: str) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.slow
-def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_out: Source, tmp_path: Path) -> None:
-    suite = parse({"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test")
+def test_it_knows_held_out_pictures_far_above_chance_in_a_run(
+    pair: str, held_out: Source, tmp_path: Path
+) -> None:
+    suite = parse(
+        {"name": "shapes", "labels": list(CLASSES), "scorers": ["msp", "ash_b", "odin", "mds"]}, "test"
+    )
     lesson = [
         Sample(f"{name} {i}", lambda name=name, i=i: drawn(name, i), k)  # type: ignore[misc]
         for k, name in enumerate(CLASSES)
@@ -69,12 +75,16 @@ def test_it_knows_held_out_pictures_far_above_chance_in_a_run(pair: str, held_ou
     assert rows["model"].unique().to_list() == [spec]
     assert rows["error"].null_count() == rows.height
     assert rows.filter(pl.col("output") == "ood")["scorer"].n_unique() == 4
-    plain = sorites.run(suite, source=held_out, models=[core.model(spec)], fit=training, out=tmp_path / "run").collect()
+    plain = sorites.run(
+        suite, source=held_out, models=[core.model(spec)], fit=training, out=tmp_path / "run"
+    ).collect()
     assert plain.equals(rows)
 
 
 def test_logits_are_clip_s_own_for_the_prompt_of_focus(pair: str, held_out: Source) -> None:
-    """FOCUS: "a photo of a {first synonym}"; logits are those of the library for the same pictures and texts."""
+    """FOCUS: "a photo of a {first synonym}"; logits are those of the library for the same pictures
+    and texts.
+    """
     import torch
 
     pictures = [sample.load() for sample in held_out][::7]
@@ -93,7 +103,9 @@ def test_logits_are_clip_s_own_for_the_prompt_of_focus(pair: str, held_out: Sour
     np.testing.assert_allclose(np.linalg.norm(given.features, axis=1), 1, atol=1e-5)
 
 
-def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(pair: str, held_out: Source, tmp_path: Path) -> None:
+def test_templates_of_a_file_are_averaged_as_clip_s_notebook_does(
+    pair: str, held_out: Source, tmp_path: Path
+) -> None:
     import torch
 
     templates = ["a bad photo of a {}.", "a sculpture of a {}.", "the {}"]
@@ -123,7 +135,9 @@ def test_a_class_is_said_by_its_first_synonym() -> None:
     assert room._spoken("bank (river)") == "bank (river)"
 
 
-def test_a_torch_file_gives_the_same_and_one_with_more_than_tensors_is_refused(pair: str, tmp_path: Path) -> None:
+def test_a_torch_file_gives_the_same_and_one_with_more_than_tensors_is_refused(
+    pair: str, tmp_path: Path
+) -> None:
     import torch
 
     config, _, weights = pair.partition("@")
@@ -180,7 +194,9 @@ def test_what_is_wrong_is_said(pair: str, tmp_path: Path) -> None:
         f"open_clip:{pair}?template=x": "Did you mean templates",
         f"open_clip:{pair}?templates": "wanted .templates=VALUE",
         f"open_clip:{pair}?templates={tmp_path / 'none.txt'}": "cannot read .*none.txt: .*Wanted templates",
-        f"open_clip:{pair}?templates={tmp_path / 'bad.txt'}": "for the class, such as 'a photo of a {}', got 'a photo'",
+        f"open_clip:{pair}?templates={tmp_path / 'bad.txt'}": (
+            "for the class, such as 'a photo of a {}', got 'a photo'"
+        ),
     }
     for spec, says in wrong.items():
         with pytest.raises(SoritesError, match=says.replace("{}", r"\{\}")):

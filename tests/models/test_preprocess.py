@@ -9,19 +9,25 @@ from hypothesis import strategies as st
 from PIL import Image as Pil
 
 from sorites.core import Picture
-from sorites.errors import SoritesError
-from sorites.models import _preprocess as preprocess
-from sorites.models._preprocess import Input, fit
-from sorites.torch_tools import torchvision_ready
+from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import torchvision_ready
+from sorites.models import preprocess
+from sorites.models.preprocess import Input, fit
 
 
 def picture(height: int, width: int) -> Picture:
     return np.random.default_rng(height * 1000 + width).integers(0, 256, (height, width, 3), np.uint8)
 
 
-@pytest.mark.parametrize("shape", [(300, 451), (451, 300), (37, 90), (512, 512), (100, 100), (225, 224), (1024, 33)])
-@pytest.mark.parametrize(("size", "crop_pct", "filter"), [(224, 0.875, "bicubic"), (240, 0.9, "bilinear"), (97, 1.0, "lanczos")])
-def test_equals_torchvision_to_the_bit(shape: tuple[int, int], size: int, crop_pct: float, filter: str) -> None:
+@pytest.mark.parametrize(
+    "shape", [(300, 451), (451, 300), (37, 90), (512, 512), (100, 100), (225, 224), (1024, 33)]
+)
+@pytest.mark.parametrize(
+    ("size", "crop_pct", "filter"), [(224, 0.875, "bicubic"), (240, 0.9, "bilinear"), (97, 1.0, "lanczos")]
+)
+def test_equals_torchvision_to_the_bit(
+    shape: tuple[int, int], size: int, crop_pct: float, filter: str
+) -> None:
     torchvision_ready()
     from torchvision.transforms import CenterCrop, Compose, InterpolationMode, Resize
 
@@ -44,7 +50,9 @@ def test_a_huge_one_is_scaled_only_where_it_is_kept() -> None:
 
 @given(st.integers(1, 300), st.integers(1, 300), st.booleans(), st.sampled_from([(24, 24), (17, 31)]))
 @settings(max_examples=60, deadline=None)
-def test_any_size_comes_out_at_the_models(height: int, width: int, framed: bool, size: tuple[int, int]) -> None:
+def test_any_size_comes_out_at_the_models(
+    height: int, width: int, framed: bool, size: tuple[int, int]
+) -> None:
     made = fit(picture(height, width), framed, size)
     assert made.shape == (*size, 3)
     assert made.dtype == np.uint8
@@ -82,8 +90,18 @@ def test_input_reads_one_number_as_a_square() -> None:
 
 
 @pytest.mark.parametrize(
-    "config", [{"size": 0}, {"mean": [0.5]}, {"std": [0, 1, 1]}, {"crop_pct": 1.5}, {"filter": "cubic"}, {"colour": "RGB"}]
+    "config",
+    [
+        {"size": 0},
+        {"mean": [0.5]},
+        {"std": [0, 1, 1]},
+        {"crop_pct": 1.5},
+        {"filter": "cubic"},
+        {"colour": "RGB"},
+    ],
 )
 def test_a_wrong_config_is_named(config: dict[str, object]) -> None:
-    with pytest.raises(SoritesError, match=rf"model\.json: (unknown key ')?{next(iter(config))}.*The keys are size, mean"):
+    with pytest.raises(
+        SoritesError, match=rf"model\.json: (unknown key ')?{next(iter(config))}.*The keys are size, mean"
+    ):
         Input.read(config, "model.json")

@@ -18,7 +18,7 @@ from torch import nn
 
 from sorites import core
 from sorites.core import Model, Outputs, Picture
-from sorites.errors import SoritesError, UnknownName
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.models.python import as_model
 
 _numbers = itertools.count()
@@ -42,7 +42,9 @@ def colours(pictures: list[Picture]) -> np.ndarray:
     return np.stack([p.mean(axis=(0, 1)) for p in pictures])
 
 
-def test_a_function_of_pictures_from_the_current_folder(written: Callable[[str], str], noise: list[Picture]) -> None:
+def test_a_function_of_pictures_from_the_current_folder(
+    written: Callable[[str], str], noise: list[Picture]
+) -> None:
     module = written("""
         import numpy as np
         def predict(pictures):
@@ -145,7 +147,9 @@ def test_a_class_is_a_factory(noise: list[Picture]) -> None:
 
 
 def test_a_model_keeps_all_but_its_name() -> None:
-    held = Model("theirs", lambda pictures: Outputs(np.zeros((len(pictures), 2))), labels=("a", "b"), version="3")
+    held = Model(
+        "theirs", lambda pictures: Outputs(np.zeros((len(pictures), 2))), labels=("a", "b"), version="3"
+    )
     model = as_model("mine", held)
     assert (model.name, model.labels, model.version, held.name) == ("mine", ("a", "b"), "3", "theirs")
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from sorites import core
-from sorites.errors import UnknownName
+from sorites.core.errors import UnknownName
 
 
 def test_the_models_on_offer() -> None:

@@ -14,10 +14,10 @@ from safetensors.torch import save_file
 
 from sorites import core
 from sorites.core import Picture
-from sorites.errors import MissingExtra, SoritesError, UnknownName
-from sorites.labels import imagenet
+from sorites.core.errors import MissingExtra, SoritesError, UnknownName
+from sorites.core.labels import imagenet
+from sorites.core.torch_tools import torchvision_ready
 from sorites.models.timm import timm as make
-from sorites.torch_tools import torchvision_ready
 
 
 def network(name: str, **options: Any) -> Any:
@@ -42,7 +42,9 @@ def as_timm_does(net: Any, pictures: list[Picture]) -> np.ndarray:
 
 
 @pytest.mark.parametrize("name", ["test_resnet", "test_vit", "test_convnext"])
-def test_equals_timm_from_picture_to_logits(name: str, tmp_path: Path, photographs: dict[str, Picture]) -> None:
+def test_equals_timm_from_picture_to_logits(
+    name: str, tmp_path: Path, photographs: dict[str, Picture]
+) -> None:
     net = network(name)
     pictures = list(photographs.values())
     model = core.model(f"timm:{name}@{saved(net, tmp_path / 'w.safetensors')}")
@@ -127,7 +129,9 @@ def test_no_published_weights_says_to_give_a_file() -> None:
         make("lcnet_035")
 
 
-def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(photographs: dict[str, Picture]) -> None:
+def test_random_weights_are_the_same_each_time_and_ask_nothing_of_a_hub(
+    photographs: dict[str, Picture],
+) -> None:
     pictures = list(photographs.values())[:2]
     before = torch.get_rng_state()
     one, same = (make("test_resnet@random") for _ in range(2))

@@ -1,4 +1,6 @@
-"""Detectors of torchvision: a real one with weights made here, on an operator made here; and every way in which none loads."""
+"""Detectors of torchvision: a real one with weights made here, on an operator made here; and every
+way in which none loads.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from tests.models import detectors
 from tests.models.detectors import NAME, weights
 
 from sorites import core
-from sorites.errors import SoritesError, UnknownName
+from sorites.core.errors import SoritesError, UnknownName
 
 
 @pytest.fixture
@@ -31,13 +33,19 @@ def test_a_detector_with_weights_from_a_file(operators: None, tmp_path: Path) ->
     assert together == [model([picture]).boxes[0] for picture in pictures]  # type: ignore[index]
     for picture, boxes in zip(pictures, together, strict=True):
         assert boxes
-        assert all(0 <= b.label < 80 and b.xyxy[2] <= picture.shape[1] and b.xyxy[3] <= picture.shape[0] for b in boxes)
+        assert all(
+            0 <= b.label < 80 and b.xyxy[2] <= picture.shape[1] and b.xyxy[3] <= picture.shape[0]
+            for b in boxes
+        )
 
 
 def test_classes_of_ones_own_start_at_one(operators: None, tmp_path: Path) -> None:
     (tmp_path / "names.txt").write_text("apple\npear\n")
     path = weights(tmp_path / "w.pth", 3)
-    assert core.model(f"torchvision:{NAME}@{path}?labels={tmp_path / 'names.txt'}").labels == ("apple", "pear")
+    assert core.model(f"torchvision:{NAME}@{path}?labels={tmp_path / 'names.txt'}").labels == (
+        "apple",
+        "pear",
+    )
     with pytest.raises(SoritesError, match=r"with 91 classes.*needs \?labels=FILE"):
         core.model(f"torchvision:{NAME}@{path}")
 
@@ -53,7 +61,11 @@ def test_mistakes_are_named(operators: None, tmp_path: Path) -> None:
             SoritesError,
             "no weights file nowhere.pth, and .* no published .*: COCO_V1",
         ),
-        (f"torchvision:{NAME}@{tmp_path / 'text.pth'}", SoritesError, "is not a weights file|holds more than tensors"),
+        (
+            f"torchvision:{NAME}@{tmp_path / 'text.pth'}",
+            SoritesError,
+            "is not a weights file|holds more than tensors",
+        ),
         (f"torchvision:{NAME}@w.pth?classes=3", SoritesError, r"wanted \?labels=FILE"),
     ):
         with pytest.raises(error, match=said):
@@ -62,5 +74,8 @@ def test_mistakes_are_named(operators: None, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(detectors.works(), reason="torchvision's operators load here")
 def test_without_operators_it_says_what_to_install(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match="operators of torchvision .* do not load with torch .* Install both of one release"):
+    with pytest.raises(
+        SoritesError,
+        match="operators of torchvision .* do not load with torch .* Install both of one release",
+    ):
         core.model(f"torchvision:{NAME}@{tmp_path / 'w.pth'}")

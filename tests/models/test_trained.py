@@ -13,9 +13,9 @@ import torch
 
 import sorites
 from sorites.core import model
-from sorites.errors import SoritesError
-from sorites.models._networks import blank, start
-from sorites.suite import Suite
+from sorites.core.errors import SoritesError
+from sorites.models.trained import blank, start
+from sorites.suites.suite import Suite
 from sorites.training.loop import train
 from sorites.training.recipe import parse
 
@@ -35,7 +35,10 @@ def torch_logits(folder: Path, pictures: list[Any]) -> np.ndarray:
     network = blank(record["network"], len(record["classes"]))
     network.module.load_state_dict(load_file(folder / "model.safetensors"))
     mean, std = (torch.tensor(record["input"][key]).view(1, 3, 1, 1) for key in ("mean", "std"))
-    shown = torch.from_numpy(np.stack([network.wants.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2) / 255
+    shown = (
+        torch.from_numpy(np.stack([network.wants.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2)
+        / 255
+    )
     with torch.inference_mode():
         given: np.ndarray = network.module.eval()((shown - mean) / std)[0].numpy()
     return given
@@ -66,7 +69,11 @@ def test_it_brings_its_classes_and_its_head(folder: Path) -> None:
 
 def test_its_version_follows_from_weights_recipe_data_and_parent(folder: Path, tmp_path: Path) -> None:
     versions = {model(f"trained:{folder}").version}
-    for key, value in (("recipe_hash", "0"), ("data_hash", "0"), ("parent", {"spec": "small", "weights": "0"})):
+    for key, value in (
+        ("recipe_hash", "0"),
+        ("data_hash", "0"),
+        ("parent", {"spec": "small", "weights": "0"}),
+    ):
         other = tmp_path / key
         shutil.copytree(folder, other)
         record = json.loads((other / "model.json").read_text())
@@ -90,7 +97,9 @@ def test_an_unfinished_training_says_how_to_go_on(folder: Path, tmp_path: Path) 
     (other / "model.json").unlink()
     held = json.loads((other / "train.json").read_text())
     (other / "train.json").write_text(json.dumps({**held, "command": "sorites train run x --out r"}))
-    with pytest.raises(SoritesError, match="is not finished. To go on, type .* again: sorites train run x --out r"):
+    with pytest.raises(
+        SoritesError, match="is not finished. To go on, type .* again: sorites train run x --out r"
+    ):
         model(f"trained:{other}")
 
 
@@ -99,7 +108,10 @@ def test_what_is_not_a_trained_folder_is_said(folder: Path, tmp_path: Path) -> N
         model(f"trained:{tmp_path}")
     with pytest.raises(SoritesError, match="Type: sorites train run"):
         model("trained")
-    for name, said in (("model.json", "cannot be read: format"), ("model.safetensors", "cannot read .*model.safetensors")):
+    for name, said in (
+        ("model.json", "cannot be read: format"),
+        ("model.safetensors", "cannot read .*model.safetensors"),
+    ):
         other = tmp_path / name
         shutil.copytree(folder, other)
         (other / name).write_text('{"format": "x"}')

@@ -1,4 +1,6 @@
-"""The version of the user's own code: it moves with everything the answers depend on, and with nothing else."""
+"""The version of the user's own code: it moves with everything the answers depend on, and with
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +20,8 @@ import torch
 
 from sorites import core
 from sorites.core import Model, Outputs, Picture
-from sorites.models._own_code import code_of
-from sorites.models._versioned import versioned
 from sorites.models.python import as_model
+from sorites.models.versions import code_of, versioned
 
 _numbers = itertools.count()
 
@@ -57,7 +58,9 @@ OWN = """
 def test_a_module_that_is_imported_is_part_of_the_version(version: Callable[..., str]) -> None:
     first = version(own=OWN, helpers="def scale():\n    return 1.0\n")
     assert version() == first
-    assert version(helpers="def scale():\n    return 1.0  # the same\n") != first, "files count, whatever they say"
+    assert version(helpers="def scale():\n    return 1.0  # the same\n") != first, (
+        "files count, whatever they say"
+    )
     assert version(helpers="def scale():\n    return 1.0\n") == first
     assert version(unused="x = 1\n") == first
 
@@ -79,7 +82,9 @@ def test_modules_imported_late_or_from_a_package_count_too(version: Callable[...
     assert version(deep__more="bias = 1\n") == first
 
 
-def test_weights_that_are_read_at_every_call_show_in_the_answers(version: Callable[..., str], tmp_path: Path) -> None:
+def test_weights_that_are_read_at_every_call_show_in_the_answers(
+    version: Callable[..., str], tmp_path: Path
+) -> None:
     own = """
         import numpy as np
         def predict(pictures):
@@ -93,7 +98,9 @@ def test_weights_that_are_read_at_every_call_show_in_the_answers(version: Callab
     assert version() == first
 
 
-def test_weights_that_are_loaded_once_are_known_by_their_bytes(version: Callable[..., str], tmp_path: Path) -> None:
+def test_weights_that_are_loaded_once_are_known_by_their_bytes(
+    version: Callable[..., str], tmp_path: Path
+) -> None:
     own = """
         import numpy as np
         class Net:
@@ -110,7 +117,9 @@ def test_weights_that_are_loaded_once_are_known_by_their_bytes(version: Callable
 
 
 def colours(pictures: list[Picture], weights: Any = 1.0) -> Any:
-    return np.stack([p.mean(axis=(0, 1)) for p in pictures]) * float(weights.sum() if hasattr(weights, "sum") else weights)
+    return np.stack([p.mean(axis=(0, 1)) for p in pictures]) * float(
+        weights.sum() if hasattr(weights, "sum") else weights
+    )
 
 
 def held_in(weights: Any, how: str) -> Any:
@@ -226,7 +235,9 @@ def test_of_a_script_only_what_it_defines_counts(tmp_path: Path) -> None:
 
     def said(scale: float, printed: str) -> str:
         script.write_text(textwrap.dedent(text.format(src=str(files), scale=scale, printed=printed)))
-        done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=tmp_path)
+        done = subprocess.run(
+            [sys.executable, str(script)], capture_output=True, text=True, check=True, cwd=tmp_path
+        )
         return done.stdout.splitlines()[-1]
 
     first = said(1, "1")
@@ -235,7 +246,11 @@ def test_of_a_script_only_what_it_defines_counts(tmp_path: Path) -> None:
 
 
 def test_typed_code_counts_by_itself() -> None:
-    spaces = [dict[str, Any](__name__="__main__"), dict[str, Any](__name__="__main__"), dict[str, Any](__name__="__main__")]
+    spaces = [
+        dict[str, Any](__name__="__main__"),
+        dict[str, Any](__name__="__main__"),
+        dict[str, Any](__name__="__main__"),
+    ]
     for space, number in zip(spaces, (1, 1, 2), strict=True):
         exec(f"def typed(pictures):\n    return {number}", space)
     one, same, other = (code_of([space["typed"]]) for space in spaces)

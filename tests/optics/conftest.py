@@ -1,4 +1,6 @@
-"""prysm, our oracle, asks the retired pkg_resources for its own version; the standard library knows it as well."""
+"""prysm, our oracle, asks the retired pkg_resources for its own version; the standard library knows
+it as well.
+"""
 
 import importlib
 import importlib.metadata

@@ -1,14 +1,16 @@
 import numpy as np
 import pytest
 
-from sorites.optics.aberrated import LINES_UM, Imager
+from sorites.optics.psf import LINES_UM, Imager
 
 TABLE_XVII = {
     "red": (0.32671, 0.088223, -0.061867, -4.7631e-06),
     "green": (0.11273, 0.095923, -0.069497, -5.3967e-06),
     "blue": (-0.41772, 0.10825, -0.085119, -6.7436e-06),
 }
-"""Defocus, spherical, secondary spherical and quadrafoil in waves, by the caption: Fringe 4, 9, 16, 17 (printed 4, 9, 15, 16)."""
+"""Defocus, spherical, secondary spherical and quadrafoil in waves, by the caption: Fringe 4, 9, 16,
+17 (printed 4, 9, 15, 16).
+"""
 
 
 def test_table_xvii_is_taken_away_from_every_wavefront_by_colour():

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics import convolve
-from sorites.optics.bodies import BODIES, EOS_RP
-from sorites.optics.camera import Exposure, blur
+from sorites.optics.camera import BODIES, EOS_RP, Exposure, blur
 
 
 def test_saturation_follows_iso_12232() -> None:
@@ -35,7 +34,8 @@ def test_defocus_blurs_to_the_circle_of_confusion() -> None:
 
 
 @pytest.mark.parametrize(
-    "wrong", [Exposure(50, 0.1, 5), Exposure(100, 60, 5), Exposure(100, 0.1, 2), Exposure(100, 0.1, float("nan"))]
+    "wrong",
+    [Exposure(50, 0.1, 5), Exposure(100, 60, 5), Exposure(100, 0.1, 2), Exposure(100, 0.1, float("nan"))],
 )
 def test_a_setting_out_of_range_is_refused_with_the_range(wrong: Exposure) -> None:
     with pytest.raises(SoritesError, match=r"camera eos_rp: (iso|shutter|aperture) goes from .* to .*, got"):

@@ -1,14 +1,15 @@
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.optics.charts import acutance, slanted_edge, spilled_coins, texture_mtf
+from sorites.core.errors import SoritesError
 from sorites.optics.convolve import sweep
-from sorites.optics.mtf import FREQUENCIES, mtf
+from sorites.optics.mtf import FREQUENCIES, acutance, mtf, slanted_edge, spilled_coins, texture_mtf
 
 
 def blurred(chart, taps):
-    return np.asarray(next(sweep(chart[..., None].astype(np.float32), [taps], "reflect")))[..., 0].astype(float)
+    return np.asarray(next(sweep(chart[..., None].astype(np.float32), [taps], "reflect")))[..., 0].astype(
+        float
+    )
 
 
 def gaussian(sigma):

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.convolve import Kernel, sweep
 
 BORDER = {"zeros": cv2.BORDER_CONSTANT, "reflect": cv2.BORDER_REFLECT_101}
@@ -32,7 +32,13 @@ def test_equals_opencv(padding, shape):
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.integers(1, 40), st.integers(1, 40), st.integers(1, 27), st.integers(1, 27), st.sampled_from(["zeros", "reflect"]))
+@given(
+    st.integers(1, 40),
+    st.integers(1, 40),
+    st.integers(1, 27),
+    st.integers(1, 27),
+    st.sampled_from(["zeros", "reflect"]),
+)
 def test_equals_scipy_at_any_size(height, width, rows, cols, padding):
     image, kernel = picture(height, width), taps(rows, cols)
     if padding == "zeros" and (height < rows or width < cols):
@@ -63,7 +69,9 @@ def test_a_kept_kernel_serves_pictures_of_other_sizes():
     for size in [(40, 31), (64, 64), (40, 31)]:
         image = picture(*size)
         assert np.array_equal(next(sweep(image, [kernel])), next(sweep(image, [kernel.taps[0]])))
-        assert np.array_equal(next(sweep(image[..., :1], [kernel]))[..., 0], next(sweep(image[..., :1], [taps(9, 9)]))[..., 0])
+        assert np.array_equal(
+            next(sweep(image[..., :1], [kernel]))[..., 0], next(sweep(image[..., :1], [taps(9, 9)]))[..., 0]
+        )
 
 
 def test_the_picture_is_left_alone_and_no_kernels_give_no_pictures():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.optics.bodies import EOS_RP
+from sorites.optics.camera import EOS_RP
 from sorites.optics.develop import curves, develop, jpeg, tone
 from sorites.optics.sensor import Draw, raw
 
@@ -36,7 +36,9 @@ def test_white_balance_makes_grey_grey() -> None:
 
 @pytest.mark.parametrize("electrons", [0.0, 3.0, 30.0])
 def test_a_scaled_down_picture_is_the_mean_of_developed_pixels(electrons: float) -> None:
-    """In the dark the curve bends within the noise: what is seen is the mean of the curve, not the curve of the mean."""
+    """In the dark the curve bends within the noise: what is seen is the mean of the curve, not the
+    curve of the mean.
+    """
     iso, many = 6400, (256, 256, 3)
     single = raw(np.full(many, electrons, np.float32), iso, Draw.of(many, np.random.default_rng(0)), EOS_RP)
     wanted = develop(single, EOS_RP, iso).mean((0, 1))

@@ -2,10 +2,10 @@ import numpy as np
 import pytest
 from scipy.ndimage import correlate
 
-from sorites.errors import SoritesError
-from sorites.optics.aberrated import Imager
-from sorites.optics.charts import spilled_coins
+from sorites.core.errors import SoritesError
 from sorites.optics.match import charts, match, residuals
+from sorites.optics.mtf import spilled_coins
+from sorites.optics.psf import Imager
 
 
 @pytest.fixture(scope="module")
@@ -42,10 +42,14 @@ def test_an_unknown_criterion():
 
 
 def seen_by_hand(kernel, chart):
-    """MTF50 and area of the MTF's mean over 60 directions by a direct sum, and the chart blurred in space with mirrored edges."""
+    """MTF50 and area of the MTF's mean over 60 directions by a direct sum, and the chart blurred in
+    space with mirrored edges.
+    """
     places, f, curves = np.arange(len(kernel)) - (len(kernel) - 1) / 2, np.linspace(0, 0.5, 201), []
     for turn in np.pi * np.arange(60) / 60:
-        across, down = (np.exp(-2j * np.pi * np.outer(f * part, places)) for part in (np.cos(turn), np.sin(turn)))
+        across, down = (
+            np.exp(-2j * np.pi * np.outer(f * part, places)) for part in (np.cos(turn), np.sin(turn))
+        )
         curves.append(np.abs(((down @ kernel) * across).sum(1)))
     curve = np.mean(curves, axis=0)
     first = np.flatnonzero(curve <= 0.5)[0]
@@ -54,7 +58,9 @@ def seen_by_hand(kernel, chart):
 
 
 def costs_by_hand(ours, theirs):
-    """The four criteria of appendix E-B, as distances: MTF50, area, SSIM and PSNR of the spilled coins (scikit-image's)."""
+    """The four criteria of appendix E-B, as distances: MTF50, area, SSIM and PSNR of the spilled
+    coins (scikit-image's).
+    """
     metrics = pytest.importorskip("skimage.metrics")
     options = {"gaussian_weights": True, "sigma": 1.5, "use_sample_covariance": False, "data_range": 1.0}
     alike = metrics.structural_similarity(ours[2], theirs[2], **options)
@@ -64,13 +70,19 @@ def costs_by_hand(ours, theirs):
 
 @pytest.mark.slow
 def test_the_best_overall_fit_in_steps_of_a_tenth_of_a_wave_as_in_appendix_e_b(own):
-    """Horizontal coma against defocus: every step is tried, and the four criteria count alike between their own best steps."""
+    """Horizontal coma against defocus: every step is tried, and the four criteria count alike
+    between their own best steps.
+    """
     chart, target = spilled_coins(), own.kernel({4: 0.5})[0]
     theirs = seen_by_hand(target, chart)
     steps = np.round(np.arange(0.4, 1.3, 0.1), 1)
-    costs = np.array([costs_by_hand(seen_by_hand(own.kernel({7: float(a)})[0], chart), theirs) for a in steps])
+    costs = np.array(
+        [costs_by_hand(seen_by_hand(own.kernel({7: float(a)})[0], chart), theirs) for a in steps]
+    )
     best = costs.argmin(0)
-    assert 0 < best.min() < best.max() < len(steps) - 1, "the single criteria do not agree: there is something to weigh"
+    assert 0 < best.min() < best.max() < len(steps) - 1, (
+        "the single criteria do not agree: there is something to weigh"
+    )
     inside = costs[best.min() : best.max() + 1]
     wanted = steps[best.min() + ((inside - inside.min(0)) / np.ptp(inside, axis=0)).sum(1).argmin()]
     assert match(own, 7, target, "overall").waves == wanted

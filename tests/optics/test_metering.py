@@ -1,4 +1,6 @@
-"""The program against the reflected-light equation N^2 / t = L S / K, and against what a camera can be set to."""
+"""The program against the reflected-light equation N^2 / t = L S / K, and against what a camera can
+be set to.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +9,9 @@ import math
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.optics.bodies import EOS_RP
-from sorites.optics.metering import HANDHELD_S, K, program
+from sorites.core.errors import SoritesError
+from sorites.optics.camera import EOS_RP
+from sorites.optics.develop import HANDHELD_S, K, program
 
 
 @pytest.mark.parametrize("luminance", np.geomspace(0.02, 20_000, 25))

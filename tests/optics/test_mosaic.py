@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 from scipy.signal import convolve2d
 
-from sorites.optics.bodies import EOS_RP
-from sorites.optics.mosaic import demosaic, halved, sampled, through_mosaic
-from sorites.optics.sensor import Draw, raw
+from sorites.optics.camera import EOS_RP
+from sorites.optics.sensor import Draw, demosaic, halved, raw, sampled, through_mosaic
 
 GREEN = np.array([[0, 1, 0], [1, 4, 1], [0, 1, 0]]) / 4
 OTHER = np.array([[1, 2, 1], [2, 4, 2], [1, 2, 1]]) / 4
@@ -25,7 +24,9 @@ def test_red_and_blue_are_filled_in_bilinearly() -> None:
     rows, columns = np.indices(sites.shape)
     red, blue = sites * ((rows % 2 == 0) & (columns % 2 == 0)), sites * ((rows % 2 == 1) & (columns % 2 == 1))
     for channel, plane in ((0, red), (2, blue)):
-        np.testing.assert_allclose(made[1:-1, 1:-1, channel], convolve2d(plane, OTHER, "same")[1:-1, 1:-1], atol=1e-6)
+        np.testing.assert_allclose(
+            made[1:-1, 1:-1, channel], convolve2d(plane, OTHER, "same")[1:-1, 1:-1], atol=1e-6
+        )
     green = sites * ((rows + columns) % 2 == 1)
     np.testing.assert_allclose(made[1:-1, 1:-1, 1], convolve2d(green, GREEN, "same")[1:-1, 1:-1], atol=1e-6)
 

@@ -2,9 +2,8 @@ import numpy as np
 import pytest
 from scipy import special
 
-from sorites.errors import SoritesError
-from sorites.optics.aberrated import Imager
-from sorites.optics.psf import Pupil, centroid, psf, spread_px, strehl
+from sorites.core.errors import SoritesError
+from sorites.optics.psf import Imager, Pupil, centroid, compute_psf, spread_px, strehl
 from sorites.optics.zernike import wavefront_rms
 
 CAMERA = {"wavelength_um": 0.5876, "f_number": 5.0, "pixel_um": 4.0}
@@ -34,16 +33,20 @@ def test_strehl_is_the_peak_of_the_psf_and_has_the_closed_form_of_defocus():
 
 
 def test_encircled_light_of_the_airy_pattern():
-    """Rayleigh: 1 - J0^2 - J1^2; here over a square frame, so between the circle inside and the one around."""
+    """Rayleigh: 1 - J0^2 - J1^2; here over a square frame, so between the circle inside and the one
+    around.
+    """
     spread, size = 1.3, 21
-    inside, around = (1 - special.j0(v) ** 2 - special.j1(v) ** 2 for v in np.pi * size / 2 / spread * np.array([1, 2**0.5]))
+    inside, around = (
+        1 - special.j0(v) ** 2 - special.j1(v) ** 2 for v in np.pi * size / 2 / spread * np.array([1, 2**0.5])
+    )
     caught = Pupil((), spread, size).frame(0, 0).sum()
     assert inside - 1e-3 < caught < around + 1e-3
 
 
 def test_all_of_a_large_defocus_becomes_the_geometric_disk():
     """Radius 8 x spread x waves: the slope of 2 r^2 - 1 at the rim is 4 waves per radius."""
-    kernel = psf({4: 3.0}, wavelength_um=0.5, f_number=2.0, pixel_um=2.0, size=25)
+    kernel = compute_psf({4: 3.0}, wavelength_um=0.5, f_number=2.0, pixel_um=2.0, size=25)
     y, x = np.indices((25, 25)) - 12
     disk = (np.hypot(x, y) < 8 * 0.5 * 3.0).astype(float)
     assert np.abs(kernel.taps - disk / disk.sum()).sum() < 0.3
@@ -60,16 +63,16 @@ def test_kernels_sum_to_one_and_are_centred_after_truncation(index):
 
 
 def test_the_centre_of_mass_of_coma_moves_by_the_mean_slope():
-    kernel = psf({7: 0.6, 8: -0.4}, **CAMERA, size=101, centre=True)
+    kernel = compute_psf({7: 0.6, 8: -0.4}, **CAMERA, size=101, centre=True)
     spread = spread_px(**CAMERA)
     assert kernel.offset == pytest.approx((-2 * spread * 0.6, 2 * spread * 0.4), abs=0.04)
-    loose = psf({7: 0.6, 8: -0.4}, **CAMERA, size=101, centre=False)
+    loose = compute_psf({7: 0.6, 8: -0.4}, **CAMERA, size=101, centre=False)
     assert loose.offset == (-1.0, 1.0)
 
 
 def test_orientation():
     """Oblique astigmatism mirrors by transposing, vertical and horizontal coma swap by it."""
-    astigmatism, across, down = (psf({i: 1.5}, **CAMERA).taps for i in (6, 7, 8))
+    astigmatism, across, down = (compute_psf({i: 1.5}, **CAMERA).taps for i in (6, 7, 8))
     assert astigmatism == pytest.approx(astigmatism.T, abs=1e-12)
     assert across == pytest.approx(down.T, abs=1e-4)
     assert across == pytest.approx(across[::-1], abs=1e-12)
@@ -89,7 +92,7 @@ def test_orientation():
 )
 def test_bad_input_is_a_clear_error(waves, options, says):
     with pytest.raises(SoritesError, match=says):
-        psf(waves, **{**CAMERA, **options})
+        compute_psf(waves, **{**CAMERA, **options})
 
 
 def test_a_camera_wants_a_residual_for_each_colour():
@@ -99,7 +102,9 @@ def test_a_camera_wants_a_residual_for_each_colour():
 
 @pytest.mark.parametrize("waves", [{7: 0.6, 8: -0.3}, {5: 0.8, 10: 0.4}])
 def test_equation_5_of_opticsbench_by_a_direct_sum_over_the_pupil(waves):
-    """|F{Circ exp(-2 pi i W)}|^2 with W in waves (the printed z_i in the exponent is left out, as in the released code)."""
+    """|F{Circ exp(-2 pi i W)}|^2 with W in waves (the printed z_i in the exponent is left out, as in
+    the released code).
+    """
     spread, side = 1.4, (np.arange(601) - 300) / 300
     x, y = np.meshgrid(side, side)
     rho, theta = np.hypot(x, y), np.arctan2(y, x)

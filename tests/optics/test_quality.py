@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 from skimage.metrics import peak_signal_noise_ratio, structural_similarity
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.quality import psnr, ssim
 
 RNG = np.random.default_rng(0)
@@ -13,9 +13,13 @@ def test_equals_scikit_image(shape):
     first = RNG.random(shape)
     second = np.clip(first + RNG.normal(0, 0.1, shape), 0, 1)
     options = {"channel_axis": -1 if len(shape) == 3 else None, "data_range": 1.0}
-    theirs = structural_similarity(first, second, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, **options)
+    theirs = structural_similarity(
+        first, second, gaussian_weights=True, sigma=1.5, use_sample_covariance=False, **options
+    )
     assert ssim(first, second) == pytest.approx(theirs, abs=1e-10)
-    assert psnr(first, second) == pytest.approx(peak_signal_noise_ratio(first, second, data_range=1.0), abs=1e-10)
+    assert psnr(first, second) == pytest.approx(
+        peak_signal_noise_ratio(first, second, data_range=1.0), abs=1e-10
+    )
 
 
 def test_equal_pictures():

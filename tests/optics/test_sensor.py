@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from sorites.optics.bodies import EOS_RP
-from sorites.optics.camera import Exposure
+from sorites.optics.camera import EOS_RP, Exposure
 from sorites.optics.sensor import FEW, Draw, raw
 
 SHAPE = (256, 256, 3)
@@ -28,7 +27,10 @@ def flat(electrons: float, shape: tuple[int, ...] = SHAPE) -> np.ndarray:
 def test_variance_against_mean_is_the_photon_transfer_line(iso: float, area: float) -> None:
     """Janesick: variance in DN^2 is gain x mean + (gain x read noise)^2; averaging divides both."""
     levels = np.geomspace(0.004, 0.5, 12) * EOS_RP.saturation_e(iso)
-    shots = [raw(flat(level), iso, draw(i), EOS_RP, area).astype(np.float64) - EOS_RP.black_dn for i, level in enumerate(levels)]
+    shots = [
+        raw(flat(level), iso, draw(i), EOS_RP, area).astype(np.float64) - EOS_RP.black_dn
+        for i, level in enumerate(levels)
+    ]
     means, variances = np.array([s.mean() for s in shots]), np.array([s.var() for s in shots])
     gain = EOS_RP.dn_per_e(iso)
     slope, _ = np.polyfit(means, variances, 1, w=1 / variances)
@@ -75,7 +77,10 @@ def test_one_stop_is_a_factor_of_two_before_clipping() -> None:
 def test_doubling_iso_and_halving_shutter_keeps_the_mean() -> None:
     one, two = Exposure(400, 1 / 30, 5.6), Exposure(800, 1 / 60, 5.6)
     assert one.index == pytest.approx(two.index)
-    means = [raw(flat(60 * EOS_RP.electrons(e)), e.iso, draw(), EOS_RP).mean() - EOS_RP.black_dn for e in (one, two)]
+    means = [
+        raw(flat(60 * EOS_RP.electrons(e)), e.iso, draw(), EOS_RP).mean() - EOS_RP.black_dn
+        for e in (one, two)
+    ]
     assert means[0] == pytest.approx(means[1], rel=0.005)
 
 
@@ -90,7 +95,10 @@ def test_saturation_and_whole_numbers_are_exact(area: float) -> None:
 
 def test_response_is_linear_within_a_percent() -> None:
     shares = np.linspace(0.05, 0.9, 12)
-    means = np.array([raw(flat(s * EOS_RP.saturation_e(100)), 100, draw(), EOS_RP).mean() for s in shares]) - EOS_RP.black_dn
+    means = (
+        np.array([raw(flat(s * EOS_RP.saturation_e(100)), 100, draw(), EOS_RP).mean() for s in shares])
+        - EOS_RP.black_dn
+    )
     wanted = shares * (EOS_RP.white_dn - EOS_RP.black_dn)
     assert np.abs(means / wanted - 1).max() < 0.01
 

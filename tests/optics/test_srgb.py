@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from skimage.color import rgb2xyz
 
-from sorites.optics.srgb import encoded, light_of_bytes, linear, to_display
+from sorites.optics.develop import encoded, light_of_bytes, linear, to_display
 
 
 def test_srgb_is_undone_as_scikit_image_does() -> None:

@@ -5,12 +5,14 @@ import numpy as np
 import pytest
 from prysm.polynomials import zernike_nm
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.zernike import FRINGE, fringe, radial, rms, steepest, wavefront, wavefront_rms, zernike
 
 
 def disk(radii=64, angles=128):
-    """Gauss-Legendre nodes in rho^2 and equal angles: exact for every product of two polynomials used here."""
+    """Gauss-Legendre nodes in rho^2 and equal angles: exact for every product of two polynomials
+    used here.
+    """
     nodes, weights = np.polynomial.legendre.leggauss(radii)
     rho = np.sqrt((nodes + 1) / 2)[:, None] * np.ones(angles)
     theta = np.ones((radii, 1)) * np.arange(angles) * 2 * np.pi / angles
@@ -61,7 +63,9 @@ def test_rms_and_slope():
     values = wavefront(waves, rho, theta)
     assert np.sqrt((values**2 * weight).sum()) == pytest.approx(wavefront_rms(waves), rel=1e-12)
     x = np.linspace(-1, 1, 401)
-    grid = wavefront(waves, *(lambda a, b: (np.minimum(np.hypot(a, b), 1), np.arctan2(b, a)))(*np.meshgrid(x, x)))
+    grid = wavefront(
+        waves, *(lambda a, b: (np.minimum(np.hypot(a, b), 1), np.arctan2(b, a)))(*np.meshgrid(x, x))
+    )
     inside = np.hypot(*np.meshgrid(x, x)) < 0.99
     assert np.hypot(*np.gradient(grid, x, x))[inside].max() <= steepest(waves)
 
@@ -79,7 +83,9 @@ def test_a_polynomial_that_is_not_one():
 
 @pytest.mark.parametrize("index", range(1, 38))
 def test_equations_2_to_4_of_opticsbench_by_factorials(index):
-    """The printed sum of factorials; the released polynomials have the cosine where m > 0, equation 3 where m < 0."""
+    """The printed sum of factorials; the released polynomials have the cosine where m > 0, equation
+    3 where m < 0.
+    """
     (n, m), (rho, theta, _) = FRINGE[index], disk(12, 26)
     k = abs(m)
     terms = range((n - k) // 2 + 1)
@@ -100,11 +106,20 @@ TABLE_XVI = """
     29: 2nd Tetrafoil (oblique), 30: 3rd Trefoil (horiz.), 31: 3rd Trefoil (vertical), 32: 4th Astig. (straight),
     33: 4th Astig. (oblique), 34: 4th Coma (horiz.), 35: 4th Coma (vertical), 36: 4th Spherical, 37: 5th Spherical
 """
-LOWEST = {"Defocus": (2, 0), "Spherical": (4, 0), "Coma": (3, 1), "Astig": (2, 2), "Trefoil": (3, 3), "Tetrafoil": (4, 4)}
+LOWEST = {
+    "Defocus": (2, 0),
+    "Spherical": (4, 0),
+    "Coma": (3, 1),
+    "Astig": (2, 2),
+    "Trefoil": (3, 3),
+    "Tetrafoil": (4, 4),
+}
 
 
 def test_tables_i_and_xvi_name_every_fringe_term():
-    """A name is the lowest order of its kind, "2nd" two orders above it; straight and horizontal have the cosine."""
+    """A name is the lowest order of its kind, "2nd" two orders above it; straight and horizontal
+    have the cosine.
+    """
     lines = [line.strip() for line in re.sub(r"\s+", " ", TABLE_XVI).split(",")]
     assert len(lines) == 34
     for line in lines:
@@ -112,4 +127,7 @@ def test_tables_i_and_xvi_name_every_fringe_term():
         kind = next(k for k in (*LOWEST, "Pentafoil") if k in name)
         n, m = LOWEST.get(kind, (5, 5))
         nth = int(name[0]) if name[0].isdigit() else 1
-        assert FRINGE[int(index)] == (n + 2 * (nth - 1), -m if "oblique" in name or "vertical" in name else m), line
+        assert FRINGE[int(index)] == (
+            n + 2 * (nth - 1),
+            -m if "oblique" in name or "vertical" in name else m,
+        ), line

@@ -10,14 +10,17 @@ import polars as pl
 import pytest
 from tests.reports import worlds
 
-from sorites import table
-from sorites.core import CLEAN, SHIFTS, Picture, to_image, to_picture
-from sorites.labels import Labels, labels
+from sorites.core import CLEAN, SHIFTS, Picture, table, to_image, to_picture
+from sorites.core.labels import Labels, labels
+from sorites.core.rng import rng_for
 from sorites.reports.view import RunView
-from sorites.rng import rng_for
 
 SKILL = {"lite0": 0.55, "lite1": 0.75, "lite2": 0.8}
-DIALS = {"defocus_disk": (3, 4, 6, 8, 10), "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38), "jpeg": (75, 82, 85, 90, 93)}
+DIALS = {
+    "defocus_disk": (3, 4, 6, 8, 10),
+    "gaussian_noise": (0.08, 0.12, 0.18, 0.26, 0.38),
+    "jpeg": (75, 82, 85, 90, 93),
+}
 SAMPLES = 60
 
 
@@ -29,7 +32,12 @@ def names() -> Labels:
 def breaking(model: str, shift: str, sample: int) -> float:
     """The fraction of the dial at which this picture is lost: a logistic draw around the model's skill."""
     own = rng_for(1, f"{sample}", shift).logistic(0, 0.16)
-    return SKILL[model] + own + rng_for(2, f"{sample}", model).normal(0, 0.06) - (0.25 if shift == "gaussian_noise" else 0)
+    return (
+        SKILL[model]
+        + own
+        + rng_for(2, f"{sample}", model).normal(0, 0.06)
+        - (0.25 if shift == "gaussian_noise" else 0)
+    )
 
 
 def record(model: str, shift: str, severity: float, sample: int, probe: bool = False) -> dict[str, Any]:
@@ -85,11 +93,18 @@ def made_rows() -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="session")
 def rows() -> pl.DataFrame:
-    """Three models, three shifts, five stops, sixty samples, probes, and two pictures of a shift that could not be read."""
+    """Three models, three shifts, five stops, sixty samples, probes, and two pictures of a shift
+    that could not be read.
+    """
     found = made_rows()
     for row in found:
         if row["sample_id"] in ("thing-03.png", "thing-04.png") and row["shift"] == "jpeg":
-            row |= {"pred": None, "conf": None, "correct": None, "error": "cannot decode: 0 bytes <script>alert(1)</script>"}
+            row |= {
+                "pred": None,
+                "conf": None,
+                "correct": None,
+                "error": "cannot decode: 0 bytes <script>alert(1)</script>",
+            }
     return table.rows(found)
 
 
@@ -128,19 +143,41 @@ def run(rows: pl.DataFrame, names: Labels) -> RunView:
 
 
 def strange_rows() -> Iterator[dict[str, Any]]:
-    """Known pictures clean and blurred, unknown ones near and far over an 8 x 8 map that thins out, under three scorers."""
+    """Known pictures clean and blurred, unknown ones near and far over an 8 x 8 map that thins out,
+    under three scorers.
+    """
     rng = np.random.default_rng(12)
-    cells = [(sem, cov) for sem in range(8) for cov in range(8) for _ in range(max(0, 16 - 3 * abs(sem - cov)))]
+    cells = [
+        (sem, cov) for sem in range(8) for cov in range(8) for _ in range(max(0, 16 - 3 * abs(sem - cov)))
+    ]
     for model, skill in (("lite0", 0.8), ("lite1", 1.4)):
         shared = {"run_id": "r2", "source": "made", "model": model, "probe": False, "seed": 0, "params": "{}"}
         for i, severity in np.ndindex(90, 4):
             right = bool(rng.random() < 1 / (1 + np.exp(severity - 2 * skill)))
             shift = {"shift": "defocus_disk" if severity else CLEAN, "severity": float(severity)}
-            known = {"known": True, "label": i % 5, "correct": right, "split": "test", "conf": 0.5 + 0.4 * right}
-            base = {**shared, **shift, **known, "sample_id": f"id{i}", "image_id": f"id{i}/{severity}", "pred": i % 5}
+            known = {
+                "known": True,
+                "label": i % 5,
+                "correct": right,
+                "split": "test",
+                "conf": 0.5 + 0.4 * right,
+            }
+            base = {
+                **shared,
+                **shift,
+                **known,
+                "sample_id": f"id{i}",
+                "image_id": f"id{i}/{severity}",
+                "pred": i % 5,
+            }
             yield {**base, "output": "label"}
             for scorer, knows in (("msp", 1.5), ("energy", 1.0), ("<b>knn</b>", 0.4)):
-                yield {**base, "output": "ood", "scorer": scorer, "score": rng.normal(knows * (not right) * skill)}
+                yield {
+                    **base,
+                    "output": "ood",
+                    "scorer": scorer,
+                    "score": rng.normal(knows * (not right) * skill),
+                }
         for i, (sem, cov) in enumerate(cells):
             group = [{"key": "group", "value": "near" if sem < 4 else "far", "common": None}]
             levels = {"sem_level": sem, "cov_level": cov, "attrs": group, "known": False, "split": "unknown"}
@@ -155,14 +192,21 @@ def strange_rows() -> Iterator[dict[str, Any]]:
             }
             for scorer, knows in (("msp", 0.2), ("energy", 0.35), ("<b>knn</b>", 0.5)):
                 lost = (
-                    {"score": None, "error": "scorer gave nan"} if i % 97 == 0 else {"score": rng.normal(knows * sem - 0.1 * cov)}
+                    {"score": None, "error": "scorer gave nan"}
+                    if i % 97 == 0
+                    else {"score": rng.normal(knows * sem - 0.1 * cov)}
                 )
                 yield {**base, "scorer": scorer, **lost}
 
 
 @pytest.fixture(scope="session")
 def strange_run() -> RunView:
-    suite = {"name": "odd", "models": ["lite0", "lite1"], "shifts": ["defocus_disk"], "scorers": ["msp", "energy"]}
+    suite = {
+        "name": "odd",
+        "models": ["lite0", "lite1"],
+        "shifts": ["defocus_disk"],
+        "scorers": ["msp", "energy"],
+    }
     return RunView(table.rows(list(strange_rows())).lazy(), "odd", {"suite": suite})
 
 
@@ -172,18 +216,30 @@ def crowded_run(strange_run: RunView) -> RunView:
     rows = strange_run.table.collect()
     judged = rows.filter(pl.col("output") == "ood")
     noise = np.random.default_rng(5).normal(size=judged.height).astype(np.float32)
-    more = [judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise)) for i in (1, 2)]
+    more = [
+        judged.with_columns(scorer=pl.col("scorer") + f"_{i}", score=pl.col("score") + pl.Series(i * noise))
+        for i in (1, 2)
+    ]
     return RunView(pl.concat([rows, *more]).lazy(), "crowded", strange_run.info)
 
 
 @pytest.fixture(scope="session")
 def es_run() -> RunView:
     """ImageNet-ES beside four strange sets, near and far."""
-    suite = {"name": "es", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}], "scorers": list(worlds.SCORERS)}
+    suite = {
+        "name": "es",
+        "models": ["lite0", "<b>big</b>"],
+        "shifts": [{"name": "camera"}],
+        "scorers": list(worlds.SCORERS),
+    }
     return RunView(table.rows(list(worlds.imagenet_es())).lazy(), "es", {"suite": suite})
 
 
 @pytest.fixture(scope="session")
 def graded_run() -> RunView:
     """IS-OOD as published: familiar pictures without labels, and two graded sets of one source."""
-    return RunView(table.rows(list(worlds.is_ood())).lazy(), "graded", {"suite": {"name": "graded", "scorers": ["msp", "knn"]}})
+    return RunView(
+        table.rows(list(worlds.is_ood())).lazy(),
+        "graded",
+        {"suite": {"name": "graded", "scorers": ["msp", "knn"]}},
+    )

@@ -27,7 +27,9 @@ def scene(seed: int, side: int = 160) -> tuple[Picture, tuple[Box, ...]]:
         label = int(rng.integers(3))
         taken[y : y + high, x : x + wide] = True
         picture[y : y + high, x : x + wide] = COLOURS[label] + rng.normal(0, 12, (high, wide, 3))
-        boxes.append(Box((float(x), float(y), float(x + wide), float(y + high)), label, area=float(wide * high)))
+        boxes.append(
+            Box((float(x), float(y), float(x + wide), float(y + high)), label, area=float(wide * high))
+        )
     return np.clip(picture, 0, 255).astype(np.uint8), tuple(boxes)
 
 
@@ -35,7 +37,9 @@ def source(count: int, first: int = 0) -> Source:
     def loader(seed: int) -> Callable[[], Picture]:
         return lambda: scene(seed)[0]
 
-    return Source("rectangles", [Sample(f"r{i:03d}", loader(i), truth=scene(i)[1]) for i in range(first, first + count)])
+    return Source(
+        "rectangles", [Sample(f"r{i:03d}", loader(i), truth=scene(i)[1]) for i in range(first, first + count)]
+    )
 
 
 def detector(name: str = "colours", reach: float = 90.0) -> Model:
@@ -49,7 +53,15 @@ def detector(name: str = "colours", reach: float = 90.0) -> Model:
             for i, (rows, columns) in enumerate(ndimage.find_objects(places), start=1):
                 xyxy = tuple(map(float, (columns.start, rows.start, columns.stop, rows.stop)))
                 inside = apart[rows, columns, label][places[rows, columns] == i]
-                found.append(Box(xyxy, label, float(np.exp(-inside.mean() / reach) * min(1.0, inside.size / 50))))
+                found.append(
+                    Box(xyxy, label, float(np.exp(-inside.mean() / reach) * min(1.0, inside.size / 50)))
+                )
         return tuple(found)
 
-    return Model(name, lambda pictures: Outputs(boxes=[find(p) for p in pictures]), labels=CLASSES, output="boxes", version="1")
+    return Model(
+        name,
+        lambda pictures: Outputs(boxes=[find(p) for p in pictures]),
+        labels=CLASSES,
+        output="boxes",
+        version="1",
+    )

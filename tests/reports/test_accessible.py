@@ -1,4 +1,6 @@
-"""The page judged by axe-core, fetched from npm: no serious fault, in light and dark, on a phone and a screen."""
+"""The page judged by axe-core, fetched from npm: no serious fault, in light and dark, on a phone
+and a screen.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
     npm, folder = shutil.which("npm"), tmp_path_factory.mktemp("axe")
     if npm is None:
         pytest.skip("needs npm")
-    done = subprocess.run([npm, "install", "--silent", "--no-save", VERSION], cwd=folder, capture_output=True, timeout=120)
+    done = subprocess.run(
+        [npm, "install", "--silent", "--no-save", VERSION], cwd=folder, capture_output=True, timeout=120
+    )
     script = folder / "node_modules" / "axe-core" / "axe.min.js"
     if done.returncode or not script.is_file():
         pytest.skip("npm could not fetch axe-core")
@@ -34,33 +38,49 @@ def axe(tmp_path_factory: pytest.TempPathFactory) -> str:
 def test_no_serious_fault(
     browser: Any, run: RunView, axe: str, tmp_path_factory: pytest.TempPathFactory, scheme: str, width: int
 ) -> None:
-    """Nothing that axe-core calls serious or critical: contrast, names of controls, regions that keys cannot reach."""
+    """Nothing that axe-core calls serious or critical: contrast, names of controls, regions that
+    keys cannot reach.
+    """
     path = reports.page([run], tmp_path_factory.mktemp("accessible") / "report.html")
-    context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, offline=True)
+    context = browser.new_context(
+        viewport={"width": width, "height": 900}, color_scheme=scheme, bypass_csp=True, offline=True
+    )
     page = context.new_page()
     page.goto(Path(path).as_uri())
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     page.evaluate(axe)
     found = page.evaluate("axe.run(document, {resultTypes: ['violations']})")["violations"]
     context.close()
-    assert [(fault["id"], fault["nodes"][0]["html"][:200]) for fault in found if fault["impact"] in ("serious", "critical")] == []
+    assert [
+        (fault["id"], fault["nodes"][0]["html"][:200])
+        for fault in found
+        if fault["impact"] in ("serious", "critical")
+    ] == []
 
 
 def test_charts_have_addresses_and_numbers(browser: Any, run: RunView, tmp_path: Path) -> None:
-    """Every chart has a link of its own, its numbers come as CSV, and a search leaves the sections that hold the words."""
-    context = browser.new_context(viewport={"width": 1280, "height": 900}, offline=True, accept_downloads=True)
+    """Every chart has a link of its own, its numbers come as CSV, and a search leaves the sections
+    that hold the words.
+    """
+    context = browser.new_context(
+        viewport={"width": 1280, "height": 900}, offline=True, accept_downloads=True
+    )
     page = context.new_page()
     page.goto(reports.page([run], tmp_path / "report.html").as_uri())
     page.wait_for_selector("html[data-ready]", timeout=60_000)
     ids = page.evaluate("[...document.querySelectorAll('.chart')].map(c => c.id)")
     assert len(set(ids)) == len(ids) > 3
-    beside = "[...document.querySelectorAll('.chart')].map(c => c.nextElementSibling.nextElementSibling.className)"
+    beside = (
+        "[...document.querySelectorAll('.chart')].map(c => c.nextElementSibling.nextElementSibling.className)"
+    )
     assert page.evaluate(beside) == ["tools"] * len(ids)
     with page.expect_download(timeout=20_000) as started:
         page.locator("#curves .tools a[download]").first.click()
     lines = Path(started.value.path()).read_text(encoding="utf-8").splitlines()
     assert lines[0] == "series,x,y,error"
-    drawn = page.evaluate("document.querySelector('#curves .chart')._fullData.reduce((n, t) => n + t.x.length, 0)")
+    drawn = page.evaluate(
+        "document.querySelector('#curves .chart')._fullData.reduce((n, t) => n + t.x.length, 0)"
+    )
     assert len(lines) == drawn + 1
     page.get_by_label("Search the sections").fill("zzzz nothing")
     assert page.locator("nav li:visible a").count() == 0

@@ -4,15 +4,27 @@ from pathlib import Path
 
 import polars as pl
 
-from sorites.reports.arms_page import arms_page
+from sorites.reports.training import arms_page
 
 
 def frame(values: dict[str, float]) -> pl.DataFrame:
     """Values of arms on clean pictures, and three times as much at severity 3 of two aberrations."""
-    places = [("clean", 0.0, ["clean"], 1), ("optics", 1.0, ["coma", "trefoil"], 1), ("optics", 3.0, ["coma", "trefoil"], 3)]
+    places = [
+        ("clean", 0.0, ["clean"], 1),
+        ("optics", 1.0, ["coma", "trefoil"], 1),
+        ("optics", 3.0, ["coma", "trefoil"], 3),
+    ]
     rows = [
         {
-            **{"family": family, "severity": severity, "shifts": shifts, "shift": shifts[0], "arm": arm, "n": 1000, "seeds": 2},
+            **{
+                "family": family,
+                "severity": severity,
+                "shifts": shifts,
+                "shift": shifts[0],
+                "arm": arm,
+                "n": 1000,
+                "seeds": 2,
+            },
             **{"value": times * value, "low": times * value - 0.02, "high": times * value + 0.02},
         }
         for arm, value in values.items()
@@ -29,8 +41,20 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
         "shift_gains": gains,
         "over_optics": frame({"cascade": -0.05}),
     }
-    training = {"name": "optics_0", "arm": "optics", "seed": 0, "accuracy": 0.7, "model": "trained:x", "page": "models/x.html"}
-    about = {"recipe": "cifar_optics", "arms": ("none", "optics", "cascade"), "seeds": (0, 1), "trainings": [training]}
+    training = {
+        "name": "optics_0",
+        "arm": "optics",
+        "seed": 0,
+        "accuracy": 0.7,
+        "model": "trained:x",
+        "page": "models/x.html",
+    }
+    about = {
+        "recipe": "cifar_optics",
+        "arms": ("none", "optics", "cascade"),
+        "seeds": (0, 1),
+        "trainings": [training],
+    }
     text = arms_page(about, {"cifar_optics": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
     body = text[text.index("<body>") : text.index("<script>")]
     assert "+30.0\u202fpoints<small>+28.0 to +32.0</small>" in body
@@ -38,15 +62,24 @@ def test_gains_stand_on_the_page_with_their_intervals(tmp_path: Path) -> None:
     assert "Gains over OpticsAugment" in body
     assert "−15.0\u202fpoints" in body
     assert "OpticsAugment gains most on optics at severity 3: +30.0" in body
-    headline = "OpticsAugment gains +30.0\u202fpoints on optics at severity 3, and +10.0\u202fpoints on clean pictures"
+    headline = (
+        "OpticsAugment gains +30.0\u202fpoints on optics at severity 3, and +10.0\u202fpoints on clean"
+        " pictures"
+    )
     assert f"<h1>{headline}</h1>" in body
-    assert "the seeds' scatter is in the intervals, which are wide with two seeds" in body.replace("&#x27;", "'")
+    assert "the seeds' scatter is in the intervals, which are wide with two seeds" in body.replace(
+        "&#x27;", "'"
+    )
     assert '<a href="models/x.html">optics_0</a>' in body
     assert 'class="chart"' in body
 
 
 def test_one_seed_is_told(tmp_path: Path) -> None:
-    frames = {"accuracies": frame({"none": 0.2, "fog": 0.25}), "gains": frame({"fog": 0.1}), "shift_gains": frame({"fog": 0.1})}
+    frames = {
+        "accuracies": frame({"none": 0.2, "fog": 0.25}),
+        "gains": frame({"fog": 0.1}),
+        "shift_gains": frame({"fog": 0.1}),
+    }
     about = {"recipe": "r", "arms": ("none", "fog"), "seeds": (0,), "trainings": []}
     text = arms_page(about, {"a": frames, "b": frames}, tmp_path / "arms.html").read_text(encoding="utf-8")
     assert "one seed was trained, so that its scatter is not in them" in text

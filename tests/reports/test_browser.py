@@ -16,7 +16,8 @@ from sorites.reports.view import RunView
 pytestmark = pytest.mark.slow
 
 VISIBLE = (
-    "Array.from(document.querySelectorAll('.chart')).map(c => c.data.filter(t => t.visible === true).map(t => t.legendgroup))"
+    "Array.from(document.querySelectorAll('.chart')).map(c => c.data.filter(t => t.visible === true).map(t =>"
+    " t.legendgroup))"
 )
 
 
@@ -61,7 +62,9 @@ def test_a_click_in_a_legend_hides_the_model_everywhere_and_another_brings_it_ba
     assert curves.count() == 6
     toggle = visit.page.locator("#curves .chart").first.locator(".legendtoggle").first
     toggle.click()
-    visit.page.wait_for_function(f"{VISIBLE}.every(shown => !shown.includes('lite0') && shown.includes('lite1'))")
+    visit.page.wait_for_function(
+        f"{VISIBLE}.every(shown => !shown.includes('lite0') && shown.includes('lite1'))"
+    )
     assert curves.count() == 4
     toggle.click()
     visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.includes('lite0'))")
@@ -73,7 +76,9 @@ def test_a_double_click_shows_a_model_alone_and_another_shows_all(visit: Visit) 
     before = visit.page.evaluate(VISIBLE)
     legend = visit.page.locator("#ranks .chart").first.locator(".legendtoggle").nth(1)
     legend.dblclick()
-    visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.length && shown.every(model => model === 'lite1'))")
+    visit.page.wait_for_function(
+        f"{VISIBLE}.every(shown => shown.length && shown.every(model => model === 'lite1'))"
+    )
     visit.page.wait_for_timeout(500)
     legend.dblclick()
     visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.includes('lite0'))")
@@ -85,7 +90,9 @@ def test_keys_hide_a_model_as_a_click_does(visit: Visit) -> None:
     assert key.get_attribute("tabindex") == "0"
     key.focus()
     visit.page.keyboard.press("Enter")
-    visit.page.wait_for_function(f"{VISIBLE}.every(shown => !shown.includes('lite0') && shown.includes('lite1'))")
+    visit.page.wait_for_function(
+        f"{VISIBLE}.every(shown => !shown.includes('lite0') && shown.includes('lite1'))"
+    )
     visit.page.keyboard.press("Enter")
     visit.page.wait_for_function(f"{VISIBLE}.every(shown => shown.includes('lite0'))")
 
@@ -131,7 +138,10 @@ def test_it_prints(visit: Visit, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("evil", "legend"),
     [
-        ("<img src=x onerror=document.title='pwned'><script>document.title='pwned'</script>", ".legend-bar button"),
+        (
+            "<img src=x onerror=document.title='pwned'><script>document.title='pwned'</script>",
+            ".legend-bar button",
+        ),
         ("<b>%{x}</b>", ".chart:first-of-type .legendtext"),
     ],
 )
@@ -140,7 +150,9 @@ def test_hostile_names_are_shown_as_they_are_and_run_nothing(
 ) -> None:
     failed = pl.when(pl.col("error").is_not_null()).then(pl.lit(evil))
     table = run.table.with_columns(pl.col("model").replace("lite1", evil), failed.alias("error"))
-    path = reports.page([dataclasses.replace(run, table=table, name=evil, picture=None)], tmp_path / "evil.html")
+    path = reports.page(
+        [dataclasses.replace(run, table=table, name=evil, picture=None)], tmp_path / "evil.html"
+    )
     visit = Visit(browser, path, 1000)
     assert visit.complaints == []
     assert not visit.page.title().startswith("pwned")
@@ -172,6 +184,9 @@ def test_pages_of_several_sets_fit_every_screen_without_a_complaint(
     visit.page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
     assert visit.complaints == []
     assert visit.page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-    narrow = "[...document.querySelectorAll('#strangeness .heat.named tbody th')].filter(t => t.clientHeight > 60).length"
+    narrow = (
+        "[...document.querySelectorAll('#strangeness .heat.named tbody th')].filter(t => t.clientHeight >"
+        " 60).length"
+    )
     assert visit.page.evaluate(narrow) == 0
     visit.context.close()

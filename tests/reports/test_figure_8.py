@@ -1,4 +1,6 @@
-"""Figure 8 of ImageNet-ES from a real run: its layout with a simulated camera, two strange folders, fitted scorers."""
+"""Figure 8 of ImageNet-ES from a real run: its layout with a simulated camera, two strange folders,
+fitted scorers.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,25 @@ import polars as pl
 import pytest
 from PIL import Image as Pillow
 
-from sorites import core, es_grid
-from sorites.core import Sample, to_image, to_picture
-from sorites.labels import labels
-from sorites.pipeline.run import run
+from sorites import core
+from sorites.core import Sample, camera_grid, to_image, to_picture
+from sorites.core.labels import labels
+from sorites.core.rng import rng_for
+from sorites.evaluation.run import run
 from sorites.reports.report import report
-from sorites.rng import rng_for
-from sorites.suite import load
+from sorites.suites.suite import load
 
 SCORERS = ("msp", "react", "vim(dim=4)", "ash_b")
-PARTS = {f"param_control/{folder}": es_grid.manual("test", light) for light, folder in es_grid.LIGHTS.items()}
-PARTS |= {f"auto_exposure/{folder}": es_grid.auto(light) for light, folder in es_grid.LIGHTS.items()}
-PLACES = {f"{part}/param_{k}": params for part, settings in PARTS.items() for k, params in enumerate(settings, start=1)}
+PARTS = {
+    f"param_control/{folder}": camera_grid.manual("test", light)
+    for light, folder in camera_grid.LIGHTS.items()
+}
+PARTS |= {f"auto_exposure/{folder}": camera_grid.auto(light) for light, folder in camera_grid.LIGHTS.items()}
+PLACES = {
+    f"{part}/param_{k}": params
+    for part, settings in PARTS.items()
+    for k, params in enumerate(settings, start=1)
+}
 
 
 def save(path: Path, picture: np.ndarray) -> None:
@@ -31,7 +40,9 @@ def save(path: Path, picture: np.ndarray) -> None:
 
 
 def photograph(root: Path, sample: Sample, name: str) -> None:
-    """Write the reference picture and its photograph at each of the 54 manual settings and ten automatic shots."""
+    """Write the reference picture and its photograph at each of the 54 manual settings and ten
+    automatic shots.
+    """
     picture = sample.load()
     save(root / "sampled_tin_no_resize2" / name, picture)
     shots = core.shift("camera").sweep(to_image(picture), list(PLACES.values()), rng_for(0, name, "camera"))
@@ -41,7 +52,9 @@ def photograph(root: Path, sample: Sample, name: str) -> None:
 
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, pl.DataFrame]:
-    """The report of a run over six captured samples and twelve pictures of other classes, and the run's table."""
+    """The report of a run over six captured samples and twelve pictures of other classes, and the
+    run's table.
+    """
     here, ids = tmp_path_factory.mktemp("figure_8"), labels("imagenet").ids
     asked = set(load("imagenet_es").labels)
     stamps = sorted(core.source("stamps"), key=lambda sample: sample.id)
@@ -69,7 +82,9 @@ def section(html: str, name: str) -> str:
 
 
 def f1(rows: pl.DataFrame) -> float | None:
-    """F1 as the released code has it: right is positive, and the threshold is the score that 95 % of the right pictures pass."""
+    """F1 as the released code has it: right is positive, and the threshold is the score that 95 %
+    of the right pictures pass.
+    """
     right = np.sort(rows.filter("correct")["score"].to_numpy())
     if not right.size:
         return None
@@ -90,7 +105,9 @@ def test_figure_8_f1_per_setting_of_every_scorer(page: tuple[str, pl.DataFrame])
         manual = camera.filter(pl.col("scorer") == scorer, pl.col("params").str.contains('"manual"'))
         settings = [f1(rows) for _, rows in manual.group_by("params")]
         assert len(settings) == 54
-        np.testing.assert_allclose(sorted(trace["y"]), sorted(value for value in settings if value is not None), atol=1e-9)
+        np.testing.assert_allclose(
+            sorted(trace["y"]), sorted(value for value in settings if value is not None), atol=1e-9
+        )
 
 
 @pytest.mark.slow
@@ -108,5 +125,6 @@ def test_figure_8_fpr_per_strange_set_of_every_scorer(page: tuple[str, pl.DataFr
         assert line is not None
         shown = [int(number) for number in re.findall(r">(\d+)<small>", line.group())]
         assert shown == [
-            round(100 * float(np.mean(mine.filter(source=name)["score"].to_numpy() <= passed))) for name in ("ninco", "textures")
+            round(100 * float(np.mean(mine.filter(source=name)["score"].to_numpy() <= passed)))
+            for name in ("ninco", "textures")
         ]

@@ -11,7 +11,7 @@ import polars as pl
 import pytest
 
 from sorites import reports
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.reports.view import RunView
 
 EVIL = "<script>alert('m')</script>\"><img src=x onerror=alert(1)>%{x}"
@@ -76,7 +76,15 @@ def test_the_drawing_library_is_inlined_once(text: str) -> None:
 
 def test_the_footer_says_what_made_it(text: str) -> None:
     footer = text.partition("<footer>")[2]
-    for told in ("made_up", "numpy 2.4.0", "5d41402abc4b2a76", "resize 200", "<dt>seed</dt><dd>7</dd>", "Wilson", "Survivors"):
+    for told in (
+        "made_up",
+        "numpy 2.4.0",
+        "5d41402abc4b2a76",
+        "resize 200",
+        "<dt>seed</dt><dd>7</dd>",
+        "Wilson",
+        "Survivors",
+    ):
         assert told in footer
 
 
@@ -92,8 +100,14 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
         pl.lit(EVIL).alias("sample_id") + pl.col("sample_id"),
         pl.when(pl.col("error").is_not_null()).then(pl.lit(EVIL)).alias("error"),
     )
-    info = {**run.info, "run_id": EVIL, "suite": {**run.info["suite"], "about": EVIL, "source": EVIL, "reference": EVIL}}
-    hostile = dataclasses.replace(run, table=evil, name=EVIL, info=info, picture=lambda *_: run.picture("a", "clean", 0))  # type: ignore[misc]
+    info = {
+        **run.info,
+        "run_id": EVIL,
+        "suite": {**run.info["suite"], "about": EVIL, "source": EVIL, "reference": EVIL},
+    }
+    hostile = dataclasses.replace(
+        run, table=evil, name=EVIL, info=info, picture=lambda *_: run.picture("a", "clean", 0)
+    )  # type: ignore[misc]
     text = reports.page([hostile], tmp_path / "r.html").read_text(encoding="utf-8")
     read = Scripts(text)
     assert sum(kind is None for kind in read.kinds) == 2
@@ -104,16 +118,22 @@ def test_hostile_names_stay_words(run: RunView, tmp_path: Path) -> None:
 
 def test_the_same_run_gives_the_same_page(run: RunView, tmp_path: Path) -> None:
     light = dataclasses.replace(run, picture=None)
-    shuffled = dataclasses.replace(light, table=run.table.collect().sample(fraction=1, shuffle=True, seed=1).lazy())
+    shuffled = dataclasses.replace(
+        light, table=run.table.collect().sample(fraction=1, shuffle=True, seed=1).lazy()
+    )
     pages = [reports.page([each], tmp_path / "r.html").read_bytes() for each in (light, shuffled)]
     assert pages[0] == pages[1]
 
 
 def test_a_bare_table_and_an_empty_one(run: RunView, tmp_path: Path) -> None:
-    bare = reports.page([reports.RunView(run.table, "bare")], tmp_path / "bare.html").read_text(encoding="utf-8")
+    bare = reports.page([reports.RunView(run.table, "bare")], tmp_path / "bare.html").read_text(
+        encoding="utf-8"
+    )
     assert 'id="curves"' in bare
     assert 'id="strips"' not in bare
-    empty = reports.page([reports.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(encoding="utf-8")
+    empty = reports.page([reports.RunView(run.table.head(0), "empty")], tmp_path / "empty.html").read_text(
+        encoding="utf-8"
+    )
     assert "No picture was judged." in empty
     assert len(empty) < 60_000, "a page without charts does not carry the drawing library"
 

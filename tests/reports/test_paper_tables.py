@@ -10,9 +10,9 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.core.table import SCHEMA
 from sorites.reports.paper_tables import paper_tables
-from sorites.table import SCHEMA
 
 pytestmark = pytest.mark.slow
 
@@ -24,15 +24,26 @@ def made() -> pl.DataFrame:
     rng = np.random.default_rng(0)
     stops: list[tuple[str, float | None, dict[str, Any]]] = [("clean", 0.0, {})]
     stops += [(shift, float(severity), {}) for shift in OPTICS for severity in range(1, 6)]
-    stops += [("lens", None, {"lens": f"l{i}", "field": field, "quality": 0.1 * i}) for i in (1, 2, 3) for field in (0.0, 0.9)]
+    stops += [
+        ("lens", None, {"lens": f"l{i}", "field": field, "quality": 0.1 * i})
+        for i in (1, 2, 3)
+        for field in (0.0, 0.9)
+    ]
     rows = []
     for model, skill in (("a", 0.4), ("b", 1.0)):
         for shift, severity, params in stops:
-            far = skill * (severity if severity is not None else 4 - 10 * params["quality"] + 3 * params["field"])
+            far = skill * (
+                severity if severity is not None else 4 - 10 * params["quality"] + 3 * params["field"]
+            )
             for sample in range(12):
                 corner = rng.uniform(0, 60, (3, 2))
-                truth = [_box(x, y, 20, i) | {"area": None, "crowd": False} for i, (x, y) in enumerate(corner)]
-                boxes = [_box(*(place + rng.normal(0, far, 2)), 20, i) | {"conf": rng.random()} for i, place in enumerate(corner)]
+                truth = [
+                    _box(x, y, 20, i) | {"area": None, "crowd": False} for i, (x, y) in enumerate(corner)
+                ]
+                boxes = [
+                    _box(*(place + rng.normal(0, far, 2)), 20, i) | {"conf": rng.random()}
+                    for i, place in enumerate(corner)
+                ]
                 more = {
                     "truth": truth,
                     "boxes": boxes,
@@ -42,7 +53,13 @@ def made() -> pl.DataFrame:
                     "probe": False,
                     "source": "s",
                 }
-                at = {"shift": shift, "severity": severity, "params": json.dumps(params), "sample_id": f"s{sample}", "seed": 0}
+                at = {
+                    "shift": shift,
+                    "severity": severity,
+                    "params": json.dumps(params),
+                    "sample_id": f"s{sample}",
+                    "seed": 0,
+                }
                 rows.append({**more, **at, "image_id": f"{sample} {shift} {severity} {params}"})
     return pl.DataFrame([{name: row.get(name) for name in SCHEMA} for row in rows], schema=SCHEMA)
 
@@ -59,10 +76,14 @@ def table() -> pl.DataFrame:
 def test_table_v_averages_25_settings_with_the_disk(table: pl.DataFrame) -> None:
     found = paper_tables(table)["Table V: mAP, and Cls / Loc errors"]
     assert found.columns == ["DNN", "mAP clean", "mAP OB", "Cls / Loc clean", "Cls / Loc OB"]
-    each = metrics.map(table.filter(pl.col("shift").is_in(OPTICS)), by=("model", "shift", "severity"), resamples=0)
+    each = metrics.map(
+        table.filter(pl.col("shift").is_in(OPTICS)), by=("model", "shift", "severity"), resamples=0
+    )
     means = dict(each.group_by("model").agg(pl.col("value").mean()).iter_rows())
     assert each.height == 50
-    assert found["mAP OB"].to_list() == [f"{100 * v:.1f}" for v in (means["a"], means["b"], (means["a"] + means["b"]) / 2)]
+    assert found["mAP OB"].to_list() == [
+        f"{100 * v:.1f}" for v in (means["a"], means["b"], (means["a"] + means["b"]) / 2)
+    ]
     errors = metrics.tide(table.filter(shift="clean"), by=("model",), resamples=0)
     told = {(row["model"], row["error"]): row["value"] for row in errors.to_dicts()}
     assert found["Cls / Loc clean"][0] == f"{100 * told['a', 'Cls']:.1f} / {100 * told['a', 'Loc']:.1f}"

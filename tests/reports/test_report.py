@@ -9,11 +9,14 @@ import pytest
 
 import sorites
 from sorites.core import Model, Sample, Source
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.reports import report as views
-from sorites.suite import Suite, parse
+from sorites.suites.suite import Suite, parse
 
-SUITE = parse({"name": "s", "shifts": ["gaussian_noise", "contrast"], "frame": {"resize": 40, "crop": 36}, "seed": 5}, "test")
+SUITE = parse(
+    {"name": "s", "shifts": ["gaussian_noise", "contrast"], "frame": {"resize": 40, "crop": 36}, "seed": 5},
+    "test",
+)
 
 
 def go(photos: Path, model: Model, out: Path, suite: Suite = SUITE) -> pl.LazyFrame:
@@ -41,11 +44,15 @@ def test_a_picture_is_made_again_as_the_model_saw_it(
     view = views.run_views(tmp_path / "run" if later else table)[0]
     assert view.picture is not None
     shots = {p.tobytes() for p in shown}
-    for sample, shift, severity in table.collect().select("sample_id", "shift", "severity").unique().iter_rows():
+    for sample, shift, severity in (
+        table.collect().select("sample_id", "shift", "severity").unique().iter_rows()
+    ):
         assert view.picture(sample, shift, severity).tobytes() in shots
 
 
-def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_built_dataset_can_be_seen_again_too(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     sorites.build(SUITE.override(source=f"folder:{photos}", limit=3), tmp_path / "set")
     shown: list[np.ndarray] = []
     table = go(tmp_path / "set", watching(tiny, shown), tmp_path / "run").collect()
@@ -55,7 +62,9 @@ def test_a_built_dataset_can_be_seen_again_too(photos: Path, tiny: Callable[...,
         assert any(np.array_equal(view.picture(sample, shift, severity), p) for p in shown)
 
 
-def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_pictures_that_are_gone_are_clear_errors(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     go(photos, tiny(), tmp_path / "run")
     view = views.run_views(tmp_path / "run")[0]
     assert view.picture is not None
@@ -68,7 +77,9 @@ def test_pictures_that_are_gone_are_clear_errors(photos: Path, tiny: Callable[..
         view.picture("nobody", "contrast", 0.6)
 
 
-def test_a_table_brings_its_story_and_so_do_tables_made_from_it(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_a_table_brings_its_story_and_so_do_tables_made_from_it(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     table = go(photos, tiny(), tmp_path / "run")
     for some in (table, table.filter(pl.col("shift") != "contrast").sort("image_id")):
         view = views.run_views(some)[0]
@@ -92,7 +103,9 @@ def test_objects_passed_from_python_travel_with_the_table(tiny: Callable[..., Mo
     assert sorites.report(tmp_path / "run", tmp_path / "page.html").stat().st_size > 1000
 
 
-def test_two_runs_in_one_table_are_two_views(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> None:
+def test_two_runs_in_one_table_are_two_views(
+    photos: Path, tiny: Callable[..., Model], tmp_path: Path
+) -> None:
     both = pl.concat([go(photos, tiny(name), tmp_path / name) for name in ("one", "two")])
     found = views.run_views(both)
     assert len(found) == 2

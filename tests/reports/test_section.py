@@ -6,12 +6,23 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.reports.parts.markup import Html
+from sorites.core.errors import SoritesError
+from sorites.reports.components.markup import Html
 from sorites.reports.section import SECTIONS, Section, View, add_section, sections
 from sorites.reports.view import RunView, merge
 
-ALL = ["headline", "curves", "failure", "ranks", "classes", "strips", "calibration", "corruption", "numbers", "mistakes"]
+ALL = [
+    "headline",
+    "curves",
+    "failure",
+    "ranks",
+    "classes",
+    "strips",
+    "calibration",
+    "corruption",
+    "numbers",
+    "mistakes",
+]
 
 
 def names(run: RunView) -> list[str]:
@@ -27,8 +38,12 @@ def test_sections_without_rows_do_not_appear(run: RunView) -> None:
     alone = dataclasses.replace(run, table=run.table.filter(model="lite0"))
     assert "ranks" not in names(alone)
     assert "strips" not in names(dataclasses.replace(run, picture=None))
-    assert "mistakes" not in names(dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())))
-    assert "calibration" not in names(dataclasses.replace(run, table=run.table.with_columns(conf=pl.lit(None, pl.Float32))))
+    assert "mistakes" not in names(
+        dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null()))
+    )
+    assert "calibration" not in names(
+        dataclasses.replace(run, table=run.table.with_columns(conf=pl.lit(None, pl.Float32)))
+    )
     bare = dataclasses.replace(run, info={})
     assert "corruption" not in names(bare)
 
@@ -43,7 +58,9 @@ def test_clean_pictures_alone_have_no_curves(run: RunView) -> None:
 
 
 def test_a_grid_without_a_line_is_still_counted(run: RunView) -> None:
-    grid = run.table.filter(shift="clean").with_columns(shift=pl.lit("iso"), severity=pl.lit(None, pl.Float64))
+    grid = run.table.filter(shift="clean").with_columns(
+        shift=pl.lit("iso"), severity=pl.lit(None, pl.Float64)
+    )
     assert names(dataclasses.replace(run, table=grid)) == ["headline", "classes", "calibration", "numbers"]
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from sorites.reports.training_page import training_page
+from sorites.reports.training import training_page
 
 RECORD: dict[str, Any] = {
     "network": "small", "classes": ["cat", "<dog>"], "input": {"size": [32, 32]}, "recipe_hash": "aa", "data_hash": "bb",
@@ -18,8 +18,18 @@ RECORD: dict[str, Any] = {
         "data": {"source": "folder:<x>"}, "stages": [{"steps": 1}],
     },
 }  # fmt: skip
-ROWS = [{"step": i, "lr": 0.1, "loss": 2 / i, "accuracy": i / 30, "pictures_per_second": 100.0 + i} for i in range(1, 21)]
-JUDGED = {"step": 20, "validation_loss": 0.7, "validation_accuracy": 0.75, "n": 400, "low": 0.705, "high": 0.79}
+ROWS = [
+    {"step": i, "lr": 0.1, "loss": 2 / i, "accuracy": i / 30, "pictures_per_second": 100.0 + i}
+    for i in range(1, 21)
+]
+JUDGED = {
+    "step": 20,
+    "validation_loss": 0.7,
+    "validation_accuracy": 0.75,
+    "n": 400,
+    "low": 0.705,
+    "high": 0.79,
+}
 
 
 def test_it_says_what_was_reached_and_from_what(tmp_path: Path) -> None:

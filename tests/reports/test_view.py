@@ -8,7 +8,7 @@ import pytest
 
 from sorites import metrics
 from sorites.core import CLEAN, SHIFTS, Picture
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.reports.view import RunView, merge
 
 
@@ -19,7 +19,9 @@ def part(run: RunView, run_id: str, *shifts: str) -> RunView:
 
 
 def test_models_and_shifts_stand_in_the_order_of_the_suite(run: RunView) -> None:
-    view = merge([dataclasses.replace(run, info={"suite": {"models": ["lite2", "absent"], "shifts": ["jpeg"]}})])
+    view = merge(
+        [dataclasses.replace(run, info={"suite": {"models": ["lite2", "absent"], "shifts": ["jpeg"]}})]
+    )
     assert view.models == ("lite2", "lite0", "lite1")
     assert view.shifts == ("jpeg", "defocus_disk", "gaussian_noise")
 
@@ -64,14 +66,20 @@ def test_the_first_run_that_can_make_a_picture_makes_it(run: RunView) -> None:
 
     fine = np.zeros((2, 2, 3), np.uint8)
     runs = [part(run, "a"), part(run, "b")]
-    view = merge([dataclasses.replace(runs[0], picture=broken), dataclasses.replace(runs[1], picture=lambda *_: fine)])
+    view = merge(
+        [dataclasses.replace(runs[0], picture=broken), dataclasses.replace(runs[1], picture=lambda *_: fine)]
+    )
     assert view.picture(next(iter(view.owners)), "x", CLEAN, 0) is fine
     assert merge([dataclasses.replace(run, picture=broken)]).picture("r1", "x", CLEAN, 0) is None
 
 
 def test_labels_in_words(run: RunView) -> None:
     view = merge([run])
-    assert [view.class_name("r1", 0), view.class_name("r1", 9), view.class_name("r1", None)] == ["tabby", "class 9", "nothing"]
+    assert [view.class_name("r1", 0), view.class_name("r1", 9), view.class_name("r1", None)] == [
+        "tabby",
+        "class 9",
+        "nothing",
+    ]
     assert merge([dataclasses.replace(run, labels=None)]).class_name("r1", 0) == "class 0"
 
 

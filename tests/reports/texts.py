@@ -7,4 +7,7 @@ from collections.abc import Mapping
 
 def share(row: Mapping[str, float]) -> str:
     """A share in percent with its interval in small, as ``parts.scorers.estimate`` should write it."""
-    return f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to {100 * row['high']:.1f}\u202f%</small>"
+    return (
+        f"{100 * row['value']:.1f}\u202f%<small>{100 * row['low']:.1f} to"
+        f" {100 * row['high']:.1f}\u202f%</small>"
+    )

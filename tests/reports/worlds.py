@@ -1,4 +1,6 @@
-"""Made-up tables of runs with several sources: ImageNet-ES beside strange sets, and IS-OOD with its two graded sets."""
+"""Made-up tables of runs with several sources: ImageNet-ES beside strange sets, and IS-OOD with its
+two graded sets.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +10,34 @@ from typing import Any
 
 import numpy as np
 
-from sorites import es_grid
+from sorites.core import camera_grid
 
 SCORERS = {"msp": 1.6, "odin": 1.3, "vim": 0.5}
-STRANGE = {"ssb_hard": ("near", 0.8), "ninco": ("near", 1.1), "inaturalist": ("far", 2.2), "textures": ("far", 1.8)}
+STRANGE = {
+    "ssb_hard": ("near", 0.8),
+    "ninco": ("near", 1.1),
+    "inaturalist": ("far", 2.2),
+    "textures": ("far", 1.8),
+}
 
 
-def imagenet_es(models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int = 40) -> Iterator[dict[str, Any]]:
-    """Pictures of a screen, clean, at the 27 settings and automatic, lamp on and off; and four strange sets, near and far."""
+def imagenet_es(
+    models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int = 40
+) -> Iterator[dict[str, Any]]:
+    """Pictures of a screen, clean, at the 27 settings and automatic, lamp on and off; and four
+    strange sets, near and far.
+    """
     rng = np.random.default_rng(0)
     for skill, model in enumerate(models):
         shared = {"run_id": "r", "model": model, "probe": False, "seed": 0, "family": "camera"}
         for sample in range(samples):
-            for shift, params in [("clean", {}), *(("camera", params) for params in es_grid.grid("test"))]:
-                chosen = {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params.get("mode") == "auto" else {}
+            for shift, params in [
+                ("clean", {}),
+                *(("camera", params) for params in camera_grid.grid("test")),
+            ]:
+                chosen = (
+                    {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params.get("mode") == "auto" else {}
+                )
                 at = {**params, **chosen}
                 stops = abs(np.log2(at["iso"] * at["shutter"] / at["aperture"] ** 2 / 4)) if at else 0.0
                 right = bool(rng.logistic() < 2.5 + 0.7 * skill - 0.6 * stops)
@@ -45,12 +61,31 @@ def imagenet_es(models: tuple[str, ...] = ("lite0", "<b>big</b>"), samples: int 
 
 
 def is_ood(labelled: bool = False) -> Iterator[dict[str, Any]]:
-    """Familiar pictures, and two graded sets of one source whose scores turn the other way with the covariate level."""
+    """Familiar pictures, and two graded sets of one source whose scores turn the other way with the
+    covariate level.
+    """
     rng = np.random.default_rng(1)
-    shared = {"run_id": "r", "source": "is_ood:data", "model": "lite0", "probe": False, "seed": 0, "output": "ood"}
+    shared = {
+        "run_id": "r",
+        "source": "is_ood:data",
+        "model": "lite0",
+        "probe": False,
+        "seed": 0,
+        "output": "ood",
+    }
     for i in range(300):
-        told = {"label": i % 5, "known": True, "correct": True} if labelled else {"label": None, "known": None}
-        base = {**shared, **told, "sample_id": f"v{i}", "image_id": f"v{i}", "shift": "clean", "severity": 0.0, "split": "test"}
+        told = (
+            {"label": i % 5, "known": True, "correct": True} if labelled else {"label": None, "known": None}
+        )
+        base = {
+            **shared,
+            **told,
+            "sample_id": f"v{i}",
+            "image_id": f"v{i}",
+            "shift": "clean",
+            "severity": 0.0,
+            "split": "test",
+        }
         for scorer in ("msp", "knn"):
             yield {**base, "params": "{}", "scorer": scorer, "score": rng.normal()}
     for name, slope in (("imagenet21k", -0.2), ("syn_is", 0.25)):

@@ -7,7 +7,17 @@ import pytest
 from scipy import ndimage
 
 from sorites.core import Image
-from sorites.scenes.fields import across, even, half_gaussian, passed, plasma, plasma_noise, smooth, streak, stretch
+from sorites.scenes.fields import (
+    across,
+    even,
+    half_gaussian,
+    passed,
+    plasma,
+    plasma_noise,
+    smooth,
+    streak,
+    stretch,
+)
 
 
 @pytest.mark.parametrize("sigma", [0.0, 0.3, 1.1, 4.0])
@@ -25,7 +35,9 @@ def test_smooth_takes_one_sigma_a_side_and_pictures_smaller_than_its_reach() -> 
 
 
 def test_even_is_scipys_mean_over_three(photo: Image) -> None:
-    np.testing.assert_allclose(even(photo[..., 0]), ndimage.uniform_filter(photo[..., 0], 3, mode="nearest"), atol=1e-6)
+    np.testing.assert_allclose(
+        even(photo[..., 0]), ndimage.uniform_filter(photo[..., 0], 3, mode="nearest"), atol=1e-6
+    )
 
 
 def test_streak_is_a_correlation_along_a_line(photo: Image) -> None:

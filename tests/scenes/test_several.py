@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.scenes.composite import CutOut
-from sorites.scenes.several import ENLARGED, Spot, draw, seen, stand
+from sorites.scenes.composite import ENLARGED, CutOut, Spot, draw, seen, stand
 
 
 def block(height: int, width: int, colour: tuple[float, float, float] = (0.9, 0.1, 0.1)) -> CutOut:
@@ -21,7 +20,10 @@ def test_things_stand_inside_the_picture_in_sizes_of_the_range() -> None:
     longest = [max(thing.mask.shape) * spot.factor for thing, spot in zip(things, spots, strict=True)]
     assert min(longest) >= 47.9
     assert max(longest) <= 400.1
-    assert max(spot.factor for thing, spot in zip(things, spots, strict=True) if max(thing.mask.shape) > 48) <= ENLARGED
+    assert (
+        max(spot.factor for thing, spot in zip(things, spots, strict=True) if max(thing.mask.shape) > 48)
+        <= ENLARGED
+    )
     for part in seen(things[:1], spots[:1], 640):
         assert part.share == 1
     for thing, spot in zip(things, spots, strict=True):

@@ -1,4 +1,6 @@
-"""Features, a last layer and their logits that behave like a small network's: classes, dead units, no negative activation."""
+"""Features, a last layer and their logits that behave like a small network's: classes, dead units,
+no negative activation.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +61,7 @@ def case() -> Case:
 @pytest.fixture(scope="session")
 def peer() -> Any:
     """pytorch-ood's detectors; its torchvision is made to load beside a CPU torch."""
-    from sorites.torch_tools import torchvision_ready
+    from sorites.core.torch_tools import torchvision_ready
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

@@ -1,4 +1,6 @@
-"""What must hold of every scorer that is fitted: no order, no batch, no hidden state; and what bad input does."""
+"""What must hold of every scorer that is fitted: no order, no batch, no hidden state; and what bad
+input does.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from sklearn.covariance import EmpiricalCovariance
 
 from sorites import core
 from sorites.core import Outputs
-from sorites.errors import SoritesError, TooFewPictures
-from sorites.scorers._memory import EXACT, Bank, Moments, Percentile
+from sorites.core.errors import SoritesError, TooFewPictures
+from sorites.scorers.base import EXACT, Bank, Moments, Percentile
 
 if TYPE_CHECKING:
     from tests.scorers.conftest import Case
@@ -32,7 +34,9 @@ def with_ids(case: Case, order: np.ndarray, size: int) -> list[tuple[Outputs, li
     for i in range(0, len(order), size):
         some = order[i : i + size]
         given = case.outputs(case.train[some])
-        made.append((Outputs(given.logits, given.features, ids=[f"p{j}" for j in some]), case.labels[some].tolist()))
+        made.append(
+            (Outputs(given.logits, given.features, ids=[f"p{j}" for j in some]), case.labels[some].tolist())
+        )
     return made
 
 
@@ -44,7 +48,10 @@ def test_no_batch_and_no_call_order_shows_in_a_score(spec: str, case: Case) -> N
     assert first.dtype == np.float32
     assert asked.logits is not None
     for size in (1, 3, 16):
-        parts = [scorer(Outputs(asked.logits[i : i + size], case.asked[i : i + size])) for i in range(0, len(case.asked), size)]
+        parts = [
+            scorer(Outputs(asked.logits[i : i + size], case.asked[i : i + size]))
+            for i in range(0, len(case.asked), size)
+        ]
         np.testing.assert_array_equal(np.concatenate(parts), first)
     np.testing.assert_array_equal(scorer(Outputs(asked.logits[::-1], case.asked[::-1]))[::-1], first)
     assert scorer(case.outputs(case.asked[:0])).shape == (0,)
@@ -75,12 +82,17 @@ def test_mds_is_scikit_learns_covariance(case: Case) -> None:
 def test_a_flat_direction_is_left_out_as_the_pseudo_inverse_does(case: Case) -> None:
     """Dead units and a repeated feature: the covariance is singular, the distance is that without them."""
     wide = np.concatenate([case.train, case.train[:, :1], np.zeros((len(case.train), 3), np.float32)], axis=1)
-    asked = np.concatenate([case.asked, case.asked[:, :1], np.zeros((len(case.asked), 3), np.float32)], axis=1)
+    asked = np.concatenate(
+        [case.asked, case.asked[:, :1], np.zeros((len(case.asked), 3), np.float32)], axis=1
+    )
     logits = case.outputs(case.train).logits
     for name in ("mds", "rmds"):
         scorer = core.scorer(name).fit([(Outputs(logits, wide), case.labels)])
         np.testing.assert_allclose(
-            scorer(Outputs(case.outputs().logits, asked)), fitted(name, case)(case.outputs()), rtol=1e-4, atol=1e-4
+            scorer(Outputs(case.outputs().logits, asked)),
+            fitted(name, case)(case.outputs()),
+            rtol=1e-4,
+            atol=1e-4,
         )
 
 
@@ -110,7 +122,9 @@ def test_she_names_the_class_that_has_no_pattern(case: Case) -> None:
     with pytest.raises(SoritesError, match=f"no training picture of class {best[0]} was predicted right"):
         scorer(case.outputs())
     kept = best != best[0]
-    np.testing.assert_array_equal(scorer(case.outputs(case.asked[kept])), fitted("she", case)(case.outputs(case.asked[kept])))
+    np.testing.assert_array_equal(
+        scorer(case.outputs(case.asked[kept])), fitted("she", case)(case.outputs(case.asked[kept]))
+    )
 
 
 def test_a_zero_vector_is_one_away_from_every_other(case: Case) -> None:
@@ -126,12 +140,16 @@ def test_a_zero_vector_is_one_away_from_every_other(case: Case) -> None:
 
 
 def test_the_kth_neighbour_is_exact_where_float32_cannot_tell(case: Case) -> None:
-    """A hundred nearly equal neighbours, and the training pictures themselves: distance 0, not the rounding of 2 - 2 cos."""
+    """A hundred nearly equal neighbours, and the training pictures themselves: distance 0, not the
+    rounding of 2 - 2 cos.
+    """
     assert not fitted("knn(k=1)", case)(case.outputs(case.train)).any()
     rng = np.random.default_rng(0)
     crowd = (case.train[:1] + 1e-6 * rng.normal(size=(100, case.train.shape[1]))).astype(np.float32)
     scorer = fitted("knn(k=50)", case, [(case.outputs(crowd), None)])
-    unit = [rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (case.asked, crowd)]
+    unit = [
+        rows / np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True) for rows in (case.asked, crowd)
+    ]
     expected = np.sort(np.linalg.norm(unit[0][:, None] - unit[1][None], axis=2), axis=1)[:, 49]
     np.testing.assert_allclose(scorer(case.outputs()), expected, rtol=1e-6)
 
@@ -184,17 +202,29 @@ def test_a_head_is_needed_and_must_be_whole(spec: str, case: Case) -> None:
 
 def test_fewer_neighbours_than_asked_for(case: Case) -> None:
     few = [(case.outputs(case.train[:30]), None)]
-    with pytest.raises(SoritesError, match=r"the 50 nearest of its training pictures, which are only 30.*knn\(k=15\)"):
+    with pytest.raises(
+        SoritesError, match=r"the 50 nearest of its training pictures, which are only 30.*knn\(k=15\)"
+    ):
         fitted("knn", case, few)
     with pytest.raises(SoritesError, match="the 100 nearest"):
         fitted("nnguide", case, few)
-    with pytest.raises(SoritesError, match=r"more training pictures than its 35 main directions, got 30.*vim\(dim=15\)"):
+    with pytest.raises(
+        SoritesError, match=r"more training pictures than its 35 main directions, got 30.*vim\(dim=15\)"
+    ):
         fitted("vim(dim=35)", case, few)
 
 
 @pytest.mark.parametrize(
     "spec",
-    ["knn(k=0)", "knn(k=1.5)", "knn(bank=0)", "vim(dim=0)", "react(percentile=100)", "ash_b(percentile=-1)", "nci(alpha=-1)"],
+    [
+        "knn(k=0)",
+        "knn(k=1.5)",
+        "knn(bank=0)",
+        "vim(dim=0)",
+        "react(percentile=100)",
+        "ash_b(percentile=-1)",
+        "nci(alpha=-1)",
+    ],
 )
 def test_parameters_have_a_range(spec: str) -> None:
     with pytest.raises(SoritesError, match=f"scorer {spec.partition('(')[0]}: wanted"):
@@ -247,12 +277,16 @@ def test_percentiles_are_numpys_exactly_and_then_to_a_bin(percent: float) -> Non
 
 
 @pytest.mark.parametrize("name", ["mds", "rmds"])
-def test_a_covariance_is_refused_where_classes_have_one_picture_or_the_same_twice(name: str, case: Case) -> None:
+def test_a_covariance_is_refused_where_classes_have_one_picture_or_the_same_twice(
+    name: str, case: Case
+) -> None:
     """Of one picture per class the spread within classes is rounding, and distances of 1e18 came of it."""
     labels = np.arange(12)
     some = (case.train[:12] + 300).astype(np.float32)
     wide = Outputs(np.zeros((12, 12), np.float32), some)
-    with pytest.raises(TooFewPictures, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"):
+    with pytest.raises(
+        TooFewPictures, match=rf"scorer {name}: wanted at least two different .* got 12 of 12 classes"
+    ):
         core.scorer(name).fit([(wide, labels)])
     twice = Outputs(np.zeros((24, 12), np.float32), np.concatenate([some, some]))
     with pytest.raises(TooFewPictures, match="got 24 of 12 classes"):

@@ -1,4 +1,6 @@
-"""Scorers that look inside a model, against autograd, SVD, whole Gram matrices and pytorch-ood on a small real network."""
+"""Scorers that look inside a model, against autograd, SVD, whole Gram matrices and pytorch-ood on a
+small real network.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import pytest
 
 from sorites import core
 from sorites.core import Model, Outputs
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.models.python import as_model
-from sorites.scorers import _network
+from sorites.scorers import layers as _network
 
 torch = pytest.importorskip("torch")
 CLASSES, SIDE = 5, 32
@@ -64,18 +66,25 @@ def pictures() -> list[np.ndarray]:
 
 
 def normalised(pictures: list[np.ndarray], model: Model) -> Any:
-    given = torch.from_numpy(np.stack([model.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2).float() / 255
+    given = (
+        torch.from_numpy(np.stack([model.prepare(p, False) for p in pictures])).permute(0, 3, 1, 2).float()
+        / 255
+    )
     mean = torch.tensor((0.485, 0.456, 0.406)).view(1, 3, 1, 1)
     return (given - mean) / torch.tensor(Small.sorites["std"]).view(1, 3, 1, 1)
 
 
 def judged(scorer: Any, model: Model, pictures: list[np.ndarray]) -> np.ndarray:
     given = model(pictures)
-    return np.asarray(scorer(Outputs(given.logits, given.features, inside={scorer.name: scorer.look(model, pictures)})))
+    return np.asarray(
+        scorer(Outputs(given.logits, given.features, inside={scorer.name: scorer.look(model, pictures)}))
+    )
 
 
 def test_odin_is_the_peers(model: Model, network: Small, pictures: list[np.ndarray], peer: Any) -> None:
-    """In log-odds at temperature 1000: the peer's float32 softmax of five classes keeps four digits of the difference."""
+    """In log-odds at temperature 1000: the peer's float32 softmax of five classes keeps four digits
+    of the difference.
+    """
     scorer = core.scorer("odin", eps=0.01)
     ours = judged(scorer, model, pictures)
     theirs = peer.ODIN(lambda x: network(x)[0], eps=0.01, norm_std=list(Small.sorites["std"]))
@@ -102,13 +111,17 @@ def naive_rankfeat(network: Small, x: Any, stages: list[int]) -> np.ndarray:
     return -torch.logsumexp(torch.stack(logits).mean(0), dim=1).numpy()
 
 
-def test_rankfeat_is_the_svds_at_one_and_two_blocks(model: Model, network: Small, pictures: list[np.ndarray], peer: Any) -> None:
+def test_rankfeat_is_the_svds_at_one_and_two_blocks(
+    model: Model, network: Small, pictures: list[np.ndarray], peer: Any
+) -> None:
     x = normalised(pictures, model)
     one, two = (judged(core.scorer("rankfeat", blocks=n), model, pictures) for n in (1, 2))
     np.testing.assert_allclose(one, naive_rankfeat(network, x, [2]), atol=1e-5)
     np.testing.assert_allclose(two, naive_rankfeat(network, x, [1, 2]), atol=1e-5)
     with torch.no_grad():
-        theirs = peer.RankFeat(None, lambda maps: network.after(2, maps)).predict_feature_maps(network.maps(x)[2])
+        theirs = peer.RankFeat(None, lambda maps: network.after(2, maps)).predict_feature_maps(
+            network.maps(x)[2]
+        )
     np.testing.assert_allclose(one, theirs.numpy(), atol=1e-4)
 
 
@@ -119,9 +132,13 @@ def test_rankfeat_of_an_average_pooled_head_is_the_logits_less_a_vector(
     maps = [m.detach().flatten(1).double().numpy() for m in network.maps(normalised(pictures, model))[2]]
     firsts = [np.linalg.svd(m, full_matrices=False)[2][0] for m in maps]
     logits = model(pictures).logits.astype(np.float64)  # type: ignore[union-attr]
-    rest = np.stack([row - weight @ (m @ v) * v.mean() for row, m, v in zip(logits, maps, firsts, strict=True)])
+    rest = np.stack(
+        [row - weight @ (m @ v) * v.mean() for row, m, v in zip(logits, maps, firsts, strict=True)]
+    )
     expected = core.scorer("energy")(Outputs(rest.astype(np.float32)))
-    np.testing.assert_allclose(judged(core.scorer("rankfeat", blocks=1), model, pictures), expected, atol=1e-4)
+    np.testing.assert_allclose(
+        judged(core.scorer("rankfeat", blocks=1), model, pictures), expected, atol=1e-4
+    )
 
 
 def test_layers_can_be_named(model: Model, pictures: list[np.ndarray]) -> None:
@@ -134,7 +151,11 @@ def test_layers_can_be_named(model: Model, pictures: list[np.ndarray]) -> None:
 
 def test_stages_end_where_the_resolution_changes(model: Model, pictures: list[np.ndarray]) -> None:
     batch = torch.from_numpy(np.stack(pictures[:1])).float()
-    assert _network.stages(model.module, batch, "test") == [("module.act", 0), ("module.act", 1), ("module.act", 2)]
+    assert _network.stages(model.module, batch, "test") == [
+        ("module.act", 0),
+        ("module.act", 1),
+        ("module.act", 2),
+    ]
 
 
 def naive_gram(network: Small, x: Any, powers: int) -> list[np.ndarray]:
@@ -144,7 +165,9 @@ def naive_gram(network: Small, x: Any, powers: int) -> list[np.ndarray]:
         for maps in network.maps(x):
             flat = maps.flatten(2).double()
             rows = [(flat**p @ (flat**p).mT).sum(2) for p in range(1, powers + 1)]
-            found.append(torch.cat([r.sign() * r.abs() ** (1 / p) for p, r in enumerate(rows, 1)], dim=1).numpy())
+            found.append(
+                torch.cat([r.sign() * r.abs() ** (1 / p) for p, r in enumerate(rows, 1)], dim=1).numpy()
+            )
     return found
 
 
@@ -152,7 +175,9 @@ def fitted_gram(model: Model, train: list[np.ndarray], **params: Any) -> Any:
     scorer = core.scorer("gram", **params)
     given = model(train)
     inside = {scorer.name: scorer.look(model, train)}
-    return scorer.fit([(Outputs(given.logits, inside=inside, ids=[f"t{i}" for i in range(len(train))]), None)])
+    return scorer.fit(
+        [(Outputs(given.logits, inside=inside, ids=[f"t{i}" for i in range(len(train))]), None)]
+    )
 
 
 def rich(pictures: list[np.ndarray]) -> list[np.ndarray]:
@@ -164,7 +189,10 @@ def test_gram_is_the_peers(model: Model, network: Small, pictures: list[np.ndarr
     train = rich(pictures)
     preds = model(train).logits.argmax(1)  # type: ignore[union-attr]
     known = sorted(set(preds.tolist()))
-    layers = [torch.nn.Sequential(network.first, network.act), torch.nn.Sequential(network.pad, network.second, network.act)]
+    layers = [
+        torch.nn.Sequential(network.first, network.act),
+        torch.nn.Sequential(network.pad, network.second, network.act),
+    ]
     layers.append(torch.nn.Sequential(network.third, network.act))
 
     def head(x: Any) -> Any:
@@ -192,18 +220,27 @@ def test_gram_is_the_loop(model: Model, network: Small, pictures: list[np.ndarra
 
     def stray(rows: np.ndarray, kept: np.ndarray) -> float:
         low, high = kept.min(0), kept.max(0)
-        return float((np.maximum(low - rows, 0) / abs(low + 1e-6) + np.maximum(rows - high, 0) / abs(high + 1e-6)).sum())
+        return float(
+            (
+                np.maximum(low - rows, 0) / abs(low + 1e-6) + np.maximum(rows - high, 0) / abs(high + 1e-6)
+            ).sum()
+        )
 
     usual = []
     for layer in values:
         strayed = [
-            stray(layer[i], layer[(preds == preds[i]) & ~out]) for i in np.flatnonzero(out) if ((preds == preds[i]) & ~out).any()
+            stray(layer[i], layer[(preds == preds[i]) & ~out])
+            for i in np.flatnonzero(out)
+            if ((preds == preds[i]) & ~out).any()
         ]
         usual.append(np.mean(strayed) or 1.0)
     asked = [p for p in (255 - q for q in pictures) if model([p]).logits.argmax() in set(preds.tolist())]  # type: ignore[union-attr]
     theirs, classes = naive_gram(network, normalised(asked, model), 2), model(asked).logits.argmax(1)  # type: ignore[union-attr]
     expected = [
-        sum(stray(rows[i], layer[preds == classes[i]]) / u for layer, rows, u in zip(values, theirs, usual, strict=True))
+        sum(
+            stray(rows[i], layer[preds == classes[i]]) / u
+            for layer, rows, u in zip(values, theirs, usual, strict=True)
+        )
         for i in range(len(asked))
     ]
     np.testing.assert_allclose(judged(scorer, model, asked), expected, rtol=1e-3)
@@ -212,20 +249,27 @@ def test_gram_is_the_loop(model: Model, network: Small, pictures: list[np.ndarra
 def test_gram_names_a_class_it_never_saw(model: Model, pictures: list[np.ndarray]) -> None:
     scorer = fitted_gram(model, pictures[:3])
     seen = {int(c) for c in model(pictures[:3]).logits.argmax(1)}  # type: ignore[union-attr]
-    other = Outputs(np.eye(1, CLASSES, (max(seen) + 1) % CLASSES, np.float32), inside={"gram": scorer.look(model, pictures[:1])})
+    other = Outputs(
+        np.eye(1, CLASSES, (max(seen) + 1) % CLASSES, np.float32),
+        inside={"gram": scorer.look(model, pictures[:1])},
+    )
     with pytest.raises(SoritesError, match="no training picture was predicted as class"):
         scorer(other)
 
 
 @pytest.mark.parametrize("name", ["odin", "rankfeat", "gram"])
-def test_what_is_seen_inside_does_not_depend_on_the_batch(name: str, model: Model, pictures: list[np.ndarray]) -> None:
+def test_what_is_seen_inside_does_not_depend_on_the_batch(
+    name: str, model: Model, pictures: list[np.ndarray]
+) -> None:
     scorer = core.scorer(name)
     together = scorer.look(model, pictures[:6])
     apart = np.concatenate([scorer.look(model, [p]) for p in pictures[:6]])
     assert np.array_equal(together, apart)
 
 
-def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(model: Model, pictures: list[np.ndarray]) -> None:
+def test_the_model_is_left_as_it_was_and_other_threads_are_not_seen(
+    model: Model, pictures: list[np.ndarray]
+) -> None:
     plain, scorer = model(pictures[:4]), core.scorer("rankfeat")
     alone = scorer.look(model, pictures[:4])
     found: list[np.ndarray] = []
@@ -264,7 +308,9 @@ def test_a_network_without_maps_is_named(pictures: list[np.ndarray]) -> None:
         core.scorer("rankfeat").look(as_model("flat", flat), pictures[:1])
 
 
-@pytest.mark.parametrize(("name", "params"), [("odin", {"eps": -1.0}), ("rankfeat", {"blocks": 3}), ("gram", {"held": 1.0})])
+@pytest.mark.parametrize(
+    ("name", "params"), [("odin", {"eps": -1.0}), ("rankfeat", {"blocks": 3}), ("gram", {"held": 1.0})]
+)
 def test_parameters_have_a_range(name: str, params: dict[str, Any]) -> None:
     with pytest.raises(SoritesError, match=f"scorer {name}: wanted"):
         core.scorer(name, **params)

@@ -1,4 +1,6 @@
-"""On lite0, real ImageNet weights: the head makes the logits, closed forms equal definitions, and the inside can be seen."""
+"""On lite0, real ImageNet weights: the head makes the logits, closed forms equal definitions, and
+the inside can be seen.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ def pictures() -> list[np.ndarray]:
     """Soft colour patches with grain, more or less of it: what a network still has an opinion on."""
     rng = np.random.default_rng(0)
     soft = [np.kron(rng.integers(0, 256, (7, 7, 3)), np.ones((32, 32, 1))) for _ in range(6)]
-    return [np.clip(s + rng.normal(0, 5 + 10 * i, s.shape), 0, 255).astype(np.uint8) for i, s in enumerate(soft)]
+    return [
+        np.clip(s + rng.normal(0, 5 + 10 * i, s.shape), 0, 255).astype(np.uint8) for i, s in enumerate(soft)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +58,9 @@ def test_scale_is_the_energy_of_scaled_features(model: Model, outputs: Outputs, 
     largest = np.sort(rows, axis=1)[:, -(1280 - round(1280 * percentile / 100)) :].sum(axis=1)
     logits = (rows * np.exp(rows.sum(axis=1) / largest)[:, None]) @ weight.T.astype(np.float64) + bias
     expected = -np.logaddexp.reduce(logits, axis=1)
-    np.testing.assert_allclose(core.scorer("scale", percentile=percentile).fit((), model.head)(outputs), expected, rtol=1e-4)
+    np.testing.assert_allclose(
+        core.scorer("scale", percentile=percentile).fit((), model.head)(outputs), expected, rtol=1e-4
+    )
 
 
 def test_fdbd_is_the_loop_over_borders(model: Model, outputs: Outputs) -> None:
@@ -62,9 +68,15 @@ def test_fdbd_is_the_loop_over_borders(model: Model, outputs: Outputs) -> None:
     scorer = core.scorer("fdbd").fit([(outputs, None)], model.head)
     weight, mean = model.head[0].astype(np.float64), np.asarray(outputs.features, np.float64).mean(axis=0)
     expected = []
-    for row, logits in zip(np.asarray(outputs.features, np.float64), np.asarray(outputs.logits, np.float64), strict=True):
+    for row, logits in zip(
+        np.asarray(outputs.features, np.float64), np.asarray(outputs.logits, np.float64), strict=True
+    ):
         best = logits.argmax()
-        far = [(logits[best] - logits[c]) / np.linalg.norm(weight[best] - weight[c]) for c in range(1000) if c != best]
+        far = [
+            (logits[best] - logits[c]) / np.linalg.norm(weight[best] - weight[c])
+            for c in range(1000)
+            if c != best
+        ]
         expected.append(-np.mean(far) / np.linalg.norm(row - mean))
     np.testing.assert_allclose(scorer(outputs), expected, rtol=1e-4)
 
@@ -81,32 +93,45 @@ def test_mds_with_fewer_pictures_than_features_is_the_pseudo_inverse(outputs: Ou
 
 
 def test_odin_moves_towards_a_surer_answer(model: Model, pictures: list[np.ndarray]) -> None:
-    still, stepped = (core.scorer("odin", temperature=1.0, eps=eps).look(model, pictures[:2]) for eps in (0.0, 0.0014))
+    still, stepped = (
+        core.scorer("odin", temperature=1.0, eps=eps).look(model, pictures[:2]) for eps in (0.0, 0.0014)
+    )
     assert (stepped < still).all()
 
 
 @pytest.mark.slow
-def test_rankfeat_finds_the_last_stages_and_their_closed_form(model: Model, pictures: list[np.ndarray]) -> None:
-    """The last stage of lite0 ends before its average pool: taking out a rank-1 part is taking a vector from the logits."""
+def test_rankfeat_finds_the_last_stages_and_their_closed_form(
+    model: Model, pictures: list[np.ndarray]
+) -> None:
+    """The last stage of lite0 ends before its average pool: taking out a rank-1 part is taking a
+    vector from the logits.
+    """
     assert model.head is not None
     scorer = core.scorer("rankfeat", blocks=1)
-    from sorites.scorers import _network
+    from sorites.scorers import layers as _network
 
     batch = torch.from_numpy(np.stack([model.prepare(p, False) for p in pictures[:2]])).float()
     spots = _network.stages(model.module, batch[:1], "test")
     seen: list[np.ndarray] = []
-    with torch.no_grad(), _network.tapped(model.module, spots[-1:], lambda _, maps: seen.append(maps.double().numpy())):
+    with (
+        torch.no_grad(),
+        _network.tapped(model.module, spots[-1:], lambda _, maps: seen.append(maps.double().numpy())),
+    ):
         model.module(batch)
     assert [seen[0].shape, len(spots)] == [(2, 1280, 7, 7), 5]
     expected = []
-    for maps, logits in zip(seen[0].reshape(2, 1280, 49), np.asarray(model(pictures[:2]).logits, np.float64), strict=True):
+    for maps, logits in zip(
+        seen[0].reshape(2, 1280, 49), np.asarray(model(pictures[:2]).logits, np.float64), strict=True
+    ):
         first = np.linalg.svd(maps, full_matrices=False)[2][0]
         rest = logits - model.head[0].astype(np.float64) @ (maps @ first) * first.mean()
         expected.append(-np.logaddexp.reduce(rest))
     np.testing.assert_allclose(scorer.look(model, pictures[:2])[:, 0], expected, rtol=1e-4)
 
 
-def test_gram_is_small_on_what_it_was_fitted_on(model: Model, pictures: list[np.ndarray], outputs: Outputs) -> None:
+def test_gram_is_small_on_what_it_was_fitted_on(
+    model: Model, pictures: list[np.ndarray], outputs: Outputs
+) -> None:
     scorer = core.scorer("gram", powers=2)
     seen = Outputs(outputs.logits, inside={scorer.name: scorer.look(model, pictures)})
     scorer.fit([(seen, None)])

@@ -10,7 +10,7 @@ from scipy.special import log_softmax, logsumexp
 
 from sorites import core
 from sorites.core import Outputs
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.scorers.logits import energy, max_logit, msp
 
 LOGITS = np.random.default_rng(0).normal(0, 4, (64, 1000)).astype(np.float32)
@@ -60,7 +60,9 @@ def test_a_pictures_score_does_not_see_the_others(scorer: Callable[..., np.ndarr
 
 
 def test_scorers_are_found_by_name_with_their_parameters() -> None:
-    assert np.array_equal(core.scorer("energy", temperature=2.0)(Outputs(LOGITS)), energy(Outputs(LOGITS), 2.0))
+    assert np.array_equal(
+        core.scorer("energy", temperature=2.0)(Outputs(LOGITS)), energy(Outputs(LOGITS), 2.0)
+    )
     assert {"msp", "max_logit", "energy"} <= set(core.SCORERS.names())
 
 

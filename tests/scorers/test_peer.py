@@ -38,7 +38,9 @@ def pooled(case: Case) -> Callable[[Any], Any]:
 def on_features(make: Callable[[Any, Case], Any]) -> Callable[[Any, Case], np.ndarray]:
     def score(peer: Any, case: Case) -> np.ndarray:
         t = tensors(case)
-        return np.asarray(make(peer, case).fit_features(t["train"], t["labels"]).predict_features(t["asked"]).detach())
+        return np.asarray(
+            make(peer, case).fit_features(t["train"], t["labels"]).predict_features(t["asked"]).detach()
+        )
 
     return score
 
@@ -55,7 +57,9 @@ def on_maps(make: Callable[[Any, Case], Any], fitted: bool = False) -> Callable[
 
 
 def on_logits(make: Callable[[Any], Any]) -> Callable[[Any, Case], np.ndarray]:
-    return lambda peer, case: np.asarray(make(peer).predict_logits(torch.from_numpy(case.outputs().logits)).detach())
+    return lambda peer, case: np.asarray(
+        make(peer).predict_logits(torch.from_numpy(case.outputs().logits)).detach()
+    )
 
 
 def gradnorm(peer: Any, case: Case) -> np.ndarray:
@@ -69,7 +73,9 @@ EXACT: dict[str, Callable[[Any, Case], np.ndarray]] = {
     "max_logit": on_logits(lambda p: p.MaxLogit(None)),
     "knn(k=10)": on_features(lambda p, c: p.KNN(None, k=10)),
     "rmds": on_features(lambda p, c: p.RMD(None)),
-    "vim(dim=12)": on_features(lambda p, c: p.ViM(None, 12, torch.from_numpy(c.weight), torch.from_numpy(c.bias))),
+    "vim(dim=12)": on_features(
+        lambda p, c: p.ViM(None, 12, torch.from_numpy(c.weight), torch.from_numpy(c.bias))
+    ),
     "react": on_maps(lambda p, c: p.ReAct(None, pooled(c), percentile=0.9), fitted=True),
     "ash_b": on_maps(lambda p, c: p.ASH(None, pooled(c), variant="ash-b", percentile=0.9)),
     "ash_s": on_maps(lambda p, c: p.ASH(None, pooled(c), variant="ash-s", percentile=0.9)),
@@ -110,7 +116,9 @@ def test_gen_is_the_peers_sum_where_that_does_not_clip(case: Case, peer: Any, to
     """It takes the mean, and cuts probabilities at 1e-7."""
     flat = (case.outputs().logits / 4).astype(np.float32)
     theirs = np.asarray(peer.GEN(None, gamma=0.1, M=top).predict_logits(torch.from_numpy(flat)))
-    np.testing.assert_allclose(core.scorer("gen", top=top)(Outputs(flat)), theirs * min(top, flat.shape[1]), rtol=1e-4)
+    np.testing.assert_allclose(
+        core.scorer("gen", top=top)(Outputs(flat)), theirs * min(top, flat.shape[1]), rtol=1e-4
+    )
 
 
 def test_msp_ranks_as_the_peer(case: Case, peer: Any) -> None:

@@ -11,7 +11,9 @@ from sorites.core import Picture
 
 @pytest.fixture(scope="session")
 def peer() -> Callable[[Picture, str, int], Picture]:
-    """The package imagecorruptions as ``corrupt(picture, name, level)``, through the loader that the bench uses."""
+    """The package imagecorruptions as ``corrupt(picture, name, level)``, through the loader that
+    the bench uses.
+    """
     path = Path(__file__).parents[2] / "bench" / "shifts.py"
     spec = importlib.util.spec_from_file_location("bench_shifts", path)
     assert spec is not None

@@ -5,10 +5,10 @@ import numpy as np
 import pytest
 
 from sorites.core import SHIFTS, to_picture
-from sorites.errors import SoritesError
-from sorites.rng import rng_for
-from sorites.shifts import _kernels as kernels
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.shifts import aberration
+from sorites.shifts import aberration as kernels
 
 NAMES = list(kernels.PAIRS)
 
@@ -48,8 +48,13 @@ def test_a_sweep_equals_single_calls_and_zero_is_untouched(name, photo):
 
 def test_the_dial_starts_at_the_untouched_picture_and_leaves_it_steadily(photo):
     shift = aberration.configure("trefoil")
-    moved = [float(np.abs(image - photo).mean()) for image in shift.sweep(photo, [1e-3, 0.1, 0.3, 0.7, 1, 3, 5], rng())]
-    assert moved[0] < 1e-2 * moved[-1] or np.array_equal(to_picture(photo), to_picture(shift(photo, 1e-3, rng())))
+    moved = [
+        float(np.abs(image - photo).mean())
+        for image in shift.sweep(photo, [1e-3, 0.1, 0.3, 0.7, 1, 3, 5], rng())
+    ]
+    assert moved[0] < 1e-2 * moved[-1] or np.array_equal(
+        to_picture(photo), to_picture(shift(photo, 1e-3, rng()))
+    )
     assert moved == sorted(moved)
 
 
@@ -68,12 +73,20 @@ def test_the_draw_belongs_to_the_sample(photo):
 def test_options(photo, tmp_path):
     np.save(tmp_path / "mine.npy", kernels.default().array[::-1])
     plain = aberration.configure("coma")(photo, 3, rng())
-    for options in ({"padding": "reflect"}, {"colours": "rg"}, {"centre": False}, {"kernels": str(tmp_path / "mine.npy")}):
+    for options in (
+        {"padding": "reflect"},
+        {"colours": "rg"},
+        {"centre": False},
+        {"kernels": str(tmp_path / "mine.npy")},
+    ):
         shift = aberration.configure("coma", **options)
         assert not np.array_equal(shift(photo, 3, rng()), plain)
         again = shift.configure()
         assert np.array_equal(again(photo, 3, rng()), plain)
-    assert aberration.configure("coma", kernels=str(tmp_path / "mine.npy")).version != aberration.configure("coma").version
+    assert (
+        aberration.configure("coma", kernels=str(tmp_path / "mine.npy")).version
+        != aberration.configure("coma").version
+    )
     middle = slice(12, -12)
     mirrored = aberration.configure("coma", padding="reflect")(photo, 3, rng())
     assert np.abs(mirrored - plain)[middle, middle].max() < 1e-5

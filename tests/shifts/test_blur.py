@@ -7,13 +7,15 @@ from scipy import ndimage
 from scipy.special import j1
 
 from sorites.core import Image, shift
-from sorites.errors import SoritesError
-from sorites.rng import rng_for
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.shifts.blur import disk
 
 
 def radial_mtf(kernel: NDArray[np.float64], frequencies: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean modulus of the Fourier sum over 8 directions of a half turn, at frequencies in cycles/px, 1 at 0."""
+    """Mean modulus of the Fourier sum over 8 directions of a half turn, at frequencies in
+    cycles/px, 1 at 0.
+    """
     half = len(kernel) // 2
     y, x = np.mgrid[-half : half + 1, -half : half + 1]
     angles = np.pi * np.arange(8) / 8
@@ -26,10 +28,16 @@ def mtf50(kernel: NDArray[np.float64]) -> float:
     frequencies = np.linspace(0, 0.4, 61)
     mtf = radial_mtf(kernel, frequencies)
     first = int(np.argmax(mtf < 0.5))
-    return float(np.interp(0.5, mtf[[first, first - 1]], frequencies[[first, first - 1]])) if mtf.min() < 0.5 else 0.5
+    return (
+        float(np.interp(0.5, mtf[[first, first - 1]], frequencies[[first, first - 1]]))
+        if mtf.min() < 0.5
+        else 0.5
+    )
 
 
-@pytest.mark.parametrize(("radius", "published"), [(3, 0.1153), (4, 0.0873), (6, 0.0582), (8, 0.0439), (10, 0.0346)])
+@pytest.mark.parametrize(
+    ("radius", "published"), [(3, 0.1153), (4, 0.0873), (6, 0.0582), (8, 0.0439), (10, 0.0346)]
+)
 def test_the_disk_has_the_published_mtf50(radius: float, published: float) -> None:
     assert mtf50(disk(radius)) == pytest.approx(published, rel=0.01)
 
@@ -63,7 +71,9 @@ def test_defocus_equals_a_direct_filter_mirrored_at_the_border(photo: Image, rad
 
 def test_defocus_of_one_pixel_is_that_pixel() -> None:
     image = np.full((1, 1, 3), 0.25, np.float32)
-    np.testing.assert_allclose(shift("defocus_disk")(image, 3, rng_for(0, "a", "defocus_disk")), image, atol=1e-6)
+    np.testing.assert_allclose(
+        shift("defocus_disk")(image, 3, rng_for(0, "a", "defocus_disk")), image, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize(("name", "most"), [("defocus_disk", 500), ("gaussian_blur", 125)])

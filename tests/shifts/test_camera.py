@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sorites import core, es_grid
-from sorites.core import Image
-from sorites.errors import SoritesError
-from sorites.rng import rng_for
+from sorites import core
+from sorites.core import Image, camera_grid
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.shifts import camera as _camera
-from sorites.suite import Dial
+from sorites.suites.suite import Dial
 
 CAMERA = core.shift("camera")
 
@@ -34,7 +34,10 @@ def test_the_default_grid_is_every_published_setting_under_both_lights() -> None
 
 
 def test_more_exposure_is_brighter_and_ends_white(photo: Image) -> None:
-    means = [made.mean() for made in shoot(photo, *(setting(250, t, 5.0) for t in (1 / 1000, 1 / 250, 1 / 60, 1 / 15, 1 / 4)))]
+    means = [
+        made.mean()
+        for made in shoot(photo, *(setting(250, t, 5.0) for t in (1 / 1000, 1 / 250, 1 / 60, 1 / 15, 1 / 4)))
+    ]
     assert (np.diff(means) > 0).all()
     (burnt,) = shoot(photo, setting(16000, 1 / 4, 5.0, "on"))
     assert burnt.mean() > 0.97
@@ -62,15 +65,18 @@ def test_a_closed_aperture_blurs_by_diffraction(photo: Image) -> None:
 
 
 def test_automatic_exposure_burns_the_picture_because_the_frame_is_dark(photo: Image) -> None:
-    on, off = (CAMERA.chosen_params(photo, es_grid.auto(light)[0], rng_for(0, "one", "camera")) for light in ("on", "off"))
+    on, off = (
+        CAMERA.chosen_params(photo, camera_grid.auto(light)[0], rng_for(0, "one", "camera"))
+        for light in ("on", "off")
+    )
     index = [t["iso"] * t["shutter"] / t["aperture"] ** 2 for t in (on, off)]
     assert 1 < index[0] < index[1]
-    (made,) = shoot(photo, dict(es_grid.auto("off")[0]))
+    (made,) = shoot(photo, dict(camera_grid.auto("off")[0]))
     assert made.mean() > photo.mean() + 0.1
 
 
 def test_five_shots_differ_a_little(photo: Image) -> None:
-    shots = shoot(photo, *(dict(params) for params in es_grid.auto("on")))
+    shots = shoot(photo, *(dict(params) for params in camera_grid.auto("on")))
     assert all(0 < np.abs(one - two).mean() < 0.12 for one, two in itertools.pairwise(shots))
 
 
@@ -78,13 +84,17 @@ def test_nothing_is_chosen_at_a_manual_setting(photo: Image) -> None:
     assert CAMERA.chosen_params(photo, CAMERA.settings[0], rng_for(0, "one", "camera")) == {}
 
 
-def test_a_sweep_builds_its_scene_once_and_says_what_each_exposure_chose(photo: Image, monkeypatch: pytest.MonkeyPatch) -> None:
-    stops = [*es_grid.auto("on"), setting(250, 1 / 60, 5.0)]
+def test_a_sweep_builds_its_scene_once_and_says_what_each_exposure_chose(
+    photo: Image, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops = [*camera_grid.auto("on"), setting(250, 1 / 60, 5.0)]
     alone = [CAMERA.chosen_params(photo, stop, rng_for(0, "one", "camera")) for stop in stops]
     pictures = list(CAMERA.sweep(photo, stops, rng_for(0, "one", "camera")))
     built: list[Image] = []
     build = _camera.put_on_screen
-    monkeypatch.setattr(_camera, "put_on_screen", lambda image, *args: (built.append(image), build(image, *args))[1])
+    monkeypatch.setattr(
+        _camera, "put_on_screen", lambda image, *args: (built.append(image), build(image, *args))[1]
+    )
     both = list(CAMERA.sweep_with_chosen_params(photo, stops, rng_for(0, "one", "camera")))
     assert len(built) == 1
     assert [chosen for _, chosen in both] == alone
@@ -95,7 +105,12 @@ def test_options_change_the_room_the_camera_and_the_sensor(photo: Image) -> None
     at = setting(250, 1 / 60, 5.0)
     plain, dimmer, flat, bayer = (
         shoot(photo, at, **options)[0]
-        for options in ({}, {"studio": {"white": {"on": 50.0, "off": 50.0}}}, {"camera": {"contrast": 0.0}}, {"mosaic": True})
+        for options in (
+            {},
+            {"studio": {"white": {"on": 50.0, "off": 50.0}}},
+            {"camera": {"contrast": 0.0}},
+            {"mosaic": True},
+        )
     )
     assert dimmer.mean() < plain.mean() - 0.1
     assert not np.array_equal(flat, plain)
@@ -110,7 +125,10 @@ def test_options_change_the_room_the_camera_and_the_sensor(photo: Image) -> None
         (setting(250, 1 / 60, 1.8), "aperture goes from 4 to 22"),
         (setting(250, 1 / 60, 5.0, "dusk"), "no light named 'dusk'"),
         ({"light": "on", "mode": "manual", "iso": 250}, "lacks shutter, aperture"),
-        ({"light": "on", "mode": "sport", "iso": 250, "shutter": 0.1, "aperture": 5.0}, "no camera mode named 'sport'"),
+        (
+            {"light": "on", "mode": "sport", "iso": 250, "shutter": 0.1, "aperture": 5.0},
+            "no camera mode named 'sport'",
+        ),
         ({"light": "on", "mode": "auto", "shot": 6}, "numbered 1 to 5"),
     ],
 )

@@ -6,14 +6,15 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.errors import SoritesError
-from sorites.registry import Registry
-from sorites.rng import rng_for
-from sorites.shifts._dial import add_dial, between
+from sorites.core import registry
+from sorites.core.errors import SoritesError
+from sorites.core.registry import Registry
+from sorites.core.rng import rng_for
+from sorites.shifts.base import add_dial, between
 
 
 def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(core, "SHIFTS", Registry("shift", "sorites.shifts"))
+    monkeypatch.setattr(registry, "SHIFTS", Registry("shift", "sorites.shifts"))
     seen = []
 
     def prepare(image: core.Image, rng: np.random.Generator) -> float:

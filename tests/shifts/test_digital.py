@@ -7,7 +7,7 @@ import pytest
 from PIL import Image as pil
 
 from sorites.core import Image, shift, to_picture
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 from sorites.shifts.digital import quantisation
 
 
@@ -40,7 +40,9 @@ def test_jpeg_takes_any_size(size: tuple[int, int]) -> None:
 def test_pixelate_is_pillows_box_and_nearest_at_the_levels(photo: Image, level: int, share: float) -> None:
     dial = shift("pixelate")
     height, width = photo.shape[:2]
-    small = pil.fromarray(to_picture(photo)).resize((int(width * share), int(height * share)), pil.Resampling.BOX)
+    small = pil.fromarray(to_picture(photo)).resize(
+        (int(width * share), int(height * share)), pil.Resampling.BOX
+    )
     expected = np.asarray(small.resize((width, height), pil.Resampling.NEAREST))
     made = dial(photo, dial.levels[level], rng_for(0, "a", "pixelate"))
     np.testing.assert_array_equal(to_picture(made), expected)

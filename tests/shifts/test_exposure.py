@@ -1,4 +1,6 @@
-"""The three dials against closed forms: powers of two in light, the photon-transfer line, the transfer of a disk."""
+"""The three dials against closed forms: powers of two in light, the photon-transfer line, the
+transfer of a disk.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from scipy.ndimage import uniform_filter
 
 from sorites import core
 from sorites.core import Image
-from sorites.errors import SoritesError
-from sorites.optics.bodies import EOS_RP
-from sorites.optics.srgb import linear
-from sorites.rng import rng_for
-from sorites.shifts.exposure import disk_transfer
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
+from sorites.optics.camera import EOS_RP
+from sorites.optics.develop import linear
+from sorites.shifts.camera import disk_transfer
 
 
 def turn(name: str, image: Image, severity: float) -> Image:
@@ -50,13 +52,18 @@ def test_the_disk_transfer_is_that_of_a_sampled_disk() -> None:
     along = disk.sum(0) / disk.sum()
     for frequency in (0.0, 0.05, 0.1, 0.2):
         wanted = (along * np.cos(2 * np.pi * frequency * x)).sum()
-        assert disk_transfer(diameter, np.array([frequency], np.float32))[0] == pytest.approx(wanted, abs=2e-3)
+        assert disk_transfer(diameter, np.array([frequency], np.float32))[0] == pytest.approx(
+            wanted, abs=2e-3
+        )
 
 
 def test_opening_the_lens_keeps_the_light_and_loses_detail(photo: Image) -> None:
     blurred = turn("aperture", photo, 8)
     assert linear(blurred).mean() == pytest.approx(linear(photo).mean(), rel=0.02)
-    detail = [np.square(made - uniform_filter(made, (3, 3, 1))).mean() for made in (photo, turn("aperture", photo, 4), blurred)]
+    detail = [
+        np.square(made - uniform_filter(made, (3, 3, 1))).mean()
+        for made in (photo, turn("aperture", photo, 4), blurred)
+    ]
     assert detail[0] > detail[1] > detail[2]
 
 

@@ -1,4 +1,6 @@
-"""Weather on a continuous dial: closed forms, the look of drops and flakes, what models and eyes make of it, and speed."""
+"""Weather on a continuous dial: closed forms, the look of drops and flakes, what models and eyes
+make of it, and speed.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +14,12 @@ from scipy.stats import spearmanr
 
 from sorites import core
 from sorites.core import Image, to_image, to_picture
-from sorites.measures.haze import haze_depth
+from sorites.core.rng import rng_for
+from sorites.measures.images import haze_depth
 from sorites.measures.lpips import lpips
-from sorites.rng import rng_for
-from sorites.scenes.light import to_light, to_shown
-from sorites.shifts._air import AirScene, air_scene, depth, veil
-from sorites.shifts.rain import density, speed
-from sorites.shifts.snowfall import _flake, _laid
-from sorites.suite import Frame
+from sorites.scenes.fields import to_light, to_shown
+from sorites.shifts.weather import AirScene, _flake, _laid, air_scene, density, depth, speed, veil
+from sorites.suites.suite import Frame
 
 DIALS = ("haze", "smog", "dust", "sandstorm", "rain", "snowfall")
 ELEVEN = [0.25 * i for i in range(11)]
@@ -41,7 +41,9 @@ def test_even_air_follows_koschmieders_law(photo: Image) -> None:
     still = AirScene(to_light(photo), 0.8, np.ones(photo.shape[:2], np.float32))
     for severity in (0.3, 1.0, 2.5):
         through = math.exp(-severity)
-        np.testing.assert_allclose(veil(still, severity, (1, 1, 1)), still.light * through + 0.8 * (1 - through), atol=1e-6)
+        np.testing.assert_allclose(
+            veil(still, severity, (1, 1, 1)), still.light * through + 0.8 * (1 - through), atol=1e-6
+        )
 
 
 def test_the_dial_of_haze_is_the_optical_depth_it_leaves() -> None:
@@ -58,14 +60,18 @@ def test_depth_is_1_on_average_far_above_and_near_in_the_middle(photo: Image) ->
     assert air_scene(photo, rng_for(0, "a", "haze")).depth.mean() == pytest.approx(1, abs=0.1)
 
 
-@pytest.mark.parametrize(("name", "redder"), [("haze", False), ("smog", True), ("dust", True), ("sandstorm", True)])
+@pytest.mark.parametrize(
+    ("name", "redder"), [("haze", False), ("smog", True), ("dust", True), ("sandstorm", True)]
+)
 def test_the_air_has_its_colour(name: str, redder: bool, photo: Image) -> None:
     red, _, blue = turned(name, photo, [2.5])[0].mean(axis=(0, 1))
     assert bool(red > blue + 0.05) is redder
 
 
 def test_drops_fall_and_are_many_as_measured() -> None:
-    """Terminal speeds of Gunn & Kinzer 1949 at 1, 2 and 4 mm; Marshall & Palmer's drops above 1 mm by quadrature."""
+    """Terminal speeds of Gunn & Kinzer 1949 at 1, 2 and 4 mm; Marshall & Palmer's drops above 1 mm
+    by quadrature.
+    """
     assert [speed(d) for d in (1, 2, 4)] == pytest.approx([4.03, 6.49, 8.83], rel=0.05)
 
     def drops(rate: float) -> float:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 
 
 def turn(image: Image, severity: float, sample: str = "a") -> Image:
@@ -15,6 +15,8 @@ def test_frost_weighs_picture_and_pane_as_published() -> None:
     for sample in map(str, range(6)):
         for level, seen, frozen in ((1, 1, 0.4), (3, 0.7, 0.7), (5, 0.6, 0.75)):
             pane = turn(black, level, sample) / np.float32(frozen)
-            np.testing.assert_allclose(turn(gray, level, sample), np.clip(seen * 0.25 + frozen * pane, 0, 1), atol=1e-6)
+            np.testing.assert_allclose(
+                turn(gray, level, sample), np.clip(seen * 0.25 + frozen * pane, 0, 1), atol=1e-6
+            )
         assert 0.4 < pane.mean() < 0.85
         assert 0.02 < pane.std(axis=(0, 1)).mean() < 0.2

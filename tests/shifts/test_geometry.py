@@ -5,8 +5,8 @@ import pytest
 from scipy import ndimage
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
-from sorites.shifts.geometry import _displacement
+from sorites.core.rng import rng_for
+from sorites.shifts.digital import _displacement
 
 
 @pytest.mark.parametrize("gain", [5.0, 30.0, 300.0])
@@ -16,7 +16,9 @@ def test_elastic_looks_pixels_up_as_scipy_does(photo: Image, gain: float) -> Non
     places = [y + down.astype(np.float64) * gain, x + across.astype(np.float64) * gain]
     made = shift("elastic_transform")(photo, gain, rng_for(0, "a", "elastic_transform"))
     for channel in range(3):
-        expected = ndimage.map_coordinates(photo[..., channel].astype(np.float64), places, order=1, mode="reflect")
+        expected = ndimage.map_coordinates(
+            photo[..., channel].astype(np.float64), places, order=1, mode="reflect"
+        )
         np.testing.assert_allclose(made[..., channel], expected, atol=2e-4)
 
 

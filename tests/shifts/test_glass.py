@@ -5,12 +5,14 @@ import pytest
 from numpy.typing import NDArray
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
-from sorites.shifts.glass import _fetch
+from sorites.core.rng import rng_for
+from sorites.shifts.blur import _fetch
 
 
 def walked(draw: NDArray[np.float32], reach: int) -> NDArray[np.intp]:
-    """The published loop on pixel numbers: from the last pixel to the first, a near pixel copied over each."""
+    """The published loop on pixel numbers: from the last pixel to the first, a near pixel copied
+    over each.
+    """
     height, width = draw.shape[1:]
     numbers = np.arange(height * width).reshape(height, width)
     for h in range(height - reach, reach, -1):

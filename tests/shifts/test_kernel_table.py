@@ -2,11 +2,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.mtf import sharpness
-from sorites.shifts._kernel_table import kernel_table, match_table
-from sorites.shifts._kernels import WAVES
+from sorites.shifts.aberration import WAVES
 from sorites.shifts.blur import disk
+from sorites.shifts.kernel_table import kernel_table, match_table
 
 
 def test_the_table_has_a_row_a_kernel_and_says_how_far_it_is_from_the_disk():
@@ -24,9 +24,16 @@ def test_matching_the_disk_by_mtf50_at_levels_one_to_three(mode):
     assert table["mtf50"].abs().max() <= 0.05
     assert made[mode, 1].shape == (3, 25, 25)
     assert table["waves"].is_sorted()
-    assert {"waves", "caught", "area", "mtf50_colour0", "mtf50_45deg", "ssim_edge", "psnr_coins", "acutance"} <= set(
-        table.columns
-    )
+    assert {
+        "waves",
+        "caught",
+        "area",
+        "mtf50_colour0",
+        "mtf50_45deg",
+        "ssim_edge",
+        "psnr_coins",
+        "acutance",
+    } <= set(table.columns)
 
 
 def test_modes_and_levels_that_do_not_exist():

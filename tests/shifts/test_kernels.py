@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.mtf import sharpness
 from sorites.optics.psf import centroid
-from sorites.shifts import _kernels as kernels
-from sorites.shifts._kernels import SHAPE, WAVES, Modelled, Stack, checked, default, load
+from sorites.shifts import aberration as kernels
+from sorites.shifts.aberration import SHAPE, WAVES, Modelled, Stack, checked, default, load
 
 PUBLISHED = {
     4: (0.1134, 0.0811, 0.0522, 0.0415, 0.0317),
@@ -113,7 +113,9 @@ def test_the_shipped_small_kernels_are_what_the_model_makes(mode, level):
 
 @pytest.mark.parametrize("mode", [4, 5, 7, 10])
 def test_a_scaled_kernel_is_the_published_one_shrunk(mode):
-    """Its pixels are blocks of 4 x 4 px of a kernel that is centred on a block, up to what the smaller share of a pixel sees."""
+    """Its pixels are blocks of 4 x 4 px of a kernel that is centred on a block, up to what the
+    smaller share of a pixel sees.
+    """
     fine = kernels.replace(kernels.RGB, size=52, aperture=1.0).kernel({mode: WAVES[mode][1]})
     coarse = kernels.replace(kernels.shrunk(kernels.RGB, 4), aperture=1.0).kernel({mode: WAVES[mode][1]})
     assert np.abs(fine.reshape(3, 13, 4, 13, 4).sum((2, 4)) - coarse).sum() / 3 < 0.02

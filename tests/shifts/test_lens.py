@@ -9,9 +9,9 @@ from scipy import ndimage
 
 from sorites import core
 from sorites.core import Image
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
-from sorites.rng import rng_for
 from sorites.shifts.lens import AZIMUTHS, drawn, place
 
 
@@ -60,10 +60,14 @@ def test_what_is_no_setting_is_named(photo: Image) -> None:
 
 def test_pictures_may_be_saved_as_jpeg_on_the_way(photo: Image) -> None:
     params = core.shift("lens").settings[3]
-    plain, saved = (core.shift("lens", **more)(photo, params, np.random.default_rng(0)) for more in ({}, {"quality": 90}))
+    plain, saved = (
+        core.shift("lens", **more)(photo, params, np.random.default_rng(0)) for more in ({}, {"quality": 90})
+    )
     coded = core.shift("jpeg")(plain, 10.0, np.random.default_rng(0))
     np.testing.assert_array_equal(saved, coded)
     assert 0 < np.abs(saved - plain).mean() < 0.03
     for wrong in (0, 100, 90.5, True):
-        with pytest.raises(SoritesError, match="wanted a JPEG quality of 1 to 99|wanted a whole number as quality"):
+        with pytest.raises(
+            SoritesError, match="wanted a JPEG quality of 1 to 99|wanted a whole number as quality"
+        ):
             core.shift("lens", quality=wrong)

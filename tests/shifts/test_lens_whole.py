@@ -8,10 +8,10 @@ import pytest
 
 from sorites import core
 from sorites.core import Image
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.lenses import store as lenses
 from sorites.optics.tracing.field import field_blur
-from sorites.rng import rng_for
 
 
 def test_every_lens_is_its_own_field_blur(photo: Image) -> None:
@@ -26,7 +26,9 @@ def test_a_small_corner_is_the_middle_of_the_lens(photo: Image) -> None:
     """At a corner of nearly nothing the whole picture stands on the axis: the shift ``lens`` there."""
     params = {"lens": "CookeTriplet"}
     made = core.shift("lens_whole", corner=1e-6)(photo, params, rng_for(0, "a", "lens_whole"))
-    np.testing.assert_allclose(made, core.shift("lens")(photo, {**params, "field": 0.0}, rng_for(0, "a", "lens")), atol=1e-5)
+    np.testing.assert_allclose(
+        made, core.shift("lens")(photo, {**params, "field": 0.0}, rng_for(0, "a", "lens")), atol=1e-5
+    )
 
 
 def test_the_chosen_params_say_the_quality(photo: Image) -> None:

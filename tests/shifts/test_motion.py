@@ -6,17 +6,21 @@ import numpy as np
 import pytest
 
 from sorites.core import shift
-from sorites.rng import rng_for
-from sorites.shifts.motion import _angle
+from sorites.core.rng import rng_for
+from sorites.shifts.blur import _angle
 
 
 @pytest.mark.parametrize(("level", "sigma"), [(1, 3), (2, 5)])
-def test_a_point_of_light_becomes_half_a_gaussian_along_the_samples_own_line(level: int, sigma: float) -> None:
+def test_a_point_of_light_becomes_half_a_gaussian_along_the_samples_own_line(
+    level: int, sigma: float
+) -> None:
     image = np.zeros((81, 81, 3), np.float32)
     image[40, 40] = 1
     for sample in map(str, range(5)):
         angle = _angle(image, rng_for(0, sample, "motion_blur"))
-        made = shift("motion_blur")(image, level, rng_for(0, sample, "motion_blur"))[..., 0].astype(np.float64)
+        made = shift("motion_blur")(image, level, rng_for(0, sample, "motion_blur"))[..., 0].astype(
+            np.float64
+        )
         y, x = np.mgrid[-40:41, -40:41]
         away = -(y * math.sin(angle) + x * math.cos(angle))
         assert abs(angle) <= math.pi / 4

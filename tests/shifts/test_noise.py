@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 from sorites.shifts.noise import BINS, poisson_table
 
 
@@ -35,7 +35,9 @@ def test_noise_differs_between_samples_and_keeps_its_draw_along_the_dial(name: s
 def test_shot_noise_is_poisson(photons: float, level: int) -> None:
     """Mean, variance and chi-square against scipy's Poisson, where white does not clip."""
     rate = photons * level / 255
-    counts = np.rint(shift("shot_noise")(flat(level / 255), photons**-0.5, rng_for(0, "a", "shot")) * photons).ravel()
+    counts = np.rint(
+        shift("shot_noise")(flat(level / 255), photons**-0.5, rng_for(0, "a", "shot")) * photons
+    ).ravel()
     law = stats.poisson(rate)
     top = photons - 1
     if law.sf(top) < 1e-6:
@@ -59,7 +61,9 @@ def test_the_quantile_table_is_scipys_poisson_quantile(photons: float) -> None:
 
 def test_black_stays_black_and_no_noise_is_left_at_many_photons() -> None:
     assert shift("shot_noise")(flat(0), 0.5, rng_for(0, "a", "s")).max() == 0
-    np.testing.assert_allclose(shift("shot_noise")(flat(100 / 255), 1e-6, rng_for(0, "a", "s")), 100 / 255, atol=1e-5)
+    np.testing.assert_allclose(
+        shift("shot_noise")(flat(100 / 255), 1e-6, rng_for(0, "a", "s")), 100 / 255, atol=1e-5
+    )
 
 
 @pytest.mark.parametrize("amount", [0.03, 0.27, 1.0])

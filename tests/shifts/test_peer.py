@@ -1,6 +1,7 @@
 """The nineteen against the package imagecorruptions, at every published level.
 
-What has no chance in it is equal to rounding; what has is as strong: the same mean squared change over many draws.
+What has no chance in it is equal to rounding; what has is as strong: the same mean squared change
+over many draws.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import numpy as np
 import pytest
 
 from sorites.core import Image, Picture, shift, to_picture
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 
 Corrupt = Callable[[Picture, str, int], Picture]
 DRAWS = {"glass_blur": 3, "fog": 60, "snow": 40, "spatter": 120, "motion_blur": 60, "elastic_transform": 12}
-DRAWS_OF_NOISE = 40  # the peer seeds its impulses by itself, so that a run in a hundred was 4 % apart with 8 draws
+# the peer seeds its impulses by itself, so that a run in a hundred was 4 % apart with 8 draws
+DRAWS_OF_NOISE = 40
 TOLERANCE = {
     "glass_blur": 0.07,
     "frost": 0.1,
@@ -36,9 +38,12 @@ def ours(image: Image, name: str, level: int, sample: int = 0) -> Picture:
 
 @each_level
 @pytest.mark.parametrize(
-    "name", ["brightness", "contrast", "defocus_disk", "gaussian_blur", "jpeg", "pixelate", "saturate", "zoom_blur"]
+    "name",
+    ["brightness", "contrast", "defocus_disk", "gaussian_blur", "jpeg", "pixelate", "saturate", "zoom_blur"],
 )
-def test_equal_to_rounding_where_there_is_no_chance(photo: Image, peer: Corrupt, name: str, level: int) -> None:
+def test_equal_to_rounding_where_there_is_no_chance(
+    photo: Image, peer: Corrupt, name: str, level: int
+) -> None:
     """Theirs cuts to 8 bits where ours rounds, hence 1; its zoom may leave the last row and column black."""
     made, theirs = ours(photo, name, level).astype(int), peer(to_picture(photo), name, level).astype(int)
     apart = np.abs(made - theirs)[:-1, :-1]

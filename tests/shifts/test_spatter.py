@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 
 
 def turn(image: Image, severity: float, sample: str = "a") -> Image:
@@ -25,4 +25,6 @@ def test_spatter_is_turquoise_water_then_brown_mud() -> None:
 def test_water_runs_thin_and_bright_from_nothing() -> None:
     gray = np.full((96, 96, 3), 0.3, np.float32)
     gains = [(turn(gray, severity) - gray).max() for severity in (0.01, 0.1, 0.5, 1.0)]
-    np.testing.assert_allclose(gains, [0.006 * 238 / 255, 0.06 * 238 / 255, 0.3 * 238 / 255, 0.6 * 238 / 255], rtol=1e-3)
+    np.testing.assert_allclose(
+        gains, [0.006 * 238 / 255, 0.06 * 238 / 255, 0.3 * 238 / 255, 0.6 * 238 / 255], rtol=1e-3
+    )

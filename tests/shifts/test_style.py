@@ -9,7 +9,7 @@ from PIL import ImageOps
 from skimage.filters import gaussian, sobel_h, sobel_v
 
 from sorites.core import Image, shift, to_image, to_picture
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.shifts.style import STYLES
 
 RNG = np.random.default_rng(0)
@@ -27,7 +27,9 @@ def test_gray_and_inverted_are_pillows() -> None:
 
 
 def test_blurred_is_scikit_images() -> None:
-    np.testing.assert_allclose(drawn("blurred"), gaussian(PHOTO, 44 / 28, mode="nearest", channel_axis=2), atol=1e-5)
+    np.testing.assert_allclose(
+        drawn("blurred"), gaussian(PHOTO, 44 / 28, mode="nearest", channel_axis=2), atol=1e-5
+    )
 
 
 def test_sketch_follows_scikit_images_edges() -> None:
@@ -40,7 +42,9 @@ def test_sketch_follows_scikit_images_edges() -> None:
 
 def test_pixelated_blocks_are_means_that_keep_the_mean() -> None:
     made = drawn("pixelated")
-    np.testing.assert_allclose(made[4:8, 8:12].reshape(-1, 3), np.tile(PHOTO[4:8, 8:12].mean((0, 1)), (16, 1)), atol=1e-6)
+    np.testing.assert_allclose(
+        made[4:8, 8:12].reshape(-1, 3), np.tile(PHOTO[4:8, 8:12].mean((0, 1)), (16, 1)), atol=1e-6
+    )
     assert made.mean() == pytest.approx(PHOTO.mean(), abs=1e-5)
 
 
@@ -49,7 +53,9 @@ def test_posterised_has_four_values_a_channel() -> None:
 
 
 def test_noise_has_the_deviation_it_says() -> None:
-    assert (drawn("noisy", np.full((200, 200, 3), 0.5, np.float32)) - 0.5).std() == pytest.approx(0.1, abs=0.002)
+    assert (drawn("noisy", np.full((200, 200, 3), 0.5, np.float32)) - 0.5).std() == pytest.approx(
+        0.1, abs=0.002
+    )
 
 
 def test_flat_pictures_have_no_edges() -> None:

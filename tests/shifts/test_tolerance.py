@@ -9,9 +9,9 @@ from scipy import ndimage
 
 from sorites import core
 from sorites.core import Image
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.core.rng import rng_for
 from sorites.lenses import tolerances
-from sorites.rng import rng_for
 
 KINDS = ("decentre", "tilt", "spacing")
 every_kind = pytest.mark.parametrize("kind", KINDS)
@@ -38,7 +38,9 @@ def test_the_least_error_is_the_lens_as_designed(photo: Image, kind: str) -> Non
     shift, held = core.shift(kind), own(kind)
     made = shift(photo, held.steps[1] / 10, rng_for(0, "a", kind))
     taps = held.taps(0.0, shift.chosen_params(photo, 1.0, rng_for(0, "a", kind))["azimuth"])
-    as_designed = np.stack([ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1)
+    as_designed = np.stack(
+        [ndimage.convolve(photo[..., c], taps[c], mode="mirror") for c in range(3)], axis=-1
+    )
     assert np.abs(made - as_designed).mean() < 0.1 * np.abs(made - photo).mean()
 
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from sorites.core import Image, shift
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 
 NAMES = ["snow", "fog", "frost", "spatter"]
 
@@ -35,7 +35,9 @@ def test_snow_whitens_the_ground_and_falls_on_it(photo: Image) -> None:
 
 
 def test_fog_is_the_published_sum_of_picture_and_cloud() -> None:
-    """On black but for one white pixel, what is seen is strength / (1 + strength) of a cloud that spans 0..1."""
+    """On black but for one white pixel, what is seen is strength / (1 + strength) of a cloud that
+    spans 0..1.
+    """
     image = np.zeros((64, 64, 3), np.float32)
     image[0, 0] = 1
     cloud = turn("fog", image, 2).reshape(-1, 3)[1:]

@@ -1,4 +1,6 @@
-"""A dataset that was built on a disk and copied to a store is read there: the same samples, and the same pictures."""
+"""A dataset that was built on a disk and copied to a store is read there: the same samples, and the
+same pictures.
+"""
 
 from __future__ import annotations
 
@@ -11,18 +13,27 @@ import pytest
 import sorites
 from sorites import core
 from sorites.core import Sample
-from sorites.pipeline.contents import contents
-from sorites.suite import parse
+from sorites.evaluation.storage.contents import contents
+from sorites.suites.suite import parse
 
 
 def told(sample: Sample) -> dict[str, object]:
     return {name: value for name, value in vars(sample).items() if name != "load"}
 
 
-def test_a_built_dataset_is_read_from_a_store(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_built_dataset_is_read_from_a_store(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path / "cache"))
     suite = parse(
-        {"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}, "limit": 4, "source": f"folder:{photos}"}, "test"
+        {
+            "name": "s",
+            "shifts": ["contrast"],
+            "frame": {"resize": 40},
+            "limit": 4,
+            "source": f"folder:{photos}",
+        },
+        "test",
     )
     sorites.build(suite, tmp_path / "built")
     store = fsspec.filesystem("memory")

@@ -1,4 +1,6 @@
-"""CIFAR-10 out of the package's sheets and script; a small archive of the same make stands in for the real one."""
+"""CIFAR-10 out of the package's sheets and script; a small archive of the same make stands in for
+the real one.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.errors import SoritesError
-from sorites.labels import labels
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
 from sorites.sources import cifar
 
 TEN = labels(cifar.CLASSES)
@@ -78,7 +80,12 @@ def test_groups_say_who_is_familiar_and_who_is_near(small: Path) -> None:
     }
     assert {name for name, group in groups.items() if group == "near"} == {"dog", "horse", "truck"}
     assert groups["frog"] == "far"
-    assert {s.attrs[1].value for s in cifar.cifar(f"strange,{small}", TEN)} == {"dog", "frog", "horse", "truck"}
+    assert {s.attrs[1].value for s in cifar.cifar(f"strange,{small}", TEN)} == {
+        "dog",
+        "frog",
+        "horse",
+        "truck",
+    }
     assert {s.attrs[0].value for s in cifar.cifar(f"train,familiar,{small}", TEN)} == {"familiar"}
 
 
@@ -90,7 +97,10 @@ def test_classes_outside_the_labels_have_none(small: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "says"),
-    [("tset", "wanted train, test, familiar, strange or a FILE.tgz"), ("nowhere.tgz", "there is no file nowhere.tgz")],
+    [
+        ("tset", "wanted train, test, familiar, strange or a FILE.tgz"),
+        ("nowhere.tgz", "there is no file nowhere.tgz"),
+    ],
 )
 def test_says_what_may_be_asked(path: str, says: str) -> None:
     with pytest.raises(SoritesError, match=says):

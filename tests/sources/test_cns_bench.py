@@ -10,14 +10,16 @@ from PIL import Image as Pillow
 import sorites
 from sorites import core
 from sorites.core import CLEAN
-from sorites.errors import SoritesError
-from sorites.labels import imagenet, labels
-from sorites.sources._cns_classes import classes
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet, labels
+from sorites.sources.papers.cns_bench import classes
 
 SCALES = (0, 500, 1000, 1500, 2000, 2500)
 
 
-def shot(root: Path, shift: str, folder: str, seed: int, scale: int, name: str = "seed_{:04d}_scale_{:04d}.jpg") -> None:
+def shot(
+    root: Path, shift: str, folder: str, seed: int, scale: int, name: str = "seed_{:04d}_scale_{:04d}.jpg"
+) -> None:
     path = root / shift / folder / name.format(seed, scale)
     path.parent.mkdir(parents=True, exist_ok=True)
     Pillow.fromarray(np.full((8, 8, 3), scale // 10, np.uint8)).save(path)
@@ -65,7 +67,9 @@ def test_annotations_say_which_pictures_count(root: Path) -> None:
     assert [s.id for s in by_folder] == [s.id for s in by_file] == ["heavy_snow/022/seed_0034"] * 6
 
 
-def test_annotations_may_lie_apart_from_the_pictures(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_annotations_may_lie_apart_from_the_pictures(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     images = [
         {"image": f"heavy_snow/022_bald eagle/seed_0034_scale_{s:04d}.jpg", "seed": 34, "scale": s / 1000}
         | {"shift": "heavy_snow", "class": 22}
@@ -76,9 +80,13 @@ def test_annotations_may_lie_apart_from_the_pictures(root: Path, tmp_path_factor
     found = core.source(f"cns_bench:{root}?annotations={file}")
     assert [s.id for s in found] == ["heavy_snow/022/seed_0034"] * 6
     assert all(abs(int(s.load().mean()) - 100 * (s.setting.severity or 0)) <= 2 for s in found)
-    with pytest.raises(SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"):
+    with pytest.raises(
+        SoritesError, match="with annotations=FILE, wanted the folder of the pictures, got the file"
+    ):
         core.source(f"cns_bench:{file}?annotations={file}")
-    with pytest.raises(SoritesError, match="none.json: No such file or directory. Wanted JSON with a list of images"):
+    with pytest.raises(
+        SoritesError, match="none.json: No such file or directory. Wanted JSON with a list of images"
+    ):
         core.source(f"cns_bench:{root}?annotations={root / 'none.json'}")
 
 
@@ -121,7 +129,10 @@ def told(root: Path, text: str) -> None:
             lambda root: eagle(root, "seed_0034_scale_0500.jpg", "a dragon"),
             "a dragon: wanted a class folder like '022_bald eagle'",
         ),
-        (lambda root: told(root, '{"images": [{"image": "x.jpg"}]}'), "annotations_cns.json, image 0: wanted image, seed"),
+        (
+            lambda root: told(root, '{"images": [{"image": "x.jpg"}]}'),
+            "annotations_cns.json, image 0: wanted image, seed",
+        ),
         (lambda root: told(root, "[]"), "annotations_cns.json: wanted JSON"),
     ],
 )
@@ -156,13 +167,21 @@ def test_each_dial_starts_from_its_own_pictures(root: Path, tiny: object) -> Non
     for scale in SCALES:
         shot(root, "heavy_snow", "022_bald eagle", 50, scale)
     table = sorites.run("cns_bench", source=f"cns_bench:{root}", models=[tiny()], out=root.parent / "run")  # type: ignore[operator]
-    curves = sorites.metrics.accuracy(sorites.metrics.with_clean(table.with_columns(correct=True)), by=("shift", "severity"))
+    curves = sorites.metrics.accuracy(
+        sorites.metrics.with_clean(table.with_columns(correct=True)), by=("shift", "severity")
+    )
     starts = {shift: n for shift, severity, _, n, *_ in curves.rows() if severity == 0}
     assert starts == {"clean": 5, "heavy_snow": 3, "painting_style": 2}
 
 
 def annotated(root: Path, **changed: object) -> str:
-    image = {"image": "snow/022_eagle/seed_0001_scale_0000.png", "seed": 1, "scale": 0, "shift": "snow", "class": 22} | changed
+    image = {
+        "image": "snow/022_eagle/seed_0001_scale_0000.png",
+        "seed": 1,
+        "scale": 0,
+        "shift": "snow",
+        "class": 22,
+    } | changed
     (root / "annotations_cns.json").write_text(json.dumps({"images": [image]}))
     return f"cns_bench:{root}"
 
@@ -179,11 +198,16 @@ def annotated(root: Path, **changed: object) -> str:
         ({"scale": float("inf")}, "image 0: wanted image, seed, scale, shift, class; got"),
         ({"shift": "clean"}, "wanted the name of a shift, got 'clean'"),
         ({"shift": ""}, "wanted the name of a shift, got ''"),
-        ({"image": "../../etc/passwd"}, "wanted image as a path below the pictures' folder, got '../../etc/passwd'"),
+        (
+            {"image": "../../etc/passwd"},
+            "wanted image as a path below the pictures' folder, got '../../etc/passwd'",
+        ),
         ({"image": "/etc/passwd"}, "wanted image as a path below"),
     ],
 )
-def test_an_annotation_that_means_nothing_is_named(tmp_path: Path, changed: dict[str, object], said: str) -> None:
+def test_an_annotation_that_means_nothing_is_named(
+    tmp_path: Path, changed: dict[str, object], said: str
+) -> None:
     with pytest.raises(SoritesError, match=said):
         core.source(annotated(tmp_path, **changed))
 
@@ -220,12 +244,16 @@ def test_a_class_file_numbers_classes_that_are_not_imagenet_s(shapes: Path) -> N
 
 def test_a_class_file_and_folders_that_do_not_agree_are_named(shapes: Path) -> None:
     file = shapes.parent / "classes.txt"
-    with pytest.raises(SoritesError, match=r"class 2 \(small cross\) is not among the labels. Add --labels FILE"):
+    with pytest.raises(
+        SoritesError, match=r"class 2 \(small cross\) is not among the labels. Add --labels FILE"
+    ):
         core.source(f"cns_bench:{shapes}?classes={file}", labels(["disc", "ring"]))
     with pytest.raises(SoritesError, match="which does not exist"):
         core.source(f"cns_bench:{shapes}?classes={file}x", labels(str(file)))
     (shapes / "night" / "000_disc").rename(shapes / "night" / "001_disc")
-    with pytest.raises(SoritesError, match="like '000_disc': the number of a class from 0 to 2, then its name"):
+    with pytest.raises(
+        SoritesError, match="like '000_disc': the number of a class from 0 to 2, then its name"
+    ):
         core.source(f"cns_bench:{shapes}?classes={file}", labels(str(file)))
     (shapes / "night" / "001_disc").rename(shapes / "night" / "007_bird")
     with pytest.raises(SoritesError, match="007_bird: wanted a class folder like '000_disc'"):

@@ -1,4 +1,6 @@
-"""COCO's annotation file: boxes, crowds, areas, classes by name, and what is wrong with a file said plainly."""
+"""COCO's annotation file: boxes, crowds, areas, classes by name, and what is wrong with a file said
+plainly.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,9 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Box, Sample
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import labels
-from sorites.reading import texts
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import labels
+from sorites.io import readers
 
 COCO = labels("coco")
 
@@ -49,7 +51,9 @@ def made(tmp_path: Path) -> Made:
     """Write the two pictures and an annotation file; ``change`` may spoil it first."""
 
     def write(
-        change: Callable[[dict[str, Any]], Any] = lambda data: None, folder: str = "", name: str = "instances.json"
+        change: Callable[[dict[str, Any]], Any] = lambda data: None,
+        folder: str = "",
+        name: str = "instances.json",
     ) -> Path:
         data = content()
         change(data)
@@ -96,7 +100,9 @@ def test_pictures_are_found_where_they_usually_are_or_where_they_are_said_to_be(
     assert [sample.load().shape[1] for sample in read(file, more.format(tmp_path))] == [40, 20]
 
 
-def test_pictures_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(made: Made, tmp_path: Path) -> None:
+def test_pictures_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
+    made: Made, tmp_path: Path
+) -> None:
     file = made()
     (tmp_path / "a.png").unlink()
     first, second = read(file)
@@ -104,7 +110,9 @@ def test_pictures_that_are_not_there_are_error_rows_and_none_at_all_is_an_error(
         first.load()
     assert second.load().shape == (20, 20, 3)
     (tmp_path / "b.png").unlink()
-    with pytest.raises(SoritesError, match=r"none of the 2 pictures .* such as a.png, is in .*coco:.*,images=DIR"):
+    with pytest.raises(
+        SoritesError, match=r"none of the 2 pictures .* such as a.png, is in .*coco:.*,images=DIR"
+    ):
         read(file)
 
 
@@ -117,12 +125,17 @@ def test_a_picture_of_another_size_than_its_annotations_is_an_error_row(made: Ma
 
 def test_classes_go_by_name_and_those_the_suite_lacks_are_counted(made: Made) -> None:
     file = made()
-    with pytest.warns(UserWarning, match="1 box is of a class that the suite does not have.* first 'toothbrush'"):
+    with pytest.warns(
+        UserWarning, match="1 box is of a class that the suite does not have.* first 'toothbrush'"
+    ):
         first = core.source(f"coco:{file}", labels(["dog", "Person"])).samples[0]
     assert [box.label for box in first.truth or ()] == [1, 1]
     with pytest.raises(
         SoritesError,
-        match=r"none of its classes \('person', 'toothbrush', 'airplane'\) is one of.*Type: --labels coco, or --labels",
+        match=(
+            r"none of its classes \('person', 'toothbrush', 'airplane'\) is one of.*Type: --labels coco, or"
+            r" --labels"
+        ),
     ):
         core.source(f"coco:{file}", labels(["dog"]))
 
@@ -135,13 +148,17 @@ def boxes(*all_of_them: Any) -> Callable[[dict[str, Any]], None]:
 
 
 def test_rounding_at_the_edge_is_kept_and_what_reaches_further_is_cut_and_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="1 box reaches out of its picture and is cut at its edge, first annotation 2"):
+    with pytest.warns(
+        UserWarning, match="1 box reaches out of its picture and is cut at its edge, first annotation 2"
+    ):
         first = read(made(boxes([-0.4, 5, 41, 5], [-5, 5, 100, 5])))[0]
     assert [box.xyxy for box in first.truth or ()] == [(-0.4, 5, 40.6, 10), (0, 5, 40, 10)]
 
 
 def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Made) -> None:
-    with pytest.warns(UserWarning, match="3 boxes have no width or height inside their picture and are left out, first"):
+    with pytest.warns(
+        UserWarning, match="3 boxes have no width or height inside their picture and are left out, first"
+    ):
         first = read(made(boxes([5, 5, 0, 5], [5, 5, 5, 0], [50, 50, 9, 9], [1, 1, 2, 2])))[0]
     assert [box.xyxy for box in first.truth or ()] == [(1, 1, 3, 3)]
 
@@ -157,7 +174,9 @@ def test_boxes_without_size_or_wholly_outside_are_left_out_and_counted(made: Mad
         (None, "annotation 1 has no bbox; masks and key points without one are not understood"),
     ],
 )
-def test_a_box_that_cannot_be_understood_spoils_its_picture_and_no_other(made: Made, bbox: Any, reason: str) -> None:
+def test_a_box_that_cannot_be_understood_spoils_its_picture_and_no_other(
+    made: Made, bbox: Any, reason: str
+) -> None:
     first, second = read(made(boxes(bbox)))
     assert first.truth is None
     with pytest.raises(BadPicture, match=reason):
@@ -175,7 +194,9 @@ def test_areas_that_are_none_fall_back_to_the_box(made: Made) -> None:
 
 def test_annotations_of_pictures_that_are_not_listed_are_counted(made: Made) -> None:
     with pytest.warns(UserWarning, match="1 annotation is of a picture that the file does not list"):
-        assert len(read(made(lambda data: data["annotations"].append(annotation(4, 99, 1, [0, 0, 1, 1]))))) == 2
+        assert (
+            len(read(made(lambda data: data["annotations"].append(annotation(4, 99, 1, [0, 0, 1, 1]))))) == 2
+        )
 
 
 @pytest.mark.parametrize(
@@ -192,7 +213,9 @@ def test_annotations_of_pictures_that_are_not_listed_are_counted(made: Made) -> 
         (lambda d: d["annotations"].append(3), "annotation number 4 has no usable image_id: a int"),
     ],
 )  # fmt: skip
-def test_a_file_that_contradicts_itself_is_refused(made: Made, change: Callable[[dict[str, Any]], Any], message: str) -> None:
+def test_a_file_that_contradicts_itself_is_refused(
+    made: Made, change: Callable[[dict[str, Any]], Any], message: str
+) -> None:
     with pytest.raises(SoritesError, match=message):
         read(made(change))
 
@@ -202,7 +225,10 @@ def test_a_file_that_contradicts_itself_is_refused(made: Made, change: Callable[
     [
         ("images:", "not valid JSON"),
         ("[]", "it holds a list"),
-        ('[{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]', "a list of results with scores"),
+        (
+            '[{"image_id": 1, "category_id": 1, "bbox": [0, 0, 1, 1], "score": 0.5}]',
+            "a list of results with scores",
+        ),
         ('{"info": {}}', "has no list of images: it holds the keys info"),
         ("[" * 100_000, "not valid JSON"),
     ],
@@ -210,17 +236,20 @@ def test_a_file_that_contradicts_itself_is_refused(made: Made, change: Callable[
 def test_what_is_not_coco_is_said(tmp_path: Path, text: str, message: str) -> None:
     (tmp_path / "a.json").write_text(text)
     with pytest.raises(
-        SoritesError, match=f"(?s)(?i:wanted coco annotations).*{message}|{message}.*(?i:wanted coco annotations)"
+        SoritesError,
+        match=f"(?s)(?i:wanted coco annotations).*{message}|{message}.*(?i:wanted coco annotations)",
     ):
         read(tmp_path / "a.json")
 
 
-def test_files_that_are_missing_or_too_large(made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_files_that_are_missing_or_too_large(
+    made: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(SoritesError, match="cannot read .*no.json: No such file"):
         read(tmp_path / "no.json")
     with pytest.raises(SoritesError, match="Type: --source coco:PATH"):
         core.source("coco", COCO)
-    monkeypatch.setattr(texts, "LARGEST_JSON", 100)
+    monkeypatch.setattr(readers, "LARGEST_JSON", 100)
     with pytest.raises(SoritesError, match="bytes, more than the .* allowed"):
         read(made())
 

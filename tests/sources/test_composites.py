@@ -8,13 +8,12 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.errors import SoritesError
-from sorites.labels import coco, labels
+from sorites.core.errors import SoritesError
+from sorites.core.labels import coco, labels
 from sorites.scenes.composite import CutOut
 from sorites.scenes.scenery import DRAWN
 from sorites.sources import stamps
-from sorites.sources._scattered import Recipe, Thing, parse_range, samples
-from sorites.sources.composites import table
+from sorites.sources.composites import Recipe, Thing, annotation_table, parse_range, samples
 
 
 def discs(size: int) -> CutOut:
@@ -23,12 +22,15 @@ def discs(size: int) -> CutOut:
     return CutOut(np.full((size, size, 3), (0.9, 0.1, 0.1), np.float32), mask)
 
 
-THINGS = [Thing(name, i, ("grass", "indoors"), functools.partial(discs, 80 + 40 * i)) for i, name in enumerate("abc")]
+THINGS = [
+    Thing(name, i, ("grass", "indoors"), functools.partial(discs, 80 + 40 * i))
+    for i, name in enumerate("abc")
+]
 THINGS.append(Thing("d", None, ("snow",), functools.partial(discs, 200)))
 
 
 def test_the_table_names_stamps_classes_of_coco_and_places() -> None:
-    rows = table()
+    rows = annotation_table()
     assert len(rows) == 59
     assert len({name for _, name, _ in rows}) == 24
     known = {stamp.file for stamp in stamps.table()}
@@ -91,7 +93,7 @@ def test_what_is_no_range_is_said(text: str) -> None:
 )
 def test_options_that_do_not_exist(spec: str, message: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sorites.sources.composites.things", lambda labels: THINGS)
-    monkeypatch.setattr("sorites.sources._backgrounds.fetch", lambda: ())
+    monkeypatch.setattr("sorites.sources.composites.fetch", lambda: ())
     with pytest.raises(SoritesError, match=message):
         core.source(spec, coco())
 

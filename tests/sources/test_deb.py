@@ -11,15 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.sources import _deb as deb
+from sorites.core.errors import SoritesError
+from sorites.io import packages as deb
 
 
 def ar(*members: tuple[str, bytes]) -> bytes:
     """The format of ar(5): a magic, then 60 bytes of header before each member, padded to even length."""
     out = b"!<arch>\n"
     for name, data in members:
-        out += f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode() + data + b"\n" * (len(data) % 2)
+        out += (
+            f"{name:<16}{0:<12}{0:<6}{0:<6}{100644:<8}{len(data):<10}`\n".encode()
+            + data
+            + b"\n" * (len(data) % 2)
+        )
     return out
 
 
@@ -41,14 +45,25 @@ def tar(*members: tuple[str, bytes | str], kind: str = "xz") -> bytes:
 def package(path: Path, *members: tuple[str, bytes | str], kind: str = "xz") -> Path:
     name = f"data.tar.{kind}" if kind else "data.tar"
     path.write_bytes(
-        ar(("debian-binary", b"2.0\n"), ("control.tar.xz", b"odd"), (name, tar(*members, kind=kind)), ("later", b"x"))
+        ar(
+            ("debian-binary", b"2.0\n"),
+            ("control.tar.xz", b"odd"),
+            (name, tar(*members, kind=kind)),
+            ("later", b"x"),
+        )
     )
     return path
 
 
 @pytest.mark.parametrize("kind", ["xz", "gz", "bz2", ""])
 def test_wanted_files_come_out_and_no_others(tmp_path: Path, kind: str) -> None:
-    made = package(tmp_path / "a.deb", ("./usr/a.png", b"one"), ("./usr/b.png", b"two"), ("./usr/c.png", b"three"), kind=kind)
+    made = package(
+        tmp_path / "a.deb",
+        ("./usr/a.png", b"one"),
+        ("./usr/b.png", b"two"),
+        ("./usr/c.png", b"three"),
+        kind=kind,
+    )
     heard: list[int] = []
     assert dict(deb.read(made, {"usr/a.png", "usr/c.png", "usr/none.png"}, heard.append)) == {
         "usr/a.png": b"one",
@@ -109,10 +124,16 @@ def test_a_damaged_package_is_named(tmp_path: Path, data: bytes) -> None:
 def test_a_package_of_dpkg_deb_itself(tmp_path: Path) -> None:
     root = tmp_path / "root"
     (root / "DEBIAN").mkdir(parents=True)
-    (root / "DEBIAN" / "control").write_text("Package: a\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: a\n")
+    (root / "DEBIAN" / "control").write_text(
+        "Package: a\nVersion: 1\nArchitecture: all\nMaintainer: a <a@b.c>\nDescription: a\n"
+    )
     (root / "usr").mkdir()
     (root / "usr" / "a.png").write_bytes(b"one")
     for kind in ("zstd", "xz"):
         built = tmp_path / f"{kind}.deb"
-        subprocess.run(["dpkg-deb", f"-Z{kind}", "--root-owner-group", "--build", root, built], check=True, capture_output=True)
+        subprocess.run(
+            ["dpkg-deb", f"-Z{kind}", "--root-owner-group", "--build", root, built],
+            check=True,
+            capture_output=True,
+        )
         assert dict(deb.read(built, {"usr/a.png"})) == {"usr/a.png": b"one"}

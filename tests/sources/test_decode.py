@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sorites.errors import BadPicture
-from sorites.sources._decode import GROUND, decode, decode_rgba, on_ground
+from sorites.core.errors import BadPicture
+from sorites.sources.decode import GROUND, decode, decode_rgba, on_ground
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
@@ -130,7 +130,9 @@ def test_cmyk_with_and_without_the_mark_of_adobe() -> None:
     ink = (51, 102, 0, 51)  # .2 cyan, .4 magenta, .2 black
     want = np.array([255 * 0.8 * 0.8, 255 * 0.6 * 0.8, 255 * 0.8])
     adobe = encoded(Image.new("CMYK", (16, 16), ink), "JPEG", quality=100)
-    plain = without_adobe(encoded(Image.new("CMYK", (16, 16), tuple(255 - v for v in ink)), "JPEG", quality=100))
+    plain = without_adobe(
+        encoded(Image.new("CMYK", (16, 16), tuple(255 - v for v in ink)), "JPEG", quality=100)
+    )
     for data in (adobe, plain, encoded(Image.new("CMYK", (16, 16), ink), "TIFF")):
         assert np.abs(decode(data).reshape(-1, 3) - want).max() <= 1.5
 
@@ -138,7 +140,9 @@ def test_cmyk_with_and_without_the_mark_of_adobe() -> None:
 @pytest.mark.parametrize("orientation", range(1, 9))
 @pytest.mark.parametrize("kind", ["PNG", "TIFF", "JPEG"])
 def test_exif_orientation(kind: str, orientation: int) -> None:
-    """The tag says where the stored row 0 and column 0 belong (TIFF 6.0, p. 36): undone by hand, one case each."""
+    """The tag says where the stored row 0 and column 0 belong (TIFF 6.0, p. 36): undone by hand,
+    one case each.
+    """
     upright = np.zeros((16, 24), np.uint8)
     upright[:8, :8] = 255
     stored = {

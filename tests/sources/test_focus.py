@@ -11,11 +11,10 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Attr, Sample
-from sorites.errors import SoritesError
-from sorites.labels import imagenet, labels
-from sorites.sources import focus
-from sorites.sources._uncommon import WORDS, inferred
-from sorites.sources.focus import accepted
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet, labels
+from sorites.sources.papers import focus
+from sorites.sources.papers.focus import WORDS, accepted, inferred
 
 ROWS = [
     ("/cat-night/86.jpeg", "cat", "night", "none", "grass, street", "no"),
@@ -34,7 +33,9 @@ def pictures(root: Path, rows: list[tuple[str, ...]] = ROWS) -> None:
 
 def database(root: Path, rows: list[tuple[str, ...]] = ROWS, table: str = "annotations") -> Path:
     with closing(sqlite3.connect(root / "annotations.db")) as db:
-        db.execute(f"CREATE TABLE {table}(file_name TEXT PRIMARY KEY, category, time, weather, locations, humans)")
+        db.execute(
+            f"CREATE TABLE {table}(file_name TEXT PRIMARY KEY, category, time, weather, locations, humans)"
+        )
         db.executemany(f"INSERT INTO {table} VALUES (?, ?, ?, ?, ?, ?)", rows)
         db.commit()
     return root / "annotations.db"
@@ -79,7 +80,8 @@ def test_attributes_say_what_is_common_for_the_category(root: Path) -> None:
 
 def test_both_versions_of_bird_and_rocks(root: Path) -> None:
     rocks = {
-        version: held(f"focus:{root}?bird_rocks={version}")["bird/1.jpg"].attrs[-1].common for version in ("common", "uncommon")
+        version: held(f"focus:{root}?bird_rocks={version}")["bird/1.jpg"].attrs[-1].common
+        for version in ("common", "uncommon")
     }
     assert rocks == {"common": True, "uncommon": False}
     assert held(f"focus:{root}")["bird/1.jpg"].attrs[-1].common is True
@@ -95,7 +97,12 @@ UNCOMMON = {
 
 @pytest.mark.parametrize(
     ("options", "rocks"),
-    [({}, False), ({"uncommon": "evaluation"}, False), ({"uncommon": "notebook"}, True), ({"bird_rocks": "uncommon"}, True)],
+    [
+        ({}, False),
+        ({"uncommon": "evaluation"}, False),
+        ({"uncommon": "notebook"}, True),
+        ({"bird_rocks": "uncommon"}, True),
+    ],
 )
 def test_table_2_uncommon_settings_by_name(options: dict[str, str], rocks: bool) -> None:
     """As evaluate_model.py has them, and as the notebook does, where rocks are uncommon for birds too."""
@@ -106,7 +113,9 @@ def test_table_2_uncommon_settings_by_name(options: dict[str, str], rocks: bool)
 
 
 def test_csv_and_parquet_hold_the_same(root: Path) -> None:
-    frame = pl.DataFrame(ROWS, schema=["file_name", "category", "time", "weather", "locations", "humans"], orient="row")
+    frame = pl.DataFrame(
+        ROWS, schema=["file_name", "category", "time", "weather", "locations", "humans"], orient="row"
+    )
     frame.write_csv(root / "a.csv")
     frame.with_columns(pl.col("locations").str.split(", ")).write_parquet(root / "a.parquet")
 
@@ -142,7 +151,9 @@ def test_a_model_of_the_ten_categories_is_asked_about_those(root: Path) -> None:
 
 def test_uncommon_by_counts() -> None:
     words = {"time": ("day",), "weather": ("sunny",)}
-    rows = [("cat", words | {"location": ("grass",)})] * 18 + [("cat", words | {"location": ("snow", "grass")})] * 2
+    rows = [("cat", words | {"location": ("grass",)})] * 18 + [
+        ("cat", words | {"location": ("snow", "grass")})
+    ] * 2
     rows += [("dog", words | {"location": ("snow", "none")})] * 20
     assert inferred(rows, 0.11) == {("cat", "location", "snow"), ("dog", "location", "grass")}
     assert inferred(rows, 0.1) == {("dog", "location", "grass")}, "exactly a tenth is not below a tenth"
@@ -174,7 +185,9 @@ def test_counts_find_most_of_the_published_uncommon_places() -> None:
         for attr in sample.attrs
         if attr.key == "location" and attr.common is False
     }
-    agree = sum(((c, "location", w) in found) == ((c, "location", w) in published) for c in PICTURES for w in COUNTS)
+    agree = sum(
+        ((c, "location", w) in found) == ((c, "location", w) in published) for c in PICTURES for w in COUNTS
+    )
     assert agree == 71
 
 
@@ -188,7 +201,14 @@ def _everywhere() -> list[Sample]:
 @pytest.mark.parametrize(
     ("place", "value", "match"),
     [
-        (2, "noon", r"annotations.db, row 1 \(/cat-night/86.jpeg\): there is no time 'noon'. It is one of day, night, none"),
+        (
+            2,
+            "noon",
+            (
+                r"annotations.db, row 1 \(/cat-night/86.jpeg\): there is no time 'noon'. It is one of day,"
+                r" night, none"
+            ),
+        ),
         (3, "hail", "no weather 'hail'"),
         (4, "grass; street", "no location 'grass; street'.*put commas between several"),
         (4, "grass street", "no location 'grass street'"),
@@ -211,7 +231,9 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
     with pytest.raises(SoritesError, match="wanted FOCUS's folder with annotations.db"):
         core.source(f"focus:{tmp_path}")
     database(tmp_path, [], "labels")
-    with pytest.raises(SoritesError, match="annotations.db: wanted a table annotations, got nothing of that name"):
+    with pytest.raises(
+        SoritesError, match="annotations.db: wanted a table annotations, got nothing of that name"
+    ):
         core.source(f"focus:{tmp_path}")
     (tmp_path / "a.csv").write_text("file_name,category\nx,cat\n")
     with pytest.raises(SoritesError, match="a.csv: wanted the columns.*time, weather, locations missing"):
@@ -227,7 +249,10 @@ def test_a_bad_database_is_named(tmp_path: Path) -> None:
         ("uncommon=counts&below=0", "between 0 and 1"),
         ("uncommon=counts&below=few", "between 0 and 1, got 'few'"),
         ("uncommon=/nowhere.tsv", "cannot read /nowhere.tsv"),
-        ("images=x", "the options images and truth are for a table of ImageNet's pictures, which has image, time"),
+        (
+            "images=x",
+            "the options images and truth are for a table of ImageNet's pictures, which has image, time",
+        ),
         ("bird_rocks=maybe", "bird_rocks is one of common, uncommon"),
     ],
 )
@@ -248,16 +273,31 @@ def test_a_view_without_end_is_refused_at_once(tmp_path: Path) -> None:
     )
     held.commit()
     held.close()
-    with pytest.raises(SoritesError, match=r"annotations\.db: wanted a table annotations, got a view of that name"):
+    with pytest.raises(
+        SoritesError, match=r"annotations\.db: wanted a table annotations, got a view of that name"
+    ):
         core.source(f"focus:{tmp_path}")
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"category": 7}, {"time": True}, {"locations": [1]}, {"locations": [None]}, {"file_name": ""}, {"weather": [["a"]]}],
+    [
+        {"category": 7},
+        {"time": True},
+        {"locations": [1]},
+        {"locations": [None]},
+        {"file_name": ""},
+        {"weather": [["a"]]},
+    ],
 )
 def test_cells_of_another_type_are_named(tmp_path: Path, changed: dict[str, object]) -> None:
-    row = {"file_name": "/1.png", "category": "cat", "time": "night", "weather": "none", "locations": "grass"} | changed
+    row = {
+        "file_name": "/1.png",
+        "category": "cat",
+        "time": "night",
+        "weather": "none",
+        "locations": "grass",
+    } | changed
     pl.DataFrame([row]).write_parquet(tmp_path / "a.parquet")
     with pytest.raises(SoritesError, match=r"a\.parquet, row 1 .*: wanted"):
         core.source(f"focus:{tmp_path / 'a.parquet'}")

@@ -12,12 +12,13 @@ from PIL import Image as Pillow
 import sorites
 from sorites import core, metrics
 from sorites.core import Attr, Model, Outputs
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
-from sorites.sources._focus_imagenet import words_of_list
-from sorites.sources.focus import accepted
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.sources.papers.focus import accepted, words_of_list
 
-ROWS = [  # number, WordNet id, time, weather, locations in the order forest grass indoors rocks sand street snow water none
+# number, WordNet id, time, weather, locations in the order forest grass indoors rocks sand street
+# snow water none
+ROWS = [
     (1, "n02123045", "night", "none", "[0, 1, 0, 0, 0, 1, 0, 0, 0]"),
     (2, "n02123045", "day", "snowing", "[0, 0, 0, 0, 0, 0, 1, 0, 0]"),
     (3, "n02690373", "day", "partly cloudy", "[0, 0, 0, 0, 0, 0, 0, 1, 0]"),
@@ -40,14 +41,18 @@ def annotated(root: Path, rows: list[tuple[int, str, str, str, str]] = ROWS, fla
 
 
 def test_the_category_follows_from_the_class_folder(tmp_path: Path) -> None:
-    found = {sample.id: sample for sample in core.source(f"focus:{annotated(tmp_path)}?images={tmp_path / 'val'}")}
+    found = {
+        sample.id: sample for sample in core.source(f"focus:{annotated(tmp_path)}?images={tmp_path / 'val'}")
+    }
     cat = found[f"n02123045/{name(1)}"]
     assert (cat.label, cat.right) == (imagenet().find("n02123045"), accepted(imagenet())["cat"])
     assert cat.attrs == (
         Attr("class", "cat"), Attr("time", "night", False), Attr("weather", "none", None),
         Attr("location", "grass", True), Attr("location", "street", True),
     )  # fmt: skip
-    assert found[f"n02690373/{name(3)}"].attrs[-1] == Attr("location", "water", False), "water is uncommon for planes"
+    assert found[f"n02690373/{name(3)}"].attrs[-1] == Attr("location", "water", False), (
+        "water is uncommon for planes"
+    )
     assert found[f"n02123045/{name(4)}"].attrs[-1] == Attr("location", "none", None)
     assert abs(int(cat.load().mean()) - 40) < 3
 
@@ -75,12 +80,16 @@ def test_equation_1_gap_on_imagenets_own_pictures(tmp_path: Path) -> None:
             made[i, 281 if picture.mean() < 100 else 0] = 9
         return Outputs(made)
 
-    rows = sorites.run("focus", source=f"focus:{annotated(tmp_path)}", models=[Model("m", logits)], out=tmp_path / "run")
+    rows = sorites.run(
+        "focus", source=f"focus:{annotated(tmp_path)}", models=[Model("m", logits)], out=tmp_path / "run"
+    )
     gaps = metrics.attribute_gap(rows).filter(pl.col("class").is_null())
     found = {row["kind"]: row["value"] for row in gaps.to_dicts()}
     assert found["time"] == pytest.approx(1 / 2 - 1), "day: 2 right, 3 wrong; night: 1 right"
     assert found["weather"] == pytest.approx(0 - 1), "partly cloudy: 3 wrong; snowing: 2 right"
-    assert found["location"] == pytest.approx(1 - 1 / 2), "grass and street: 1 right; snow and water: 2 right, 3 wrong"
+    assert found["location"] == pytest.approx(1 - 1 / 2), (
+        "grass and street: 1 right; snow and water: 2 right, 3 wrong"
+    )
 
 
 def test_a_list_has_nine_marks() -> None:
@@ -94,10 +103,26 @@ def test_a_list_has_nine_marks() -> None:
 @pytest.mark.parametrize(
     ("spoil", "query", "match"),
     [
-        (("noon", "none", ROWS[0][4]), "", r"cleaned.csv, row 1 \(/imagenet-val/.*JPEG\): there is no time 'noon'"),
-        (("day", "none", "[0, 1]"), "", r"row 1 .*: wanted locations as a list of 9 zeros and ones, got '\[0, 1\]'"),
-        (("day", "none", ROWS[0][4]), "?images=/nowhere", "wanted images=DIR, the folder of ImageNet's validation pictures"),
-        (("day", "none", ROWS[0][4]), "?images={}/val/n02690373", "row 1 .*: .* has no such picture in a class folder"),
+        (
+            ("noon", "none", ROWS[0][4]),
+            "",
+            r"cleaned.csv, row 1 \(/imagenet-val/.*JPEG\): there is no time 'noon'",
+        ),
+        (
+            ("day", "none", "[0, 1]"),
+            "",
+            r"row 1 .*: wanted locations as a list of 9 zeros and ones, got '\[0, 1\]'",
+        ),
+        (
+            ("day", "none", ROWS[0][4]),
+            "?images=/nowhere",
+            "wanted images=DIR, the folder of ImageNet's validation pictures",
+        ),
+        (
+            ("day", "none", ROWS[0][4]),
+            "?images={}/val/n02690373",
+            "row 1 .*: .* has no such picture in a class folder",
+        ),
         (
             ("day", "none", ROWS[0][4]),
             "?truth=/nowhere",

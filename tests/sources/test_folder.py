@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from sorites import core
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import imagenet, labels
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import imagenet, labels
 from sorites.sources.folder import folder
 
 TABBY = 281
@@ -32,7 +32,18 @@ def found(root: Path) -> dict[str, int | None]:
 
 
 @pytest.mark.parametrize(
-    "name", ["n02123045", "n02123045_tabby", "281", "0281", "281_tabby", "281-tabby", "tabby", "Tabby cat", "tabby_cat"]
+    "name",
+    [
+        "n02123045",
+        "n02123045_tabby",
+        "281",
+        "0281",
+        "281_tabby",
+        "281-tabby",
+        "tabby",
+        "Tabby cat",
+        "tabby_cat",
+    ],
 )
 def test_a_class_folder_by_any_name(tmp_path: Path, name: str) -> None:
     assert found(put(tmp_path, f"{name}/a.png")) == {f"{name}/a.png": TABBY}
@@ -44,7 +55,14 @@ def test_what_lies_deeper_belongs_to_the_class(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["n02123045_tabby", "n02123045_123", "n02123045", "ILSVRC2012_val_00000001_n02123045", "n02123045_9_n02123045"]
+    "name",
+    [
+        "n02123045_tabby",
+        "n02123045_123",
+        "n02123045",
+        "ILSVRC2012_val_00000001_n02123045",
+        "n02123045_9_n02123045",
+    ],
 )
 def test_a_flat_folder_by_wordnet_id(tmp_path: Path, name: str) -> None:
     assert found(put(tmp_path, f"{name}.JPEG")) == {f"{name}.JPEG": TABBY}
@@ -79,7 +97,9 @@ def test_other_files_are_passed_over(tmp_path: Path) -> None:
 
 
 def test_an_unknown_class_folder_names_the_nearest_and_the_way_out(tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"goldfih: no class named 'goldfih'. Did you mean goldfish.*--labels FILE"):
+    with pytest.raises(
+        SoritesError, match=r"goldfih: no class named 'goldfih'. Did you mean goldfish.*--labels FILE"
+    ):
         found(put(tmp_path, "goldfih/a.png"))
 
 
@@ -143,7 +163,9 @@ def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
         bad.load()
 
 
-def test_links_in_a_circle_are_passed_over_and_those_that_multiply_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_links_in_a_circle_are_passed_over_and_those_that_multiply_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     put(tmp_path, "n02123045/a.png")
     (tmp_path / "loop").symlink_to("loop")
     (tmp_path / "n02123045" / "up").symlink_to("..")

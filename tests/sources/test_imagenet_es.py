@@ -11,12 +11,12 @@ import polars as pl
 import pytest
 from PIL import Image
 
-from sorites import core, es_grid, metrics
-from sorites.core import Model
-from sorites.errors import SoritesError
-from sorites.labels import labels
-from sorites.pipeline.run import run
-from sorites.suite import load
+from sorites import core, metrics
+from sorites.core import Model, camera_grid
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+from sorites.evaluation.run import run
+from sorites.suites.suite import load
 
 WNIDS = ("n01443537", "n01484850")
 NAMES = labels(WNIDS)
@@ -51,15 +51,20 @@ def test_reads_both_captured_parts_with_their_settings(small: Path) -> None:
     assert len(source) == 4 + 2 * 2 * (64 + 5) + 2 * 2 * (27 + 5)
     assert {(s.split, s.attrs[0].value) for s in clean} == {("val", "S1"), ("test", "S2")}
     assert {s.label for s in clean} == {0, 1}
-    wanted = {s.setting.canonical for s in core.source(f"imagenet_es:{small}/es-test", NAMES) if s.shift == "camera"}
+    wanted = {
+        s.setting.canonical for s in core.source(f"imagenet_es:{small}/es-test", NAMES) if s.shift == "camera"
+    }
     assert len(wanted) == 2 * (27 + 5)
 
 
 def test_a_setting_is_the_folder_it_lies_in(small: Path) -> None:
     """JPEG of one flat grey is exact: folder 14 of l5 holds grey 14."""
-    params = es_grid.manual("test", "off")[13]
+    params = camera_grid.manual("test", "off")[13]
     found = [s for s in core.source(f"imagenet_es:{small}/es-test", NAMES) if s.setting.params == params]
-    assert [s.id for s in found] == ["n01443537/ILSVRC2012_val_00000020.JPEG", "n01484850/ILSVRC2012_val_00000021.JPEG"]
+    assert [s.id for s in found] == [
+        "n01443537/ILSVRC2012_val_00000020.JPEG",
+        "n01484850/ILSVRC2012_val_00000021.JPEG",
+    ]
     assert found[0].load()[0, 0].tolist() == [14, 14, 14]
 
 
@@ -69,14 +74,18 @@ def test_the_training_part_has_references_alone(small: Path) -> None:
 
 
 def test_the_folder_above_will_do(small: Path) -> None:
-    assert len(core.source(f"imagenet_es:{small.parent}", NAMES)) == len(core.source(f"imagenet_es:{small}", NAMES))
+    assert len(core.source(f"imagenet_es:{small.parent}", NAMES)) == len(
+        core.source(f"imagenet_es:{small}", NAMES)
+    )
 
 
 def test_missing_settings_are_named(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     shutil.rmtree(broken / "param_control" / "l5" / "param_3")
     shutil.rmtree(broken / "auto_exposure" / "l1")
-    with pytest.raises(SoritesError, match=r"lacks es-test/auto_exposure/l1/param_1, .*es-test/param_control/l5/param_3"):
+    with pytest.raises(
+        SoritesError, match=r"lacks es-test/auto_exposure/l1/param_1, .*es-test/param_control/l5/param_3"
+    ):
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
@@ -91,12 +100,15 @@ def test_missing_pictures_are_named(small: Path, tmp_path: Path) -> None:
     broken = shutil.copytree(small / "es-test", tmp_path / "es-test")
     (broken / "param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG").unlink()
     with pytest.raises(
-        SoritesError, match=r"lacks param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG: each of the 2"
+        SoritesError,
+        match=r"lacks param_control/l1/param_2/n01443537/ILSVRC2012_val_00000020.JPEG: each of the 2",
     ):
         core.source(f"imagenet_es:{broken}", NAMES)
 
 
-@pytest.mark.parametrize(("path", "message"), [("", "needs the dataset's folder"), (":/nowhere", "which does not exist")])
+@pytest.mark.parametrize(
+    ("path", "message"), [("", "needs the dataset's folder"), (":/nowhere", "which does not exist")]
+)
 def test_no_folder_says_what_to_type(path: str, message: str) -> None:
     with pytest.raises(SoritesError, match=message):
         core.source(f"imagenet_es{path}", NAMES)
@@ -111,9 +123,18 @@ def test_the_suite_asks_about_tiny_imagenets_classes() -> None:
 
 
 def test_a_run_gives_the_setting_table(small: Path, tmp_path: Path, tiny: Callable[..., Model]) -> None:
-    table = run("imagenet_es", source=f"imagenet_es:{small}/es-test", models=[tiny()], labels=WNIDS, out=tmp_path / "run")
+    table = run(
+        "imagenet_es",
+        source=f"imagenet_es:{small}/es-test",
+        models=[tiny()],
+        labels=WNIDS,
+        out=tmp_path / "run",
+    )
     rows = metrics.setting_table(table)
     assert set(rows["what"]) == {"auto", "average", "best", "worst"}
     assert set(rows["light"]) == {"on", "off", "both", "difference"}
     assert metrics.setting_accuracy(table)["n"].unique().sort().to_list() == [2, 10]
-    assert table.filter(pl.col("shift") == "camera").select(pl.col("family").unique()).collect().item() == "camera"
+    assert (
+        table.filter(pl.col("shift") == "camera").select(pl.col("family").unique()).collect().item()
+        == "camera"
+    )

@@ -11,12 +11,11 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Model, Source
-from sorites.errors import SoritesError
-from sorites.labels import imagenet, labels
-from sorites.pipeline import plan
-from sorites.sources._syn_is import prompts, styles
-from sorites.sources.is_ood import is_ood
-from sorites.suite import load
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet, labels
+from sorites.evaluation import plan
+from sorites.sources.papers.is_ood import is_ood, prompts, styles
+from sorites.suites.suite import load
 
 VAL = ["ILSVRC2012_val_00000001", "ILSVRC2012_val_00000002"]
 LISTS = {
@@ -64,13 +63,18 @@ def test_reads_the_lists_with_levels_from_one(root: Path) -> None:
     known = found["imagenet21k/imagenet21k_val/n01440764/n01440764_1.JPEG"]
     assert (known.label, known.shift, known.split) == (0, "imagenet21k", "val")
     made = found["SynIS/cov_2_sem_3/1076_5135_33.png"]
-    assert (made.shift, told(made)) == ("syn_is", {"sem_level": "4", "cov_level": "3", "word": "5135", "style": "33"})
+    assert (made.shift, told(made)) == (
+        "syn_is",
+        {"sem_level": "4", "cov_level": "3", "word": "5135", "style": "33"},
+    )
     familiar = found[f"imagenet1k/val/{VAL[0]}.JPEG"]
     assert (familiar.label, familiar.shift, familiar.attrs) == (0, "clean", ())
     assert made.load().mean() == 7
 
 
-def test_the_repository_itself_is_the_folder_above(root: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_the_repository_itself_is_the_folder_above(
+    root: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
     above = tmp_path_factory.mktemp("repository")
     root.rename(above / "data")
     assert len(is_ood(str(above), imagenet())) == 10
@@ -111,7 +115,11 @@ def test_missing_files_are_counted_and_named(root: Path) -> None:
 
 @pytest.mark.parametrize(
     ("path", "says"),
-    [(None, "Type: --source is_ood:ROOT"), ("nowhere", "imglist with the published lists"), ("{},each=0", "got 'each=0'")],
+    [
+        (None, "Type: --source is_ood:ROOT"),
+        ("nowhere", "imglist with the published lists"),
+        ("{},each=0", "got 'each=0'"),
+    ],
 )
 def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
     with pytest.raises(SoritesError, match=says):
@@ -121,7 +129,8 @@ def test_says_what_is_wanted(root: Path, path: str | None, says: str) -> None:
 def test_a_missing_list_is_named(root: Path) -> None:
     (root / "imglist/imagenet1k/test_imagenet.txt").unlink()
     with pytest.raises(
-        SoritesError, match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of pictures"
+        SoritesError,
+        match="cannot read .*test_imagenet.txt: No such file or directory. Wanted a list of pictures",
     ):
         is_ood(str(root), imagenet())
 
@@ -138,14 +147,18 @@ def test_the_styles_are_the_papers_51() -> None:
 def test_a_list_may_not_lead_out_of_its_folder(tmp_path: Path, line: str) -> None:
     (tmp_path / "imglist/imagenet1k").mkdir(parents=True)
     (tmp_path / "imglist/imagenet1k/test_imagenet.txt").write_text(f"\nval/a.png\n{line}\n")
-    with pytest.raises(SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"):
+    with pytest.raises(
+        SoritesError, match=r"test_imagenet\.txt, line 3: wanted a path below the folder of the pictures"
+    ):
         core.source(f"is_ood:{tmp_path},present")
 
 
 def test_absurd_options_are_named(tmp_path: Path) -> None:
     (tmp_path / "imglist").mkdir()
     for word in ("each=0", "each=-1", "each=" + "9" * 5000, "each=x"):
-        with pytest.raises(SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="):
+        with pytest.raises(
+            SoritesError, match="wanted imagenet21k, syn_is, each=N or present after the folder, got 'each="
+        ):
             core.source(f"is_ood:{tmp_path},{word}")
 
 

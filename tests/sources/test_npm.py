@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.sources import _npm as npm
+from sorites.core.errors import SoritesError
+from sorites.io import packages as npm
 
 DATA = b"what a registry sent"
 SHA = hashlib.sha256(DATA).hexdigest()
@@ -24,7 +24,9 @@ def registry(folder: Path, monkeypatch: pytest.MonkeyPatch, does: str) -> Path:
     return folder / "calls"
 
 
-def test_packs_once_and_checks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_packs_once_and_checks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     calls = registry(tmp_path, monkeypatch, f"printf '{DATA.decode()}' > thing-1.0.0.tgz")
     for _ in range(2):
         path = npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "Fetching a thing.", "Or bring it.")
@@ -42,7 +44,9 @@ def test_what_is_not_the_known_file_is_refused(tmp_path: Path, monkeypatch: pyte
 
 def test_what_npm_says_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry(tmp_path, monkeypatch, "echo no such package >&2; exit 1")
-    with pytest.raises(SoritesError, match="npm could not fetch thing@1.0.0. It said:\nno such package\nOr bring it."):
+    with pytest.raises(
+        SoritesError, match="npm could not fetch thing@1.0.0. It said:\nno such package\nOr bring it."
+    ):
         npm.pack("thing@1.0.0", SHA, tmp_path / "cache", "", "Or bring it.")
 
 

@@ -11,17 +11,24 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites import core
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import labels
-from sorites.sources.nuimages import CLASSES
-from sorites.suite import load
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import labels
+from sorites.sources.detection.nuimages import CLASSES
+from sorites.suites.suite import load
 
 Tables = dict[str, list[dict[str, Any]]]
 
 
 def tables() -> Tables:
     """One annotated picture with its frame before, and another without things."""
-    shared = {"ego_pose_token": "e", "calibrated_sensor_token": "c", "fileformat": "jpg", "timestamp": 1, "next": "", "prev": ""}
+    shared = {
+        "ego_pose_token": "e",
+        "calibrated_sensor_token": "c",
+        "fileformat": "jpg",
+        "timestamp": 1,
+        "next": "",
+        "prev": "",
+    }
     frames = [("d1", "s1", "samples/CAM_FRONT/1.jpg", True), ("d0", "s1", "sweeps/CAM_FRONT/0.jpg", False)]
     frames += [("d2", "s2", "samples/CAM_BACK/2.jpg", True)]
     return {
@@ -77,7 +84,9 @@ def test_cocos_labels_take_the_classes_that_they_share(made: Callable[..., Path]
     coco = labels("coco")
     first = core.source(f"nuimages:{made()}", coco).samples[0]
     assert [coco.names[box.label] for box in first.truth or ()] == ["car", "person"]
-    with pytest.raises(SoritesError, match="none of its categories, such as vehicle.car, is one of the suite's labels"):
+    with pytest.raises(
+        SoritesError, match="none of its categories, such as vehicle.car, is one of the suite's labels"
+    ):
         core.source(f"nuimages:{made()}", labels(["kite"]))
 
 
@@ -88,7 +97,8 @@ def test_versions(made: Callable[..., Path], tmp_path: Path) -> None:
     assert len(core.source(f"nuimages:{tmp_path}", labels("coco"))) == 2
     made(version="v1.0-train")
     with pytest.raises(
-        SoritesError, match=r"has the versions v1.0-mini, v1.0-train. Type: --source 'nuimages:.*version=v1.0-mini"
+        SoritesError,
+        match=r"has the versions v1.0-mini, v1.0-train. Type: --source 'nuimages:.*version=v1.0-mini",
     ):
         core.source(f"nuimages:{tmp_path}", labels("coco"))
     assert len(core.source(f"nuimages:{tmp_path}?version=v1.0-train", labels("coco"))) == 2
@@ -98,8 +108,13 @@ def test_versions(made: Callable[..., Path], tmp_path: Path) -> None:
 
 def test_categories_that_the_suite_lacks_are_counted(made: Callable[..., Path]) -> None:
     last = f"c{len(CLASSES)}"
-    with pytest.warns(UserWarning, match="1 box is of a class that the suite does not have, and is left out, first animal"):
-        core.source(f"nuimages:{made(lambda t: t['object_ann'][0].update(category_token=last))}", labels(["pedestrian"]))
+    with pytest.warns(
+        UserWarning, match="1 box is of a class that the suite does not have, and is left out, first animal"
+    ):
+        core.source(
+            f"nuimages:{made(lambda t: t['object_ann'][0].update(category_token=last))}",
+            labels(["pedestrian"]),
+        )
 
 
 @pytest.mark.parametrize(
@@ -110,7 +125,9 @@ def test_categories_that_the_suite_lacks_are_counted(made: Callable[..., Path]) 
         (lambda t: t["sample"][0].pop("key_camera_token"), "sample.json has no key_camera_token in row 1"),
     ],
 )  # fmt: skip
-def test_tables_that_are_not_nuimages(made: Callable[..., Path], change: Callable[[Tables], Any], message: str) -> None:
+def test_tables_that_are_not_nuimages(
+    made: Callable[..., Path], change: Callable[[Tables], Any], message: str
+) -> None:
     with pytest.raises(SoritesError, match=message):
         core.source(f"nuimages:{made(change)}", labels("coco"))
 

@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from sorites import core
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import Labels
-from sorites.types import packed
-from sorites.types.packed import PackedSamples
+from sorites.core import packed
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import Labels
+from sorites.core.packed import PackedSamples
 
 SPACE = Labels(("cat", "dog"), ("cat", "dog"))
 

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sorites.errors import BadPicture, SoritesError
-from sorites.sources import _decode
-from sorites.sources._decode import decode, decode_rgba
-from sorites.sources._pixels import MOST, VARIABLE, allowed, pixels_allowed
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.sources import decode as _decode
+from sorites.sources.decode import MOST, VARIABLE, allowed, decode, decode_rgba, pixels_allowed
 
 HEADER = b"P5 %d %d 255\n"
 
@@ -28,9 +27,13 @@ def encoded(image: Image.Image, kind: str, **options: object) -> bytes:
 
 def test_a_bomb_is_refused_before_it_is_decoded_and_says_what_to_type() -> None:
     side = int(MOST**0.5)
-    with pytest.raises(BadPicture, match=r"10000 x 10001 pixels are more than the 100,000,000 allowed.*--max-pixels 100010000$"):
+    with pytest.raises(
+        BadPicture,
+        match=r"10000 x 10001 pixels are more than the 100,000,000 allowed.*--max-pixels 100010000$",
+    ):
         decode(HEADER % (side, side + 1))
-    with pytest.raises(BadPicture, match="cannot be read"):  # at the limit: no warning, only what is wrong with the data
+    # at the limit: no warning, only what is wrong with the data
+    with pytest.raises(BadPicture, match="cannot be read"):
         decode(HEADER % (side, side))
 
 
@@ -90,7 +93,9 @@ def kinds() -> dict[str, bytes]:
 
 @pytest.mark.parametrize(("name", "data"), kinds().items(), ids=kinds())
 @pytest.mark.parametrize("strip", [1, 23 * 5, 23 * 16])
-def test_strips_give_the_same_picture_as_the_whole(name: str, data: bytes, strip: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_strips_give_the_same_picture_as_the_whole(
+    name: str, data: bytes, strip: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     whole, cut_out = decode(data), decode_rgba(data)
     monkeypatch.setattr(_decode, "STRIP", strip)
     assert np.array_equal(decode(data), whole)
@@ -101,7 +106,7 @@ def test_strips_give_the_same_picture_as_the_whole(name: str, data: bytes, strip
 
 PEAK = """
 import resource, sys
-from sorites.sources._decode import decode
+from sorites.sources.decode import decode
 decode(sys.argv[1])
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 decode(sys.argv[2])

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from sorites.core import Attr, Box, Model, Outputs, Sample, Setting
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import imagenet, labels
-from sorites.pipeline.run import run
-from sorites.sources import _sidecar as sidecar
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import imagenet, labels
+from sorites.evaluation.run import run
+from sorites.sources import sidecar
 from sorites.sources.folder import folder
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 IDS = imagenet().ids
 text = st.text(st.characters(codec="utf-8", exclude_characters="\0"), min_size=1, max_size=8)
@@ -88,12 +88,29 @@ def test_the_folder_source_reads_the_sidecar(tmp_path: Path) -> None:
 
 def test_missing_is_null(tmp_path: Path) -> None:
     [sample] = sidecar.read(write(tmp_path, label=None, shift=None, severity=None), imagenet())
-    assert (sample.label, sample.accept, sample.attrs, sample.split, sample.framed) == (None, frozenset(), (), "", False)
+    assert (sample.label, sample.accept, sample.attrs, sample.split, sample.framed) == (
+        None,
+        frozenset(),
+        (),
+        "",
+        False,
+    )
     assert (sample.shift, sample.setting) == ("clean", Setting(None))
 
 
 @pytest.mark.parametrize(
-    "path", ["/etc/a.png", "../a.png", "a/../../b.png", "", "C:/a.png", "C:a.png", r"\\host\a.png", r"..\a.png", "a\0.png"]
+    "path",
+    [
+        "/etc/a.png",
+        "../a.png",
+        "a/../../b.png",
+        "",
+        "C:/a.png",
+        "C:a.png",
+        r"\\host\a.png",
+        r"..\a.png",
+        "a\0.png",
+    ],
 )
 def test_paths_that_leave_the_folder_are_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(SoritesError, match="wanted paths inside the folder"):
@@ -161,12 +178,18 @@ def test_a_sidecar_by_hand_needs_little_more_than_paths(tmp_path: Path) -> None:
     first, second = sidecar.read(tmp_path, labels("coco"))
     assert (first.id, first.shift, first.framed, first.image_id) == ("a.png", "clean", False, None)
     assert (first.truth, second.truth) == ((Box((1, 2, 3, 4), 16),), ())
-    model = Model("det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("dog",), output="boxes", version="1")
+    model = Model(
+        "det", lambda seen: Outputs(boxes=[()] * len(seen)), labels=("dog",), output="boxes", version="1"
+    )
     suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
-    table = run(suite, source=f"folder:{tmp_path}", models=[model], levels=[1], out=tmp_path / "run").collect()
+    table = run(
+        suite, source=f"folder:{tmp_path}", models=[model], levels=[1], out=tmp_path / "run"
+    ).collect()
     assert table["image_id"].n_unique() == table.height == 4
     assert table["error"].null_count() == 4
-    pl.DataFrame({"path": ["a.png"], "label": ["dog"], "severity": [1]}).write_parquet(tmp_path / sidecar.NAME)
+    pl.DataFrame({"path": ["a.png"], "label": ["dog"], "severity": [1]}).write_parquet(
+        tmp_path / sidecar.NAME
+    )
     assert sidecar.read(tmp_path, labels("coco"))[0].label == 16
 
 

@@ -10,16 +10,15 @@ import numpy as np
 import pytest
 
 from sorites import core
+from sorites.apps.generation.recipes import TOY
+from sorites.apps.generation.sliders import train_sliders
 from sorites.core import Source, to_picture
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
 from sorites.diffusion.pipeline import load
-from sorites.diffusion.requests import Drawing, Request, along
-from sorites.diffusion.sampler import sample
-from sorites.diffusion.shelf import Concept, shelf
-from sorites.diffusion.toy import parts
-from sorites.errors import SoritesError
-from sorites.generation.recipe import TOY
-from sorites.generation.train_sliders import train_sliders
-from sorites.labels import labels
+from sorites.diffusion.sampler import Drawing, Request, along, sample
+from sorites.diffusion.sliders import Concept, shelf
+from sorites.diffusion.toy import world
 
 FEW = Drawing(steps=4, guidance=2.0, negative="")
 SHAPES = labels(["disc", "cross"])
@@ -28,9 +27,16 @@ SHAPES = labels(["disc", "cross"])
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("slider")
-    parts.pipeline(width=16).save_pretrained(root / "pipe")
+    world.pipeline(width=16).save_pretrained(root / "pipe")
     quick = replace(TOY, name="quick", steps=2, batch=2, noise_steps=4, refresh=2)
-    train_sliders(load(root / "pipe"), [Concept(0, "disc"), Concept(3, "cross")], ["snow", "night"], quick, root / "out", FEW)
+    train_sliders(
+        load(root / "pipe"),
+        [Concept(0, "disc"), Concept(3, "cross")],
+        ["snow", "night"],
+        quick,
+        root / "out",
+        FEW,
+    )
     return root / "out"
 
 
@@ -45,7 +51,9 @@ def _read(folder: Path, more: str = "?seeds=2") -> Source:
 
 def test_samples_are_classes_and_seeds_with_a_dial_per_slider(folder: Path) -> None:
     found = _read(folder)
-    assert [sample.id for sample in found] == [f"{name}/seed_000{i}" for name in ("000_disc", "003_cross") for i in (1, 2)]
+    assert [sample.id for sample in found] == [
+        f"{name}/seed_000{i}" for name in ("000_disc", "003_cross") for i in (1, 2)
+    ]
     assert [sample.label for sample in found] == [0, 0, 1, 1]
     assert [dial.name for dial in found.samples[0].dials] == ["night", "snow"]
     assert found.samples[0].dials[0].levels == (0.5, 1.0, 1.5, 2.0, 2.5)
@@ -57,7 +65,9 @@ def test_the_clean_picture_is_severity_0_of_every_dial(folder: Path) -> None:
         assert np.array_equal(to_picture(next(iter(dial.sweep([0.0])))), one.load())
 
 
-def test_pictures_are_those_of_the_sampler_and_are_kept(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_are_those_of_the_sampler_and_are_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     one = _read(folder).samples[0]
     pipe = load(folder.parent / "pipe")
     slider = shelf(folder).slider(pipe, "snow", Concept(0, "disc"))

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.errors import SoritesError
-from sorites.labels import Labels, imagenet
-from sorites.sources._decode import GROUND, on_ground
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, imagenet
+from sorites.sources.decode import GROUND, on_ground
 from sorites.sources.stamps import compose, stamps, table
 
 
@@ -42,7 +42,9 @@ def test_the_table_is_large_enough_to_be_of_use() -> None:
     assert sum(row.split == "unknown" for row in table()) >= 100
 
 
-@pytest.mark.parametrize(("height", "width", "side"), [(7, 7, 8), (70, 35, 80), (35, 70, 80), (1, 1, 2), (50, 3, 58)])
+@pytest.mark.parametrize(
+    ("height", "width", "side"), [(7, 7, 8), (70, 35, 80), (35, 70, 80), (1, 1, 2), (50, 3, 58)]
+)
 def test_compose_centres_in_a_square_of_eight_sevenths(height: int, width: int, side: int) -> None:
     stamp = np.zeros((height + 9, width + 5, 4), np.uint8)
     stamp[4 : 4 + height, 3 : 3 + width] = (10, 20, 30, 255)
@@ -66,18 +68,24 @@ def test_other_arguments_and_label_spaces_are_named() -> None:
 
 def test_nothing_is_fetched_by_import_or_listing(tmp_path: Path) -> None:
     code = "import sorites.sources, sorites.core; assert 'stamps' in sorites.core.SOURCES.names()"
-    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "SORITES_CACHE": str(tmp_path)})
+    subprocess.run(
+        [sys.executable, "-c", code], check=True, env={**os.environ, "SORITES_CACHE": str(tmp_path)}
+    )
     assert list(tmp_path.iterdir()) == []
 
 
 def start() -> subprocess.Popen[bytes]:
     code = "from sorites import core; print(len(core.source('stamps')))"
-    return subprocess.Popen([sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    return subprocess.Popen(
+        [sys.executable, "-c", code], start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("apt-get") is None, reason="needs apt-get")
-def test_a_fetch_killed_midway_is_finished_by_two_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fetch_killed_midway_is_finished_by_two_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("SORITES_CACHE", str(tmp_path))
     with start() as first:
         until = time.monotonic() + 300

@@ -6,10 +6,9 @@ from collections import Counter
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.labels import imagenet
-from sorites.sources.stamps import table
-from sorites.sources.stamps_ood import group, stamps_ood
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.sources.stamps import group, stamps_ood, table
 
 
 def test_a_bird_among_birds_is_near_and_a_planet_far() -> None:

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import BadPicture, SoritesError
-from sorites.sources import _tars as tars
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.sources import webdataset as tars
 
 
 def make(path: Path, *members: tuple[str, bytes], kind: str = "") -> Path:
@@ -24,10 +24,22 @@ def make(path: Path, *members: tuple[str, bytes], kind: str = "") -> Path:
 
 
 @pytest.mark.parametrize(
-    "pattern", ["a-{000..012}.tar", "a-{8..11}.tar", "{a,b}-{1..3}.tar", "x{3..1}", "plain.tar", "{a,}b", "{a}", "{1..2}{3..4}"]
+    "pattern",
+    [
+        "a-{000..012}.tar",
+        "a-{8..11}.tar",
+        "{a,b}-{1..3}.tar",
+        "x{3..1}",
+        "plain.tar",
+        "{a,}b",
+        "{a}",
+        "{1..2}{3..4}",
+    ],
 )
 def test_braces_expand_as_in_bash(pattern: str) -> None:
-    said = subprocess.run(["bash", "-c", f"echo {pattern}"], check=True, capture_output=True, text=True).stdout
+    said = subprocess.run(
+        ["bash", "-c", f"echo {pattern}"], check=True, capture_output=True, text=True
+    ).stdout
     assert tars.expand(pattern) == said.split()
 
 
@@ -95,7 +107,9 @@ def test_damaged_tars_are_named(tmp_path: Path) -> None:
 def test_a_tar_cut_between_members_is_not_whole_and_says_how_to_mend_it(tmp_path: Path) -> None:
     path = make(tmp_path / "a.tar", ("a.jpg", b"1" * 512), ("b.jpg", b"2" * 512))
     path.write_bytes(path.read_bytes()[:1024])
-    with pytest.raises(SoritesError, match=r"it ends at byte 1,024 without the mark.*truncate -s \+1024 .*a\.tar"):
+    with pytest.raises(
+        SoritesError, match=r"it ends at byte 1,024 without the mark.*truncate -s \+1024 .*a\.tar"
+    ):
         list(tars.members(path))
     subprocess.run(["truncate", "-s", "+1024", path], check=True)
     assert [member.read() for member in tars.members(path)] == [b"1" * 512]
@@ -124,7 +138,9 @@ def with_size(path: Path, field: bytes, name: str = "a.jpg") -> Path:
     ],
 )
 @pytest.mark.parametrize("member", ["a.jpg", "b.jpg"])
-def test_a_size_below_zero_or_beyond_the_file_does_not_hang(tmp_path: Path, field: bytes, member: str) -> None:
+def test_a_size_below_zero_or_beyond_the_file_does_not_hang(
+    tmp_path: Path, field: bytes, member: str
+) -> None:
     path = with_size(make(tmp_path / "a.tar", ("a.jpg", b"1" * 600), ("b.jpg", b"2" * 600)), field, member)
     with pytest.raises(SoritesError, match=r"a\.tar is not a whole tar"):
         list(itertools.islice(tars.members(path), 3))

@@ -14,8 +14,8 @@ import pytest
 from PIL import Image
 
 from sorites import core
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import imagenet
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import imagenet
 
 TABBY = 281
 
@@ -49,7 +49,9 @@ def test_labels_as_text(tmp_path: Path, kind: str, name: str) -> None:
     assert label(tmp_path, **{f"x__{kind}": name}) == TABBY
 
 
-@pytest.mark.parametrize("record", [{"label": 281}, {"cls": "281"}, {"class": "tabby", "width": 4}, {"label": None, "cls": 281}])
+@pytest.mark.parametrize(
+    "record", [{"label": 281}, {"cls": "281"}, {"class": "tabby", "width": 4}, {"label": None, "cls": 281}]
+)
 def test_labels_as_json(tmp_path: Path, record: object) -> None:
     assert label(tmp_path, x__json=record) == TABBY
 
@@ -61,7 +63,15 @@ def test_cls_before_json_before_txt(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "members", [{}, {"x__cls": ""}, {"x__cls": "-1"}, {"x__json": {"label": -1}}, {"x__json": []}, {"x__json": {"label": None}}]
+    "members",
+    [
+        {},
+        {"x__cls": ""},
+        {"x__cls": "-1"},
+        {"x__json": {"label": -1}},
+        {"x__json": []},
+        {"x__json": {"label": None}},
+    ],
 )
 def test_a_missing_label_is_none(tmp_path: Path, members: dict[str, object]) -> None:
     assert label(tmp_path, **members) is None
@@ -89,9 +99,21 @@ def test_a_wrong_label_is_named(tmp_path: Path, members: dict[str, object], mess
 def test_ids_pictures_and_order(tmp_path: Path) -> None:
     make(
         tmp_path / "b-1.tar",
-        **{"dir/z__png": picture(1), "a__webp": picture(2, "WEBP"), "a__cls": "0", "./q__JPG": picture(3, "JPEG")},
+        **{
+            "dir/z__png": picture(1),
+            "a__webp": picture(2, "WEBP"),
+            "a__cls": "0",
+            "./q__JPG": picture(3, "JPEG"),
+        },
     )
-    make(tmp_path / "b-0.tar", m__jpeg=picture(4, "JPEG"), m__seg__png=picture(9), other__npy=b"x", README="x", __hidden__png=b"")
+    make(
+        tmp_path / "b-0.tar",
+        m__jpeg=picture(4, "JPEG"),
+        m__seg__png=picture(9),
+        other__npy=b"x",
+        README="x",
+        __hidden__png=b"",
+    )
     samples = core.source(f"webdataset:{tmp_path}").samples
     assert [s.id for s in samples] == ["b-0.tar/m", "b-1.tar/dir/z", "b-1.tar/a", "b-1.tar/q"]
     assert [s.label for s in samples] == [None, None, 0, None]
@@ -110,7 +132,9 @@ def test_member_names_are_never_paths(tmp_path: Path) -> None:
 
 
 def test_a_bad_picture_is_an_error_of_its_own(tmp_path: Path) -> None:
-    good, bad = core.source(f"webdataset:{make(tmp_path / 'a.tar', a__png=picture(1), b__png=picture(2)[:40])}")
+    good, bad = core.source(
+        f"webdataset:{make(tmp_path / 'a.tar', a__png=picture(1), b__png=picture(2)[:40])}"
+    )
     assert good.load().shape == (3, 4, 3)
     with pytest.raises(BadPicture, match=r"^a\.tar/b: cannot be read"):
         bad.load()

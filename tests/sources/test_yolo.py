@@ -9,10 +9,10 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import Sample
-from sorites.errors import BadPicture, SoritesError
-from sorites.labels import labels
-from sorites.reading import yaml_part
-from sorites.sources._decode import decode, size
+from sorites.core.errors import BadPicture, SoritesError
+from sorites.core.labels import labels
+from sorites.sources.decode import decode, size
+from sorites.sources.detection import yolo
 
 COCO = labels("coco")
 NAMES = "names: [person, traffic_light]\n"
@@ -41,7 +41,9 @@ def test_boxes_are_shares_of_the_picture_and_no_label_file_means_nothing_there(t
     labelled = {"labels/a.txt": "0 0.5 0.5 0.25 0.5\n1 0.1 0.2 0.1 0.2\n\n", "labels/c.txt": ""}
     root = write(tmp_path, NAMES, labelled, ("images/a.png", "images/b.jpg", "images/c.png"))
     a, b, c = read(root)
-    assert boxes(a) == [(15, 5, 25, 15, "person"), pytest.approx((2, 2, 6, 6, "traffic light"))] or boxes(a)[0][:4] == (
+    assert boxes(a) == [(15, 5, 25, 15, "person"), pytest.approx((2, 2, 6, 6, "traffic light"))] or boxes(a)[
+        0
+    ][:4] == (
         15,
         5,
         25,
@@ -57,18 +59,24 @@ def test_boxes_are_shares_of_the_picture_and_no_label_file_means_nothing_there(t
 def test_splits_as_ultralytics_and_roboflow_write_them(tmp_path: Path) -> None:
     ultralytics = write(
         tmp_path / "u",
-        "path: ../u  # where\ntrain: images/train\nval: images/val\nnames:\n  0: person\n  1: traffic light\nload: |\n  rm\n",
+        "path: ../u  # where\ntrain: images/train\nval: images/val\nnames:\n  0: person\n  1: traffic"
+        " light\nload: |\n  rm\n",
         {"labels/train/a.txt": "0 .5 .5 .5 .5", "labels/val/b.txt": "1 .5 .5 .5 .5"},
         ("images/train/a.png", "images/val/b.png"),
     )
     (only,) = read(ultralytics / "data.yaml")
-    assert (only.id, only.split, boxes(only)) == ("images/val/b.png", "val", [(10, 5, 30, 15, "traffic light")])
+    assert (only.id, only.split, boxes(only)) == (
+        "images/val/b.png",
+        "val",
+        [(10, 5, 30, 15, "traffic light")],
+    )
     assert [sample.id for sample in read(ultralytics, "?split=train")] == ["images/train/a.png"]
     with pytest.raises(SoritesError, match="has no split 'test'; it has val, train"):
         read(ultralytics, "?split=test")
     roboflow = write(
         tmp_path / "r",
-        "train: ../train/images\nval: ../valid/images\nnc: 1\nnames: ['person']\nroboflow:\n  workspace: x\n  license: CC0\n",
+        "train: ../train/images\nval: ../valid/images\nnc: 1\nnames: ['person']\nroboflow:\n  workspace: x\n "
+        " license: CC0\n",
         {"valid/labels/b.txt": "0 .5 .5 1 1"},
         ("valid/images/b.png", "train/images/a.png"),
     )
@@ -100,12 +108,17 @@ def test_an_outline_gives_its_box_and_its_area_and_key_points_are_passed_over(tm
         ("0 .5 .5 .5", "got 4 numbers"),
         ("0 .5 .5 .5 .5 .9", "five and a confidence are predictions"),
         ("person .5 .5 .5 .5", "wanted numbers"),
-        ("0 20 10 4 4", r"wanted middle and size as shares of the picture, 0 to 1, got 20 10 4 4 \(pixels\?\)"),
+        (
+            "0 20 10 4 4",
+            r"wanted middle and size as shares of the picture, 0 to 1, got 20 10 4 4 \(pixels\?\)",
+        ),
         ("0 1 1 9 1 9 9", "shares of the picture, 0 to 1, got 1 1 9 1"),
     ],
 )
 def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: str, reason: str) -> None:
-    root = write(tmp_path, NAMES, {"labels/a.txt": f"0 .5 .5 .5 .5\n{line}\n"}, ("images/a.png", "images/b.png"))
+    root = write(
+        tmp_path, NAMES, {"labels/a.txt": f"0 .5 .5 .5 .5\n{line}\n"}, ("images/a.png", "images/b.png")
+    )
     a, b = read(root)
     with pytest.raises(BadPicture, match=rf"a\.txt, line 2: .*{reason}"):
         a.load()
@@ -113,7 +126,12 @@ def test_a_line_that_cannot_be_understood_is_an_error_row(tmp_path: Path, line: 
 
 
 def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -> None:
-    root = write(tmp_path, "names: [person, wheelbarrow]\n", {"labels/a.txt": "0 0 .5 .5 .5\n1 .5 .5 .1 .1"}, ("images/a.png",))
+    root = write(
+        tmp_path,
+        "names: [person, wheelbarrow]\n",
+        {"labels/a.txt": "0 0 .5 .5 .5\n1 .5 .5 .1 .1"},
+        ("images/a.png",),
+    )
     with pytest.warns(UserWarning, match=r"1 box reaches out .*; 1 box is of a class .* first 'wheelbarrow'"):
         (a,) = read(root)
     assert boxes(a) == [(0, 5, 10, 15, "person")]
@@ -127,7 +145,10 @@ def test_boxes_far_outside_are_cut_and_foreign_classes_counted(tmp_path: Path) -
         ("val: nowhere\nnames: [person]\n", "names the pictures 'nowhere', and .*nowhere does not exist"),
         (
             "names: [gnome]\n",
-            r"none of its classes \('gnome'\) is one of the suite's labels, such as 'person'. Type: --labels FILE",
+            (
+                r"none of its classes \('gnome'\) is one of the suite's labels, such as 'person'. Type:"
+                r" --labels FILE"
+            ),
         ),
     ],
 )
@@ -170,21 +191,23 @@ text: |
   x: 1
 empty:
 """
-    found = yaml_part.parse(text)
+    found = yolo.parse(text)
     assert found["path"] == "../x"
     assert found["names"] == {"0": "person", "1": "it's", "2": "a # b"}
     assert found["list"] == ["a", "b, c", "men's"]
-    assert found["unended"] == yaml_part.NotUnderstood(7)
+    assert found["unended"] == yolo.NotUnderstood(7)
     assert found["lines"] == ["a", "b c"]
     assert found["map"] == {"0": "x", "1": "y"}
-    assert found["deep"] == yaml_part.NotUnderstood(14)
-    assert found["text"] == yaml_part.NotUnderstood(17)
+    assert found["deep"] == yolo.NotUnderstood(14)
+    assert found["text"] == yolo.NotUnderstood(17)
     assert found["empty"] == ""
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "tiff", "webp", "png"])
 @pytest.mark.parametrize("orientation", [1, 3, 6, 8])
-def test_the_size_of_a_picture_is_that_of_the_decoded_one(tmp_path: Path, suffix: str, orientation: int) -> None:
+def test_the_size_of_a_picture_is_that_of_the_decoded_one(
+    tmp_path: Path, suffix: str, orientation: int
+) -> None:
     picture = Pillow.new("RGB", (30, 20))
     exif = picture.getexif()
     exif[0x0112] = orientation

@@ -1,4 +1,6 @@
-"""Small real data in the layouts of published datasets: photographs of things, set into drawn places, at 64 px."""
+"""Small real data in the layouts of published datasets: photographs of things, set into drawn
+places, at 64 px.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from PIL import Image as Pillow
 
-from sorites import core, es_grid
-from sorites.core import Picture, Sample, to_image, to_picture
+from sorites import core
+from sorites.core import Picture, Sample, camera_grid, to_image, to_picture
+from sorites.core.labels import imagenet
+from sorites.core.rng import rng_for
 from sorites.datasets.context import Surroundings, compose, habits
-from sorites.labels import imagenet
-from sorites.rng import rng_for
-from sorites.sources.focus import accepted
+from sorites.sources.papers.focus import accepted
 
 SIDE = 64
 LANDMARKS = ("animals/birds/", "food/fruit/", "hobbies/music/")
@@ -52,18 +54,26 @@ def focus(root: Path) -> Path:
                 write(picture, root / name[1:])
                 rows.append((name, category, time, weather, location, "no"))
     with sqlite3.connect(root / "annotations.db") as database:
-        database.execute("CREATE TABLE annotations (file_name TEXT PRIMARY KEY, category, time, weather, locations, humans)")
+        database.execute(
+            "CREATE TABLE annotations (file_name TEXT PRIMARY KEY, category, time, weather, locations,"
+            " humans)"
+        )
         database.executemany("INSERT INTO annotations VALUES (?, ?, ?, ?, ?, ?)", rows)
     database.close()
     return root
 
 
 def classes(root: Path, parts: tuple[str, ...] = ("",), most: int = 6) -> Path:
-    """Flowers-102 and Stanford Cars: class folders, below a folder per part; each part has things of its own."""
+    """Flowers-102 and Stanford Cars: class folders, below a folder per part; each part has things
+    of its own.
+    """
     for prefix in LANDMARKS:
         for number, sample in enumerate(stamps(prefix)[: most * len(parts)]):
             for count, (_, picture) in enumerate(shown(sample)):
-                write(picture, root / parts[number % len(parts)] / prefix.split("/")[1] / f"{number}-{count}.jpg")
+                write(
+                    picture,
+                    root / parts[number % len(parts)] / prefix.split("/")[1] / f"{number}-{count}.jpg",
+                )
     return root
 
 
@@ -76,7 +86,9 @@ def tiny_imagenet(root: Path) -> Path:
 
 
 def imagenet_es(root: Path, things: int = 4) -> Path:
-    """ImageNet-ES as the simulated camera takes it: references, and captures at all settings; DeepAugment's folders beside it."""
+    """ImageNet-ES as the simulated camera takes it: references, and captures at all settings;
+    DeepAugment's folders beside it.
+    """
     camera = core.shift("camera")
     birds = {wnid(sample): sample for sample in stamps("animals/birds/")}
     parts = (("es-val", "sampled_tin_no_resize", "val"), ("es-test", "sampled_tin_no_resize2", "test"))
@@ -84,16 +96,25 @@ def imagenet_es(root: Path, things: int = 4) -> Path:
         pictures = [picture for _, picture in shown(sample)]
         write(
             pictures[2],
-            root / "ImageNet-ES/es-train/tin_no_resize_sample_removed" / wnid(sample) / "ILSVRC2012_val_00000002.JPEG",
+            root
+            / "ImageNet-ES/es-train/tin_no_resize_sample_removed"
+            / wnid(sample)
+            / "ILSVRC2012_val_00000002.JPEG",
         )
         for number, (part, references, split) in enumerate(parts):
             inside, clean = f"{wnid(sample)}/ILSVRC2012_val_{number:08d}.JPEG", pictures[number]
             write(clean, root / "ImageNet-ES" / part / references / inside)
-            for light, lamp in es_grid.LIGHTS.items():
-                for kind, stops in (("param_control", es_grid.manual(split, light)), ("auto_exposure", es_grid.auto(light))):
+            for light, lamp in camera_grid.LIGHTS.items():
+                for kind, stops in (
+                    ("param_control", camera_grid.manual(split, light)),
+                    ("auto_exposure", camera_grid.auto(light)),
+                ):
                     shots = camera.sweep(to_image(clean), stops, rng_for(0, sample.id, part))
                     for place, shot in enumerate(shots, 1):
-                        write(to_picture(shot), root / "ImageNet-ES" / part / kind / lamp / f"param_{place}" / inside)
+                        write(
+                            to_picture(shot),
+                            root / "ImageNet-ES" / part / kind / lamp / f"param_{place}" / inside,
+                        )
             for network, distorted in (("EDSR", 255 - clean), ("CAE", np.roll(clean, 1, 2))):
                 write(distorted, root / network / inside)
     return root / "ImageNet-ES"
@@ -107,5 +128,8 @@ def cns_bench(root: Path) -> Path:
         for seed, (_, picture) in enumerate(shown(birds[place]), 1):
             for scale in (0, 500, 1000, 1500, 2000, 2500):
                 snowy = np.clip(picture.astype(int) + scale // 25, 0, 255).astype(np.uint8)
-                write(snowy, root / "heavy_snow" / f"{label:03d}_{name}" / f"seed_{seed:04d}_scale_{scale:04d}.jpg")
+                write(
+                    snowy,
+                    root / "heavy_snow" / f"{label:03d}_{name}" / f"seed_{seed:04d}_scale_{scale:04d}.jpg",
+                )
     return root

@@ -14,8 +14,8 @@ def small(name: str = "small", seed: int = 0, act: Any = None, labels: tuple[str
     import torch
     from torch import nn
 
-    from sorites.models._preprocess import Input
-    from sorites.models._torch import torch_model
+    from sorites.models.preprocess import Input
+    from sorites.models.torch_module import torch_model
 
     torch.manual_seed(seed)
     act = act or nn.ReLU

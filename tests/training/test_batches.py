@@ -7,10 +7,10 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites.core import Picture, Sample
-from sorites.models._preprocess import Input
-from sorites.torch_tools import torchvision_ready
+from sorites.core.torch_tools import torchvision_ready
+from sorites.models.preprocess import Input
 from sorites.training.batches import Batches, Prepared, random_crop
-from sorites.training.pictures import SamplePictures
+from sorites.training.images import SamplePictures
 
 SMALL = Input(size=(8, 8), crop_pct=1.0)
 
@@ -46,7 +46,10 @@ def batches(pictures: object = None, count: int = 4, seed: int = 1, **more: obje
 
 def test_an_epoch_shows_each_picture_once_in_an_order_of_its_own() -> None:
     made = batches(count=5)
-    orders = [np.concatenate([made.places(step) for step in (epoch * 2, epoch * 2 + 1)]).tolist() for epoch in range(3)]
+    orders = [
+        np.concatenate([made.places(step) for step in (epoch * 2, epoch * 2 + 1)]).tolist()
+        for epoch in range(3)
+    ]
     assert all(sorted(order) == list(range(10)) for order in orders)
     assert len({tuple(order) for order in orders}) == 3
     assert batches(count=5, seed=2).places(0).tolist() != made.places(0).tolist()
@@ -93,7 +96,9 @@ def test_an_error_in_a_picture_reaches_the_loop() -> None:
 
 @pytest.mark.parametrize("size", [(50, 70), (20, 200), (200, 20)])
 def test_random_crops_have_the_shape_of_torchvisions(size: tuple[int, int]) -> None:
-    """The parts are drawn by other generators, so their statistics are compared; what is cut is compared to the bit."""
+    """The parts are drawn by other generators, so their statistics are compared; what is cut is
+    compared to the bit.
+    """
     torchvision_ready()
     from torchvision.transforms import RandomResizedCrop
 
@@ -103,7 +108,9 @@ def test_random_crops_have_the_shape_of_torchvisions(size: tuple[int, int]) -> N
     for seed in range(300):
         rng = np.random.default_rng(seed)
         areas.append(_span(random_crop(gradient, (64, 64), (0.2, 0.8), rng)))
-        _, _, tall, wide = RandomResizedCrop.get_params(Pillow.fromarray(gradient), [0.2, 0.8], [3 / 4, 4 / 3])
+        _, _, tall, wide = RandomResizedCrop.get_params(
+            Pillow.fromarray(gradient), [0.2, 0.8], [3 / 4, 4 / 3]
+        )
         theirs.append((tall - 1, wide - 1))
     np.testing.assert_allclose(np.mean(areas, axis=0), np.mean(theirs, axis=0), rtol=0.06, atol=1.5)
 

@@ -13,12 +13,14 @@ import pytest
 import torch
 from tests.training.small_recipe import recipe, same
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import steps
 from sorites.training.loop import train
 
 
-def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_loss_that_is_no_number_stops_and_says_where(
+    photos: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     made = recipe(photos)
     real = steps.Steps.pictures
 
@@ -42,7 +44,9 @@ def test_a_loss_that_is_no_number_stops_and_says_where(photos: Path, tmp_path: P
     assert same(tmp_path / "r", tmp_path / "whole")
 
 
-def test_a_gradient_that_is_no_number_changes_no_weight(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_a_gradient_that_is_no_number_changes_no_weight(
+    photos: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
     made = recipe(photos)
     real = steps.Steps._loss
 
@@ -60,7 +64,9 @@ def test_a_gradient_that_is_no_number_changes_no_weight(photos: Path, tmp_path: 
     assert same(tmp_path / "r", tmp_path / "whole")
 
 
-def test_weights_that_are_no_numbers_never_become_a_checkpoint_or_a_model(photos: Path, tmp_path: Path) -> None:
+def test_weights_that_are_no_numbers_never_become_a_checkpoint_or_a_model(
+    photos: Path, tmp_path: Path
+) -> None:
     made = recipe(photos, steps=1, optimiser={"lr": 1e38, "weight_decay": 10.0})
     with pytest.raises(SoritesError, match="some weights are no longer finite at step 1 of 1"):
         train(made, tmp_path / "r", checkpoint_seconds=0)
@@ -70,7 +76,9 @@ def test_weights_that_are_no_numbers_never_become_a_checkpoint_or_a_model(photos
 
 def test_another_recipe_in_an_old_folder_is_refused_by_its_first_key(photos: Path, tmp_path: Path) -> None:
     train(recipe(photos), tmp_path / "r")
-    with pytest.raises(SoritesError, match=r"begun with another recipe: optimiser.lr is 0.05 there and 0.5 now"):
+    with pytest.raises(
+        SoritesError, match=r"begun with another recipe: optimiser.lr is 0.05 there and 0.5 now"
+    ):
         train(recipe(photos, optimiser={"lr": 0.5}), tmp_path / "r")
     said: list[str] = []
     before = (tmp_path / "r/model.safetensors").stat().st_mtime_ns
@@ -88,7 +96,9 @@ def test_a_full_disk_loses_nothing(photos: Path, tmp_path: Path, monkeypatch: An
             raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(SoritesError, match=r"No space left on device. What is finished is kept; make room and type the same"):
+    with pytest.raises(
+        SoritesError, match=r"No space left on device. What is finished is kept; make room and type the same"
+    ):
         train(made, tmp_path / "r", checkpoint_seconds=0)
     monkeypatch.undo()
     said: list[str] = []
@@ -107,9 +117,12 @@ def test_a_damaged_checkpoint_is_named(photos: Path, tmp_path: Path) -> None:
 
 
 def test_two_trainings_do_not_share_a_folder(photos: Path, tmp_path: Path) -> None:
-    from sorites.files import locked
+    from sorites.io.files import locked
 
-    with locked(tmp_path / "r", "training", ".sorites.lock"), pytest.raises(SoritesError, match="another sorites is writing"):
+    with (
+        locked(tmp_path / "r", "training", ".sorites.lock"),
+        pytest.raises(SoritesError, match="another sorites is writing"),
+    ):
         train(recipe(photos), tmp_path / "r")
 
 
@@ -122,7 +135,9 @@ def test_going_on_with_another_library_is_said(photos: Path, tmp_path: Path) -> 
     train(recipe(photos, steps=1), tmp_path / "r")
     (tmp_path / "r/model.json").unlink()
     held = json.loads((tmp_path / "r/train.json").read_text())
-    (tmp_path / "r/train.json").write_text(json.dumps({**held, "versions": {**held["versions"], "torch": "1.0"}}))
+    (tmp_path / "r/train.json").write_text(
+        json.dumps({**held, "versions": {**held["versions"], "torch": "1.0"}})
+    )
     said: list[str] = []
     train(recipe(photos, steps=1), tmp_path / "r", say=said.append)
     assert said[0].startswith("it was begun with torch 1.0, and goes on with ")
@@ -135,7 +150,9 @@ def test_changed_pictures_are_refused_by_name(photos: Path, tmp_path: Path) -> N
     (tmp_path / "r/model.json").unlink()
     changed = tmp_path / "photos/n01440764/p00.png"
     changed.write_bytes((tmp_path / "photos/n01440764/p04.png").read_bytes())
-    with pytest.raises(SoritesError, match=r"begun with other pictures: n01440764/p00.png is a different picture now"):
+    with pytest.raises(
+        SoritesError, match=r"begun with other pictures: n01440764/p00.png is a different picture now"
+    ):
         train(made, tmp_path / "r")
     changed.unlink()
     with pytest.raises(SoritesError, match="20 pictures then, 19 now"):

@@ -7,11 +7,10 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from sorites import es_grid
-from sorites.core import Sample, Setting, shift, to_image, to_picture
-from sorites.errors import SoritesError
+from sorites.core import Sample, Setting, camera_grid, shift, to_image, to_picture
+from sorites.core.errors import SoritesError
 from sorites.training.captures import Captured, captured_files, originals, settings, simulated
-from sorites.training.pictures import SamplePictures
+from sorites.training.images import SamplePictures
 
 
 def flat(value: int) -> np.ndarray:
@@ -19,7 +18,9 @@ def flat(value: int) -> np.ndarray:
 
 
 def samples(count: int = 3) -> list[Sample]:
-    """References of value 10 n, and captures of them at all validation settings, of value 10 n + 1 + the setting's number % 9."""
+    """References of value 10 n, and captures of them at all validation settings, of value 10 n + 1
+    + the setting's number % 9.
+    """
     found = [Sample(f"n0/{n}.JPEG", lambda n=n: flat(10 * n), n) for n in range(count)]  # type: ignore[misc]
     for number, params in enumerate(settings()):
         found += [
@@ -89,4 +90,4 @@ def test_no_kept_setting_and_a_share_that_is_none_are_refused() -> None:
 
 
 def test_settings_of_the_training_order_are_those_of_the_paper() -> None:
-    assert settings()[:64] == es_grid.manual("val", "on")
+    assert settings()[:64] == camera_grid.manual("val", "on")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.labels import labels
-from sorites.training.categories import collated, focus_groups
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+from sorites.training.data import collated, focus_groups
 
 torch = pytest.importorskip("torch")
 

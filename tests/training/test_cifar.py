@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 import sorites
-from sorites.errors import SoritesError
-from sorites.labels import labels
-from sorites.models._trained_folder import read_record
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+from sorites.models.trained import read_record
 from sorites.sources.cifar import CLASSES
-from sorites.suite import Suite
+from sorites.suites.suite import Suite
 from sorites.training.loop import train
 
 

@@ -11,18 +11,18 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites.core import Sample, measure, to_picture
-from sorites.errors import SoritesError
-from sorites.training import cuts
-from sorites.training.captures import settings, simulated
-from sorites.training.cuts import enlarged, kept, mean_lpips, published_settings
-from sorites.training.pictures import SamplePictures
+from sorites.core.errors import SoritesError
+from sorites.training import captures
+from sorites.training.captures import enlarged, kept, mean_lpips, published_settings, settings, simulated
+from sorites.training.images import SamplePictures
 
 
 def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None:
     kept_at = [published_settings(cut) for cut in (0.6, 0.8, 1.0)]
     assert [len(some) for some in kept_at] == [68, 99, 118]
     for fewer, more in itertools.pairwise([*kept_at, settings()]):
-        assert [params for params in more if params in fewer] == fewer  # a higher cut keeps all that a lower one keeps
+        # a higher cut keeps all that a lower one keeps
+        assert [params for params in more if params in fewer] == fewer
     assert kept_at[1][2] == settings()[4]  # settings 3 and 4 are left out at 0.8
     with pytest.raises(SoritesError, match=r"published for 0.6, 0.8, 1.0, not for 0.7.*captures.measured_on"):
         published_settings(0.7)
@@ -31,7 +31,9 @@ def test_the_published_cuts_keep_as_many_settings_as_the_released_code() -> None
 def test_small_pictures_are_enlarged_to_64_px_and_others_left_alone(photo: np.ndarray) -> None:
     small = to_picture(photo)[:32, :48]
     larger = enlarged(small)
-    np.testing.assert_array_equal(larger, np.asarray(Pillow.fromarray(small).resize((96, 64), Pillow.Resampling.BICUBIC)))
+    np.testing.assert_array_equal(
+        larger, np.asarray(Pillow.fromarray(small).resize((96, 64), Pillow.Resampling.BICUBIC))
+    )
     large = to_picture(photo)
     assert enlarged(large) is large
 
@@ -49,14 +51,15 @@ def test_means_are_those_of_the_measure_picture_by_picture_and_kept(
     shots = simulated(base, chosen)
     good, dark = mean_lpips(base, shots, 3)
     assert good < dark
-    from sorites.rng import rng_for
+    from sorites.core.rng import rng_for
 
     by_hand = [
-        measure("lpips")(enlarged(cut_outs[i]), enlarged(shots.shot(i, 0, rng_for(0, f"s{i}", "lpips")))) for i in range(3)
+        measure("lpips")(enlarged(cut_outs[i]), enlarged(shots.shot(i, 0, rng_for(0, f"s{i}", "lpips"))))
+        for i in range(3)
     ]
     assert good == pytest.approx(np.mean(by_hand), abs=1e-9)
     assert mean_lpips(base, shots, 1) != [good, dark]
-    monkeypatch.setattr(cuts, "_lpips", None)  # what is kept is not measured again
+    monkeypatch.setattr(captures, "_lpips", None)  # what is kept is not measured again
     assert mean_lpips(base, shots, 3) == [good, dark]
 
 

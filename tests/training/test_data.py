@@ -10,14 +10,16 @@ import numpy as np
 import pytest
 from PIL import Image as Pillow
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.data import TrainingData, check, data_hash, pictures
-from sorites.training.pictures import SamplePictures
+from sorites.training.images import SamplePictures
 from sorites.training.recipe import Recipe, parse
 
 
 def recipe(root: Path, **data: Any) -> Recipe:
-    return parse({"name": "r", "epochs": 1, "data": {"source": f"folder:{root}", "labels": "found", **data}}, "r")
+    return parse(
+        {"name": "r", "epochs": 1, "data": {"source": f"folder:{root}", "labels": "found", **data}}, "r"
+    )
 
 
 def ids(part: Any) -> list[str]:
@@ -27,7 +29,10 @@ def ids(part: Any) -> list[str]:
 def test_classes_are_found_in_the_folders(photos: Path) -> None:
     found = pictures(recipe(photos))
     assert found.labels.ids == ("n01440764", "n01443537", "n01484850", "n01491361")
-    assert all(found.labels.ids[found.train.label(i)] == found.train.id(i).split("/")[0] for i in range(len(found.train)))
+    assert all(
+        found.labels.ids[found.train.label(i)] == found.train.id(i).split("/")[0]
+        for i in range(len(found.train))
+    )
 
 
 def test_names_of_found_classes_are_spelled_as_the_folders_are(tmp_path: Path) -> None:
@@ -63,7 +68,9 @@ def test_the_hash_follows_contents_labels_and_parts(photos: Path, tmp_path: Path
     shutil.copytree(photos, copy)
     first = pictures(recipe(copy, validation=0.25)).listed()
     assert data_hash(first) == data_hash(pictures(recipe(photos, validation=0.25)).listed())
-    assert data_hash(first) != data_hash(pictures(recipe(copy, validation={"share": 0.25, "seed": 3})).listed())
+    assert data_hash(first) != data_hash(
+        pictures(recipe(copy, validation={"share": 0.25, "seed": 3})).listed()
+    )
     Pillow.new("RGB", (9, 9)).save(copy / "n01440764/p00.png")
     now = pictures(recipe(copy, validation=0.25)).listed(first)
     assert data_hash(now) != data_hash(first)
@@ -82,7 +89,9 @@ def test_one_class_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_empty_part_is_refused(photos: Path) -> None:
-    with pytest.raises(SoritesError, match="no training pictures are left of folder:.* beside the validation part"):
+    with pytest.raises(
+        SoritesError, match="no training pictures are left of folder:.* beside the validation part"
+    ):
         pictures(recipe(photos, validation=0.99))
     found = pictures(recipe(photos))
     with pytest.raises(SoritesError, match="data.validation: it is empty"):
@@ -123,9 +132,15 @@ def test_a_label_without_an_output_is_named(photos: Path) -> None:
 
 
 def test_pictures_that_are_not_there_are_said_with_the_key_that_names_them(photos: Path) -> None:
-    with pytest.raises(SoritesError, match=r'nowhere, which does not exist. .* data.source = "folder:nowhere"; .*: --source'):
+    with pytest.raises(
+        SoritesError, match=r'nowhere, which does not exist. .* data.source = "folder:nowhere"; .*: --source'
+    ):
         pictures(recipe(Path("nowhere")))
-    with pytest.raises(SoritesError, match=r'data.validation = "folder:nowhere"; name your own: --validation SOURCE:PATH'):
+    with pytest.raises(
+        SoritesError, match=r'data.validation = "folder:nowhere"; name your own: --validation SOURCE:PATH'
+    ):
         pictures(recipe(photos, validation={"source": "folder:nowhere"}))
-    with pytest.raises(SoritesError, match=r"no class named .* To take the classes that the source has: --labels found"):
+    with pytest.raises(
+        SoritesError, match=r"no class named .* To take the classes that the source has: --labels found"
+    ):
         pictures(recipe(photos, labels=["cat", "dog"]))

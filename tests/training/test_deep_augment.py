@@ -1,4 +1,6 @@
-"""DeepAugment's folders beside the originals: matched by class folder and name, and what is missing is said."""
+"""DeepAugment's folders beside the originals: matched by class folder and name, and what is missing
+is said.
+"""
 
 from __future__ import annotations
 
@@ -9,14 +11,16 @@ import pytest
 from PIL import Image as Pillow
 
 from sorites.core import source
-from sorites.errors import SoritesError
-from sorites.training.deep_augment import deep_augmented
-from sorites.training.pictures import SamplePictures
+from sorites.core.errors import SoritesError
+from sorites.training.captures import deep_augmented
+from sorites.training.images import SamplePictures
 
 
 @pytest.fixture
 def folders(photos: Path, tmp_path: Path) -> Path:
-    """EDSR and CAE with every original inverted or halved, under the originals' class folders and names; CAE as PNG."""
+    """EDSR and CAE with every original inverted or halved, under the originals' class folders and
+    names; CAE as PNG.
+    """
     for name, suffix in (("EDSR", ".JPEG"), ("CAE", ".png")):
         for file in photos.glob("*/*.png"):
             where = tmp_path / name / file.parent.name
@@ -35,7 +39,11 @@ def test_originals_are_followed_by_both_folders_with_the_same_labels(photos: Pat
     plain = base(photos)
     joined, rng = deep_augmented(plain, folders), np.random.default_rng(0)
     assert len(joined) == 60
-    assert [joined.id(0), joined.id(20), joined.id(40)] == [plain.id(0), f"EDSR/{plain.id(0)}", f"CAE/{plain.id(0)}"]
+    assert [joined.id(0), joined.id(20), joined.id(40)] == [
+        plain.id(0),
+        f"EDSR/{plain.id(0)}",
+        f"CAE/{plain.id(0)}",
+    ]
     for place in (0, 7, 19):
         original = plain.picture(place, rng)
         np.testing.assert_array_equal(joined.picture(20 + place, rng), 255 - original)
@@ -46,15 +54,22 @@ def test_originals_are_followed_by_both_folders_with_the_same_labels(photos: Pat
 def test_missing_pictures_are_counted_and_said(photos: Path, folders: Path) -> None:
     for file in sorted((folders / "CAE").glob("*/*.png"))[:3]:
         file.unlink()
-    with pytest.warns(UserWarning, match="CAE: 3 of 20 originals have no distorted picture, first n01440764/p00.png"):
+    with pytest.warns(
+        UserWarning, match="CAE: 3 of 20 originals have no distorted picture, first n01440764/p00.png"
+    ):
         assert len(deep_augmented(base(photos), folders)) == 57
 
 
-def test_a_folder_that_is_absent_or_of_other_pictures_is_refused(photos: Path, folders: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=r"NOISE, which is not there. Make them with its script NOISE_distort_imagenet.py"):
+def test_a_folder_that_is_absent_or_of_other_pictures_is_refused(
+    photos: Path, folders: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(
+        SoritesError, match=r"NOISE, which is not there. Make them with its script NOISE_distort_imagenet.py"
+    ):
         deep_augmented(base(photos), folders, ["NOISE"])
     (tmp_path / "OTHER" / "n1").mkdir(parents=True)
     with pytest.raises(
-        SoritesError, match=r"holds no picture of the 20 originals. Wanted class folder / name, such as n01440764/p00"
+        SoritesError,
+        match=r"holds no picture of the 20 originals. Wanted class folder / name, such as n01440764/p00",
     ):
         deep_augmented(base(photos), folders, ["OTHER"])

@@ -1,6 +1,7 @@
 """The published recipes from their layouts to a model, on small real data.
 
-What needs ImageNet or published weights of other networks is run with lite0 on photographs of things, at 64 px, for few epochs.
+What needs ImageNet or published weights of other networks is run with lite0 on photographs of
+things, at 64 px, for few epochs.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import pytest
 from tests.training import layouts
 
 from sorites import core
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import data, history
 from sorites.training.loop import train
 from sorites.training.recipe import load
@@ -67,7 +68,10 @@ def test_focus_heads_learn_categories_with_a_thousand_classes(tmp_path: Path) ->
 def test_flowers_and_cars_train_the_head_and_then_all_layers(tmp_path: Path, variant: str) -> None:
     parts = ("",) if variant == "flowers" else ("train", "test")
     root = layouts.classes(tmp_path / "data", parts, most=4)
-    sources = {"source": f"folder:{root / parts[0]}", "validation": 0.2 if variant == "flowers" else f"folder:{root / 'test'}"}
+    sources = {
+        "source": f"folder:{root / parts[0]}",
+        "validation": 0.2 if variant == "flowers" else f"folder:{root / 'test'}",
+    }
     recipe = load(f"flowers_cars@{variant}")
     stages = [{**stage.model_dump(), "epochs": 2} for stage in recipe.stretches]
     folder = train(recipe, tmp_path / "out", stages=stages, **sources, **SMALL)
@@ -78,7 +82,9 @@ def test_flowers_and_cars_train_the_head_and_then_all_layers(tmp_path: Path, var
 
 def test_heads_of_tiny_imagenets_classes(tmp_path: Path) -> None:
     root = layouts.tiny_imagenet(tmp_path / "tiny-imagenet")
-    folder = train("tiny_imagenet_heads@efficientnet_b0", tmp_path / "out", source=f"folder:{root}", epochs=6, **SMALL)
+    folder = train(
+        "tiny_imagenet_heads@efficientnet_b0", tmp_path / "out", source=f"folder:{root}", epochs=6, **SMALL
+    )
     assert is_learning(folder)
     assert answers(folder) == len(list(root.iterdir()))
     before = core.model("lite0").module
@@ -99,7 +105,10 @@ def captured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("rung", range(1, 7))
 def test_every_rung_of_the_ladder(captured: Path, tmp_path: Path, rung: int) -> None:
     recipe = load(f"imagenet_es_ladder@{rung}")
-    sources: dict[str, Any] = {"source": f"imagenet_es:{captured}/es-val", "validation": f"imagenet_es:{captured}/es-test"}
+    sources: dict[str, Any] = {
+        "source": f"imagenet_es:{captured}/es-val",
+        "validation": f"imagenet_es:{captured}/es-test",
+    }
     if rung in (3, 6):
         sources["data.deep_augment.root"] = str(captured.parent)
     changes = {"data.source": sources["source"], "data.validation": sources["validation"]}
@@ -114,8 +123,16 @@ def test_every_rung_of_the_ladder(captured: Path, tmp_path: Path, rung: int) -> 
 
 def test_half_made_pictures(tmp_path: Path) -> None:
     made, real = layouts.cns_bench(tmp_path / "cns"), layouts.tiny_imagenet(tmp_path / "imagenet")
-    changes: dict[str, Any] = {"source": f"folder:{real}", "validation": 0.1, "data.made.source": f"cns_bench:{made}"}
-    full = {"data.source": changes["source"], "data.validation": 0.1, "data.made.source": changes["data.made.source"]}
+    changes: dict[str, Any] = {
+        "source": f"folder:{real}",
+        "validation": 0.1,
+        "data.made.source": f"cns_bench:{made}",
+    }
+    full = {
+        "data.source": changes["source"],
+        "data.validation": 0.1,
+        "data.made.source": changes["data.made.source"],
+    }
     found = data.pictures(load("synthetic").override(full)).train
     ids = [found.id(place) for place in range(len(found))]
     assert sum("heavy_snow" in id_ for id_ in ids) * 2 == len(ids)

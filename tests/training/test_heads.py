@@ -1,4 +1,6 @@
-"""Heads on features: the arms, the control with as many pictures, and the points that a split by picture makes up."""
+"""Heads on features: the arms, the control with as many pictures, and the points that a split by
+picture makes up.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import numpy as np
 import pytest
 
 from sorites.core import Model, Outputs, Sample, Setting
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.heads import ARMS, Shown, accuracies, chosen, features, gains, leak, shown
 
 FOLDERS = ("animals", "food", "tools")
@@ -14,14 +16,23 @@ LEVELS = (0, 1, 1, 1, 2, 2, 2, 3)
 
 
 def composites(strength: float = 1.0, own: float = 3.0, each: int = 12) -> Shown:
-    """Features that hold the class weakly, the thing strongly, and a direction of their own for each uncommon setting."""
+    """Features that hold the class weakly, the thing strongly, and a direction of their own for
+    each uncommon setting.
+    """
     rng = np.random.default_rng(1)
     things = [f"{folder}/{number}" for folder in FOLDERS for number in range(each)]
     class_of = np.repeat(np.arange(3), each)
-    directions, identity, moved = rng.normal(size=(3, 40)), rng.normal(size=(len(things), 40)), rng.normal(size=(4, 40))
+    directions, identity, moved = (
+        rng.normal(size=(3, 40)),
+        rng.normal(size=(len(things), 40)),
+        rng.normal(size=(4, 40)),
+    )
     rows = [(thing, level) for thing in range(len(things)) for level in LEVELS]
     found = [
-        strength * directions[class_of[t]] + own * identity[t] + 2 * level * moved[level] + rng.normal(size=40) / 2
+        strength * directions[class_of[t]]
+        + own * identity[t]
+        + 2 * level * moved[level]
+        + rng.normal(size=40) / 2
         for t, level in rows
     ]
     return Shown(
@@ -67,11 +78,19 @@ def test_a_split_by_picture_gives_points_that_are_not_there() -> None:
 
 def test_composites_of_rare_classes_are_left_out_and_levels_are_severities() -> None:
     def sample(thing: str, level: int) -> Sample:
-        return Sample(thing, lambda: np.full((8, 8, 3), level, np.uint8), 0, setting=Setting(float(level)), shift="context")
+        return Sample(
+            thing,
+            lambda: np.full((8, 8, 3), level, np.uint8),
+            0,
+            setting=Setting(float(level)),
+            shift="context",
+        )
 
     samples = [sample(f"{folder}/{n}", level) for folder in ("a", "b") for n in range(4) for level in (0, 2)]
     samples.append(sample("rare/0", 0))
-    model = Model("flat", lambda pictures: Outputs(features=np.array([[p.mean()] for p in pictures], np.float32)))
+    model = Model(
+        "flat", lambda pictures: Outputs(features=np.array([[p.mean()] for p in pictures], np.float32))
+    )
     data = shown(samples, features(samples, model))
     assert data.names == ("a", "b")
     assert len(data.things) == 16

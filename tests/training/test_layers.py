@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from sorites.torch_tools import mend_torchvision
-from sorites.training.layers import layer_groups, layer_of
+from sorites.core.torch_tools import mend_torchvision
+from sorites.training.optim import layer_groups, layer_of
 
 torch = pytest.importorskip("torch")
 
@@ -25,14 +25,18 @@ def named(network: Any, groups: list[dict[str, Any]], rate: str) -> dict[str, tu
 
 
 @pytest.mark.parametrize(
-    "name", ["resnet18", "vit_tiny_patch16_224", "efficientnet_b0", "convnext_atto", "swin_tiny_patch4_window7_224"]
+    "name",
+    ["resnet18", "vit_tiny_patch16_224", "efficientnet_b0", "convnext_atto", "swin_tiny_patch4_window7_224"],
 )
 def test_groups_of_timms_networks_are_timms(timm: Any, name: str) -> None:
     from timm.optim import param_groups_layer_decay
 
     network = timm.create_model(name, pretrained=False, num_classes=5)
     theirs = param_groups_layer_decay(network, weight_decay=0.05, layer_decay=0.6)
-    wanted = {name: (pytest.approx(0.01 * scale), decay) for name, (scale, decay) in named(network, theirs, "lr_scale").items()}
+    wanted = {
+        name: (pytest.approx(0.01 * scale), decay)
+        for name, (scale, decay) in named(network, theirs, "lr_scale").items()
+    }
     assert named(network, layer_groups(network, lr=0.01, weight_decay=0.05, decay=0.6), "lr") == wanted
 
 
@@ -47,7 +51,10 @@ def plain() -> Any:
 
 def test_another_network_is_cut_into_its_blocks_and_members() -> None:
     layers = layer_of(plain())
-    assert [layers[name] for name in ("stem.weight", "norm.weight", "blocks.0.0.weight", "blocks.2.1.bias", "head.bias")] == [
+    assert [
+        layers[name]
+        for name in ("stem.weight", "norm.weight", "blocks.0.0.weight", "blocks.2.1.bias", "head.bias")
+    ] == [
         0,
         0,
         1,

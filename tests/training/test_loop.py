@@ -14,8 +14,9 @@ import pytest
 import torch
 from tests.training.small_recipe import recipe, same, weights
 
-from sorites.errors import SoritesError
-from sorites.models import _networks
+from sorites.core.errors import SoritesError
+from sorites.models import trained
+from sorites.models.trained import small_input
 from sorites.training import history, session, steps
 from sorites.training.loop import train
 
@@ -73,8 +74,12 @@ def test_a_killed_training_ends_with_the_same_weights(photos: Path, tmp_path: Pa
     assert not (tmp_path / "killed/checkpoint.safetensors").exists()
 
 
-@pytest.mark.parametrize("keys", [{"optimiser": {"kind": "adamw", "lr": 0.01}}, {"accumulate": 2}], ids=["adamw", "accumulate"])
-def test_a_stopped_training_goes_on_exactly(photos: Path, tmp_path: Path, keys: dict[str, Any], monkeypatch: Any) -> None:
+@pytest.mark.parametrize(
+    "keys", [{"optimiser": {"kind": "adamw", "lr": 0.01}}, {"accumulate": 2}], ids=["adamw", "accumulate"]
+)
+def test_a_stopped_training_goes_on_exactly(
+    photos: Path, tmp_path: Path, keys: dict[str, Any], monkeypatch: Any
+) -> None:
     made = recipe(photos, **keys)
     train(made, tmp_path / "whole")
     real = steps.Steps.take
@@ -92,14 +97,21 @@ def test_a_stopped_training_goes_on_exactly(photos: Path, tmp_path: Path, keys: 
     assert same(tmp_path / "whole", tmp_path / "stopped")
 
 
-def test_stages_follow_one_another_and_a_stop_between_changes_nothing(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    stages = [{"steps": 3, "head_only": True}, {"steps": 3, "optimiser": {"lr": 0.01}, "schedule": {"kind": "cosine"}}]
+def test_stages_follow_one_another_and_a_stop_between_changes_nothing(
+    photos: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    stages = [
+        {"steps": 3, "head_only": True},
+        {"steps": 3, "optimiser": {"lr": 0.01}, "schedule": {"kind": "cosine"}},
+    ]
     made = recipe(photos, stages=stages)
     train(made, tmp_path / "whole")
     rates = [row["lr"] for row in history.read(tmp_path / "whole")]
     assert rates == pytest.approx([0.05, 0.05, 0.05, 0.01, 0.0075, 0.0025])
     real = steps.Steps.take
-    monkeypatch.setattr(steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0)
+    monkeypatch.setattr(
+        steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         train(made, tmp_path / "stopped", checkpoint_seconds=0)
     monkeypatch.undo()
@@ -121,19 +133,26 @@ def test_the_seed_decides_the_weights_and_workers_do_not(photos: Path, tmp_path:
 def test_a_head_alone_leaves_all_other_layers_as_they_were(photos: Path, tmp_path: Path) -> None:
     made = recipe(photos, model="timm:resnet18@random", head_only=True, steps=2, data={"size": 32})
     folder = train(made, tmp_path / "head")
-    before = _networks.start("timm:resnet18@random", [str(i) for i in range(4)], 32, 0).module.state_dict()
+    before = trained.start("timm:resnet18@random", [str(i) for i in range(4)], 32, 0).module.state_dict()
     changed = {name for name, value in weights(folder).items() if not torch.equal(value, before[name])}
     assert changed == {"network.fc.weight", "network.fc.bias"}
 
 
 def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeypatch: Any) -> None:
-    """Without batch normalisation, which sees each batch by itself, and in double precision, two of 4 are one of 8."""
+    """Without batch normalisation, which sees each batch by itself, and in double precision, two of
+    4 are one of 8.
+    """
 
-    def plain(spec: str, classes: Any, *more: Any, **named: Any) -> _networks.Network:
+    def plain(spec: str, classes: Any, *more: Any, **named: Any) -> trained.Network:
         torch.manual_seed(0)
-        layers = [torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten()]
+        layers = [
+            torch.nn.Conv2d(3, 4, 3),
+            torch.nn.ReLU(),
+            torch.nn.AdaptiveAvgPool2d(1),
+            torch.nn.Flatten(),
+        ]
         module = torch.nn.Sequential(*layers, torch.nn.Linear(4, len(classes)))
-        return _networks.Network("small", module, _networks._small.wants(), ("4",), {"spec": spec, "weights": None})
+        return trained.Network("small", module, small_input(), ("4",), {"spec": spec, "weights": None})
 
     monkeypatch.setattr(session, "start", plain)
     keys: dict[str, Any] = {"steps": 6, "label_smoothing": 0.1}
@@ -146,7 +165,9 @@ def test_accumulated_batches_are_one_batch(photos: Path, tmp_path: Path, monkeyp
 
 
 def test_it_stops_when_validation_no_longer_rises_and_keeps_the_best(photos: Path, tmp_path: Path) -> None:
-    made = recipe(photos, epochs=40, optimiser={"lr": 1e-9}, early_stopping={"patience": 3}, data={"validation": 0.25})
+    made = recipe(
+        photos, epochs=40, optimiser={"lr": 1e-9}, early_stopping={"patience": 3}, data={"validation": 0.25}
+    )
     said: list[str] = []
     folder = train(made, tmp_path / "r", say=said.append)
     record = json.loads((folder / "model.json").read_text())
@@ -187,8 +208,12 @@ def test_three_views_and_their_divergence(photos: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("half", [torch.bfloat16, torch.float16], ids=str)
-def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any) -> None:
-    """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because there is no GPU here."""
+def test_mixed_precision_learns_and_goes_on_exactly(
+    photos: Path, tmp_path: Path, half: torch.dtype, monkeypatch: Any
+) -> None:
+    """As on a GPU, with the same types and the same scaling of gradients, but on a CPU, because
+    there is no GPU here.
+    """
 
     def mixed(*_: Any) -> tuple[torch.dtype, torch.amp.GradScaler | None]:
         return half, torch.amp.GradScaler("cpu", growth_interval=2) if half is torch.float16 else None
@@ -197,7 +222,9 @@ def test_mixed_precision_learns_and_goes_on_exactly(photos: Path, tmp_path: Path
     made = recipe(photos, epochs=2, batch=8)
     train(made, tmp_path / "whole")
     real = steps.Steps.take
-    monkeypatch.setattr(steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0)
+    monkeypatch.setattr(
+        steps.Steps, "take", lambda self, batch: real(self, batch) if batch.step < 3 else 1 / 0
+    )
     with pytest.raises(ZeroDivisionError):
         train(made, tmp_path / "stopped", checkpoint_seconds=0)
     monkeypatch.setattr(steps.Steps, "take", real)

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 
 from sorites.core import Sample
-from sorites.errors import SoritesError
-from sorites.training.mixtures import Chosen, Joined, mixed
-from sorites.training.pictures import SamplePictures
+from sorites.core.errors import SoritesError
+from sorites.training.captures import Chosen, Joined, mixed
+from sorites.training.images import SamplePictures
 
 
 def pictures(name: str, count: int, value: int = 0) -> SamplePictures:
     return SamplePictures(
-        [Sample(f"{name}{i}", lambda i=i: np.full((2, 2, 3), value + i, np.uint8), i % 3) for i in range(count)]  # type: ignore[misc]
+        [
+            Sample(f"{name}{i}", lambda i=i: np.full((2, 2, 3), value + i, np.uint8), i % 3)
+            for i in range(count)
+        ]  # type: ignore[misc]
     )
 
 
@@ -39,7 +42,10 @@ def test_half_of_a_mixture_is_made_and_each_made_picture_stands_there_once() -> 
 
 
 def test_the_real_ones_are_chosen_by_seed_and_repeat_only_where_they_must() -> None:
-    chosen = [{name for name, _, _ in everything(mixed(pictures("real", 40), pictures("made", 10), seed=s))} for s in (0, 0, 1)]
+    chosen = [
+        {name for name, _, _ in everything(mixed(pictures("real", 40), pictures("made", 10), seed=s))}
+        for s in (0, 0, 1)
+    ]
     assert chosen[0] == chosen[1] != chosen[2]
     found = Counter(name for name, _, _ in everything(mixed(pictures("real", 4), pictures("made", 10))))
     assert sorted(found[f"real{i}"] for i in range(4)) == [2, 2, 3, 3]

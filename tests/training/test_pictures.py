@@ -4,12 +4,14 @@ import numpy as np
 import pytest
 
 from sorites.core import Sample
-from sorites.errors import SoritesError
-from sorites.training.pictures import SamplePictures
+from sorites.core.errors import SoritesError
+from sorites.training.images import SamplePictures
 
 
 def samples(*labels: int | None) -> list[Sample]:
-    return [Sample(f"s{i}", lambda i=i: np.full((2, 2, 3), i, np.uint8), label) for i, label in enumerate(labels)]  # type: ignore[misc]
+    return [
+        Sample(f"s{i}", lambda i=i: np.full((2, 2, 3), i, np.uint8), label) for i, label in enumerate(labels)
+    ]  # type: ignore[misc]
 
 
 def test_pictures_of_samples_are_found_by_place() -> None:

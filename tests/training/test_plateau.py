@@ -8,12 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import history
 from sorites.training.loop import train
-from sorites.training.plateau import share
-from sorites.training.recipe import parse
-from sorites.training.recipe_parts import Schedule
+from sorites.training.optim import share
+from sorites.training.recipe import Schedule, parse
 
 
 @pytest.mark.parametrize(("patience", "factor", "seed"), [(2, 0.5, 0), (0, 0.1, 1), (3, 0.9, 2)])
@@ -68,7 +67,9 @@ def test_a_training_that_was_stopped_goes_on_at_the_rate_it_had(photos: Path, tm
     with pytest.raises(Stopped):
         train(recipe, tmp_path / "stopped", workers=1, checkpoint_seconds=0, bar=stopping)
     train(recipe, tmp_path / "stopped", workers=1)
-    rates = [[row["lr"] for row in history.read(tmp_path / name) if "lr" in row] for name in ("whole", "stopped")]
+    rates = [
+        [row["lr"] for row in history.read(tmp_path / name) if "lr" in row] for name in ("whole", "stopped")
+    ]
     assert whole.exists()
     assert rates[0] == rates[1]
     assert set(rates[0]) == {1e-9, 5e-10, 2.5e-10}

@@ -7,7 +7,14 @@ import pytest
 from sorites.training.recipe import builtin_recipes, load, variants
 
 EVERY = [f"{name}@{one}" if one else name for name in builtin_recipes() for one in (variants(name) or [""])]
-PUBLISHED = {"flowers_cars", "focus_finetune", "imagenet_es_ladder", "optics_augment", "synthetic", "tiny_imagenet_heads"}
+PUBLISHED = {
+    "flowers_cars",
+    "focus_finetune",
+    "imagenet_es_ladder",
+    "optics_augment",
+    "synthetic",
+    "tiny_imagenet_heads",
+}
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -25,7 +32,12 @@ def test_the_ladder_is_that_of_the_supplement_and_its_code() -> None:
     rungs = {number: load(f"imagenet_es_ladder@{number}") for number in range(1, 7)}
     for number, rung in rungs.items():
         optimiser, schedule = rung.optimiser, rung.schedule
-        assert (optimiser.kind, optimiser.lr, optimiser.momentum, optimiser.weight_decay) == ("sgd", 0.001, 0.9, 1e-4)
+        assert (optimiser.kind, optimiser.lr, optimiser.momentum, optimiser.weight_decay) == (
+            "sgd",
+            0.001,
+            0.9,
+            1e-4,
+        )
         assert (schedule.kind, schedule.floor, rung.epochs, rung.seed) == ("cosine", 1e-6, 10, 1001)
         assert rung.batch == (128 if number == 6 else 256)
         assert (rung.data.captures is not None) == (number > 3)
@@ -53,7 +65,12 @@ def test_focus_is_split_and_trained_as_released() -> None:
     validation = recipe.data.validation
     assert validation is not None
     assert (validation.share, validation.split, validation.seed) == (0.3, "permuted", 7342984)
-    assert (recipe.optimiser.lr, recipe.optimiser.momentum, recipe.epochs, recipe.batch) == (1e-4, 0.9, 10, 32)
+    assert (recipe.optimiser.lr, recipe.optimiser.momentum, recipe.epochs, recipe.batch) == (
+        1e-4,
+        0.9,
+        10,
+        32,
+    )
     assert recipe.head_only
     assert recipe.data.categories == "focus"
 

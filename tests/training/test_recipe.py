@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.recipe import Recipe, about, builtin_recipes, load, parse, recorded, variants
 
 DATA = {"source": "cifar:train", "labels": ["cat", "dog"]}
@@ -40,8 +40,14 @@ def test_each_mistake_stands_on_a_line_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("keys", "said"),
     [
-        ({"data": {**DATA, "validation": 2}}, r"data\.validation: wanted a table with keys share, split, .*, got 2$"),
-        ({"data": {"labels": 5}}, r"data\.source is missing\nrecipe r: data\.labels: wanted a text or a list, got 5$"),
+        (
+            {"data": {**DATA, "validation": 2}},
+            r"data\.validation: wanted a table with keys share, split, .*, got 2$",
+        ),
+        (
+            {"data": {"labels": 5}},
+            r"data\.source is missing\nrecipe r: data\.labels: wanted a text or a list, got 5$",
+        ),
         ({"data": {**DATA, "labels": ["a", 2]}}, r"^recipe r: data\.labels\.1: wanted a text, got 2$"),
         ({"data": {**DATA, "crop": 0.5}}, r"data\.crop: wanted a list, got 0\.5$"),
         (
@@ -66,7 +72,10 @@ def test_mistakes_are_told_in_plain_words(keys: dict[str, object], said: str) ->
         ({}, "wanted epochs, steps or"),
         ({"epochs": 1, "steps": 2}, "wanted epochs, steps or"),
         ({"epochs": 1, "early_stopping": {"patience": 2}}, "the recipe has none: add data.validation = 0.1"),
-        ({"epochs": 1, "augment": {"names": "augmix", "jsd": True}, "label_smoothing": 0.1}, "does not go with augment.jsd"),
+        (
+            {"epochs": 1, "augment": {"names": "augmix", "jsd": True}, "label_smoothing": 0.1},
+            "does not go with augment.jsd",
+        ),
         ({"stages": [{"epochs": 1}], "head_only": True}, "head_only belongs in the stages"),
         ({"epochs": 1, "data": {**DATA, "validation": {"limit": 3}}}, "wanted share or source"),
         ({"epochs": 1, "data": {**DATA, "crop": [0.9, 0.1]}}, "0 < least <= largest <= 1"),
@@ -93,7 +102,9 @@ def test_variants_are_laid_over_the_recipe(tmp_path: Path) -> None:
 
 
 def test_keys_are_replaced_by_dotted_names() -> None:
-    recipe = load("cifar_optics").override({"optimiser.lr": 0.02, "epochs": 3, "model": None, "augment.names": "optics"})
+    recipe = load("cifar_optics").override(
+        {"optimiser.lr": 0.02, "epochs": 3, "model": None, "augment.names": "optics"}
+    )
     assert (recipe.optimiser.lr, recipe.epochs, recipe.steps, recipe.model) == (0.02, 3, None, "small")
     assert (recipe.augment.names, recipe.optimiser.nesterov) == ("optics", True)
     with pytest.raises(SoritesError, match="unknown key 'optimiser.rl'"):
@@ -109,12 +120,20 @@ def test_another_source_brings_its_own_validation_part() -> None:
 
 
 def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
-    recipe = parse({"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r")
-    said = r"schedule: the schedule cosine does not use every: leave it out\. Its keys are floor, warm_up, warm_up_from$"
+    recipe = parse(
+        {"name": "r", "data": DATA, "epochs": 1, "schedule": {"kind": "step", "every": 3, "warm_up": 1}}, "r"
+    )
+    said = (
+        r"schedule: the schedule cosine does not use every: leave it out\. Its keys are floor, warm_up,"
+        r" warm_up_from$"
+    )
     with pytest.raises(SoritesError, match=said):
         recipe.override({"schedule.kind": "cosine", "schedule.every": 3})
     with pytest.raises(SoritesError, match="the schedule constant does not use factor and rise"):
-        parse({"name": "r", "data": DATA, "stages": [{"epochs": 1, "schedule": {"factor": 0.2, "rise": 0.5}}]}, "r")
+        parse(
+            {"name": "r", "data": DATA, "stages": [{"epochs": 1, "schedule": {"factor": 0.2, "rise": 0.5}}]},
+            "r",
+        )
     changed = recipe.override({"schedule.kind": "cosine", "schedule.floor": 0.01}).schedule
     assert (changed.kind, changed.floor, changed.warm_up, changed.model_fields_set) == (
         "cosine", 0.01, 1, {"kind", "floor", "warm_up"}
@@ -124,8 +143,9 @@ def test_keys_that_the_kind_of_a_schedule_does_not_use_are_refused() -> None:
 def test_a_variant_may_have_a_schedule_of_another_kind(tmp_path: Path) -> None:
     path = tmp_path / "kinds.toml"
     path.write_text(
-        'epochs = 2\n[data]\nsource = "cifar:train"\n[schedule]\nkind = "step"\nevery = 3\nwarm_up = 1\n'
-        '[variants.a.schedule]\nkind = "cosine"\n[variants.b.schedule]\nevery = 4\n[variants.c.schedule]\nrise = 0.5\n'
+        'epochs = 2\n[data]\nsource = "cifar:train"\n[schedule]\nkind = "step"\nevery = 3\nwarm_up ='
+        ' 1\n[variants.a.schedule]\nkind = "cosine"\n[variants.b.schedule]\nevery ='
+        " 4\n[variants.c.schedule]\nrise = 0.5\n"
     )
     assert (load(f"{path}@a").schedule.kind, load(f"{path}@a").schedule.warm_up) == ("cosine", 1)
     assert load(f"{path}@b").schedule.every == 4
@@ -137,7 +157,10 @@ def test_a_variant_may_have_a_schedule_of_another_kind(tmp_path: Path) -> None:
 def test_what_a_training_wrote_of_its_recipe_is_read_again(name: str) -> None:
     for spec in [f"{name}@{variant}" for variant in variants(name)] or [name]:
         recipe = load(spec)
-        assert recorded({"name": recipe.name, **recipe.described()}, "train.json").described() == recipe.described()
+        assert (
+            recorded({"name": recipe.name, **recipe.described()}, "train.json").described()
+            == recipe.described()
+        )
     ignored = load("cifar_optics").described()
     ignored["schedule"]["every"] = 3
     assert recorded({"name": "r", **ignored}, "train.json").described() == load("cifar_optics").described()

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.optim import lr_scheduler
 
-from sorites.training.recipe_parts import Schedule
-from sorites.training.schedule import rate
+from sorites.training.optim import rate
+from sorites.training.recipe import Schedule
 
 STEPS, PER_EPOCH = 120, 10
 
@@ -48,7 +48,10 @@ def after_warm_up(make: Callable[[torch.optim.Optimizer], Any]) -> Callable[[tor
             Schedule(kind="cosine", floor=1e-6, warm_up=2),
             after_warm_up(lambda o: lr_scheduler.CosineAnnealingLR(o, STEPS - 20, 1e-6)),
         ),
-        (Schedule(kind="step", every=3, warm_up=2), after_warm_up(lambda o: lr_scheduler.StepLR(o, 3 * PER_EPOCH, 0.1))),
+        (
+            Schedule(kind="step", every=3, warm_up=2),
+            after_warm_up(lambda o: lr_scheduler.StepLR(o, 3 * PER_EPOCH, 0.1)),
+        ),
     ],
     ids=lambda part: f"{part.kind}{'-warm' if part.warm_up else ''}" if isinstance(part, Schedule) else "",
 )
@@ -61,4 +64,6 @@ def test_rates_are_torchs(schedule: Schedule, make: Callable[[torch.optim.Optimi
 
 
 def test_a_training_shorter_than_its_warm_up_only_warms_up() -> None:
-    assert [rate(Schedule(warm_up=5), 1.0, step, 3, PER_EPOCH) for step in range(3)] == pytest.approx([0.01, 0.34, 0.67])
+    assert [rate(Schedule(warm_up=5), 1.0, step, 3, PER_EPOCH) for step in range(3)] == pytest.approx(
+        [0.01, 0.34, 0.67]
+    )

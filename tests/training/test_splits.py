@@ -6,8 +6,17 @@ import numpy as np
 import pytest
 
 from sorites.core import Sample
-from sorites.errors import SoritesError
-from sorites.training.splits import FOCUS_SEED, FOCUS_SHARE, Split, by_hash, by_thing, coarse, permuted, things_of
+from sorites.core.errors import SoritesError
+from sorites.training.images import (
+    FOCUS_SEED,
+    FOCUS_SHARE,
+    Split,
+    by_hash,
+    by_thing,
+    coarse,
+    permuted,
+    things_of,
+)
 
 THINGS = [f"{folder}/{number}.png" for folder in ("animals", "food", "tools") for number in range(8)]
 PICTURES = [thing for thing in THINGS for _ in range(5)]
@@ -40,14 +49,18 @@ def test_no_thing_stands_on_both_sides_of_a_split_by_thing() -> None:
     train, test = ({PICTURES[place] for place in places} for places in (split.train, split.test))
     assert not train & test
     assert sorted((*split.train, *split.test)) == list(range(len(PICTURES)))
-    assert all(sum(thing.startswith(folder) for thing in train) == 6 for folder in ("animals", "food", "tools"))
+    assert all(
+        sum(thing.startswith(folder) for thing in train) == 6 for folder in ("animals", "food", "tools")
+    )
     assert by_thing(PICTURES, CLASSES, 0.75, 1).train != split.train
 
 
 def test_a_split_by_picture_of_composites_is_refused() -> None:
     pytest.importorskip("torch")
     train, test = permuted(len(PICTURES), 0.7, FOCUS_SEED)
-    with pytest.raises(SoritesError, match=r"wanted each thing on one side of a split; \d+ things are shown on both") as error:
+    with pytest.raises(
+        SoritesError, match=r"wanted each thing on one side of a split; \d+ things are shown on both"
+    ) as error:
         Split(tuple(train), tuple(test), PICTURES)
     assert "by_thing" in str(error.value)
 
@@ -79,7 +92,9 @@ def test_the_built_in_cut_outs_make_eight_coarse_classes_or_more() -> None:
     from sorites.sources import stamps
 
     named = [stamp.file for stamp in stamps.table() if stamp.split == "test"]
-    sizes = {class_: sum(its == class_ for its in coarse(named).values()) for class_ in set(coarse(named).values())}
+    sizes = {
+        class_: sum(its == class_ for its in coarse(named).values()) for class_ in set(coarse(named).values())
+    }
     assert {"animals", "food", "hobbies", "household", "vehicles"} <= sizes.keys()
     assert min(sizes.values()) >= 4
 

@@ -20,11 +20,12 @@ def test_without_torch_the_extra_is_named():
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import sorites.training\n"
-        "from sorites.errors import MissingExtra\n"
+        "from sorites.core.errors import MissingExtra\n"
         "try: sorites.training.OpticsAugment\n"
         "except MissingExtra as error: print(error)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.stdout == (
-        "sorites.training.OpticsAugment needs more than the core install. Type: pip install 'sorites[train]'\n"
+    assert (
+        done.stdout == "sorites.training.OpticsAugment needs more than the core install. Type: pip install"
+        " 'sorites[train]'\n"
     ), done.stderr

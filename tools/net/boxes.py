@@ -1,4 +1,6 @@
-"""Detection: small datasets with boxes in COCO's and nuImages' layouts, detectors of one's own, and a dataset built of them."""
+"""Detection: small datasets with boxes in COCO's and nuImages' layouts, detectors of one's own, and
+a dataset built of them.
+"""
 
 from __future__ import annotations
 
@@ -68,10 +70,18 @@ def coco(root: str, count: int = 4) -> None:
     for i in range(count):
         picture, things = street(i)
         save(Path(root, f"{i}.png"), picture)
-        images.append({"id": i, "file_name": f"{i}.png", "width": picture.shape[1], "height": picture.shape[0]})
+        images.append(
+            {"id": i, "file_name": f"{i}.png", "width": picture.shape[1], "height": picture.shape[0]}
+        )
         for c, (x0, y0, x1, y1) in things if i != count - 1 else ():
-            shape = {"bbox": [x0, y0, x1 - x0, y1 - y0], "area": (x1 - x0) * (y1 - y0), "iscrowd": int(i == 1 and c == 2)}
-            annotations.append({"id": len(annotations), "image_id": i, "category_id": CATEGORIES[c][0], **shape})
+            shape = {
+                "bbox": [x0, y0, x1 - x0, y1 - y0],
+                "area": (x1 - x0) * (y1 - y0),
+                "iscrowd": int(i == 1 and c == 2),
+            }
+            annotations.append(
+                {"id": len(annotations), "image_id": i, "category_id": CATEGORIES[c][0], **shape}
+            )
     categories = [{"id": number, "name": name} for number, name in CATEGORIES]
     held = {"images": images, "annotations": annotations, "categories": categories}
     Path(f"{root}.json").write_text(json.dumps(held), encoding="utf-8")
@@ -80,18 +90,41 @@ def coco(root: str, count: int = 4) -> None:
 
 def nuimages(root: str) -> None:
     """Two key frames with boxes and a frame between them, in the published tables."""
-    shared = {"ego_pose_token": "e", "calibrated_sensor_token": "c", "fileformat": "jpg", "timestamp": 1, "next": "", "prev": ""}
-    tables: dict[str, list[dict[str, Any]]] = {"sample": [], "sample_data": [], "object_ann": [], "category": []}
-    tables["category"] = [{"token": f"c{i}", "name": name, "description": ""} for i, name in enumerate(STREET)]
+    shared = {
+        "ego_pose_token": "e",
+        "calibrated_sensor_token": "c",
+        "fileformat": "jpg",
+        "timestamp": 1,
+        "next": "",
+        "prev": "",
+    }
+    tables: dict[str, list[dict[str, Any]]] = {
+        "sample": [],
+        "sample_data": [],
+        "object_ann": [],
+        "category": [],
+    }
+    tables["category"] = [
+        {"token": f"c{i}", "name": name, "description": ""} for i, name in enumerate(STREET)
+    ]
     for i in range(2):
         picture, things = street(10 + i)
         file = f"samples/CAM_FRONT/{i}.png"
         save(Path(root, file), picture)
-        tables["sample"].append({"token": f"s{i}", "timestamp": 1, "log_token": "l", "key_camera_token": f"d{i}"})
+        tables["sample"].append(
+            {"token": f"s{i}", "timestamp": 1, "log_token": "l", "key_camera_token": f"d{i}"}
+        )
         size = {"width": picture.shape[1], "height": picture.shape[0], "is_key_frame": True}
-        tables["sample_data"].append({"token": f"d{i}", "sample_token": f"s{i}", "filename": file, **size, **shared})
+        tables["sample_data"].append(
+            {"token": f"d{i}", "sample_token": f"s{i}", "filename": file, **size, **shared}
+        )
         for c, box in things:
-            of = {"sample_data_token": f"d{i}", "category_token": f"c{c}", "attribute_tokens": [], "mask": None}
+            of = {
+                "sample_data_token": f"d{i}",
+                "category_token": f"c{c}",
+                "attribute_tokens": [],
+                "mask": None,
+            }
             tables["object_ann"].append({"token": f"o{i}{c}", "bbox": box, **of})
     Path(root, "v1.0-val").mkdir()
     for name, rows in tables.items():
@@ -109,7 +142,8 @@ def yolo(root: str) -> None:
         save(Path(root, "images", f"{i}.png"), picture)
         high, wide = picture.shape[:2]
         lines = [
-            f"{c} {(x0 + x1) / 2 / wide:.6f} {(y0 + y1) / 2 / high:.6f} {(x1 - x0) / wide:.6f} {(y1 - y0) / high:.6f}"
+            f"{c} {(x0 + x1) / 2 / wide:.6f} {(y0 + y1) / 2 / high:.6f} {(x1 - x0) / wide:.6f}"
+            f" {(y1 - y0) / high:.6f}"
             for c, (x0, y0, x1, y1) in things
         ]
         Path(root, "labels", f"{i}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -135,7 +169,9 @@ def graph(path: str) -> str:
     out = helper.make_tensor_value_info("rows", TensorProto.FLOAT, (1, 3, 6))
     held = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     made = helper.make_model(
-        helper.make_graph(steps, "g", [into], [out], held), opset_imports=[helper.make_opsetid("", 13)], ir_version=8
+        helper.make_graph(steps, "g", [into], [out], held),
+        opset_imports=[helper.make_opsetid("", 13)],
+        ir_version=8,
     )
     save_model(made, path)
     return f"boxes:{path}"
@@ -143,31 +179,51 @@ def graph(path: str) -> str:
 
 def read(spec: str) -> list[Sample]:
     """The samples of a source in the classes that its suite has."""
-    from sorites.labels import labels
+    from sorites.core.labels import labels
 
-    return list(core.source(spec, labels(["car", "pedestrian", "barrier"] if spec.startswith("nuimages") else "coco")))
+    return list(
+        core.source(spec, labels(["car", "pedestrian", "barrier"] if spec.startswith("nuimages") else "coco"))
+    )
 
 
 def digests() -> Iterator[Entry]:
-    """The samples of both sources, what each detector finds, composites of things, and a dataset with boxes built and read."""
+    """The samples of both sources, what each detector finds, composites of things, and a dataset
+    with boxes built and read.
+    """
     coco("coco")
     nuimages("nu")
     yolo("yolo")
     for spec in ("coco:coco.json,images=coco", "nuimages:nu", "yolo:yolo"):
         samples = sorted(read(spec), key=lambda sample: sample.id)
         for field in ("id", "truth", "split", "image_id"):
-            yield from of_leaves([_plain(getattr(sample, field)) for sample in samples], f"boxes/sources/{spec}/{field}")
+            yield from of_leaves(
+                [_plain(getattr(sample, field)) for sample in samples], f"boxes/sources/{spec}/{field}"
+            )
         yield from ((f"boxes/sources/{spec}/{sample.id}", of_array(sample.load())) for sample in samples)
     images = [street(seed)[0] for seed in range(3)]
-    for name, spec in (("function", detector("finds_own", ("person", "car", "dog"))), ("onnx", graph("own.onnx"))):
+    for name, spec in (
+        ("function", detector("finds_own", ("person", "car", "dog"))),
+        ("onnx", graph("own.onnx")),
+    ):
         found = core.model(spec)(images).boxes
         yield from of_leaves([_plain(boxes) for boxes in found or ()], f"boxes/models/{name}")
     typed(
-        "build", "optics_bench_boxes", "--source", "coco:coco.json,images=coco", "--shift", "coma", "--level", "2", "--out", "set"
+        "build",
+        "optics_bench_boxes",
+        "--source",
+        "coco:coco.json,images=coco",
+        "--shift",
+        "coma",
+        "--level",
+        "2",
+        "--out",
+        "set",
     )
     typed("context", "--things", "2", "--size", "160", "--limit", "2", "--drawn", "--out", "things")
     for folder in ("set", "things"):
-        yield from ((f"boxes/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json"))
+        yield from (
+            (f"boxes/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json")
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,6 @@
-"""The same table by other ways: other engines, a run that lost shards, merged files; and what verbs add to a run afterwards."""
+"""The same table by other ways: other engines, a run that lost shards, merged files; and what verbs
+add to a run afterwards.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,17 @@ import polars as pl
 
 import sorites
 from tools.net import pictures
-from tools.net.hashes import Entry, of_csv, of_file, of_folder, of_leaves, of_plain, of_report, of_table, without_ids
+from tools.net.hashes import (
+    Entry,
+    of_csv,
+    of_file,
+    of_folder,
+    of_leaves,
+    of_plain,
+    of_report,
+    of_table,
+    without_ids,
+)
 from tools.net.home import Task, below, typed, typed_apart
 
 MODEL = """
@@ -85,7 +97,10 @@ def continued() -> Iterator[Entry]:
     yield from below("continued/again", of_table(sorites.read("run").collect()))
     yield from below("continued/whole", of_table(whole))
     for distance in ("cosine", "euclidean"):
-        yield from of_csv(typed("features", "run", "--distance", distance, "--format", "csv"), f"continued/features/{distance}")
+        yield from of_csv(
+            typed("features", "run", "--distance", distance, "--format", "csv"),
+            f"continued/features/{distance}",
+        )
     typed("compact", "run")
     yield "continued/merged", of_plain(len(list(Path("run", "predictions").rglob("*.parquet"))))
     yield from below("continued/compact", of_table(sorites.read("run").collect()))
@@ -95,16 +110,28 @@ def continued() -> Iterator[Entry]:
 
 
 def filtered() -> Iterator[Entry]:
-    """Similarities of a run's images to their class, by thresholds as published and as calibrated on labels by hand."""
+    """Similarities of a run's images to their class, by thresholds as published and as calibrated
+    on labels by hand.
+    """
     prepare()
     typed("run", "small.toml", "--out", "run", "--workers", "1", "--limit", "3")
     encoders = ("--referee", "python:net_referee:Colours", "--second", "python:net_referee:Colours")
-    said = typed("filter", "run", *encoders, "--shift-text", "contrast=in fog", "--shift-text", "gaussian_noise=in rain")
+    said = typed(
+        "filter",
+        "run",
+        *encoders,
+        "--shift-text",
+        "contrast=in fog",
+        "--shift-text",
+        "gaussian_noise=in rain",
+    )
     yield "words/filtered/published", of_plain(without_ids(said))
     yield from below("filtered/published", of_folder(Path("run", "facts"), "sorites.json"))
     held = pl.read_parquet("run/facts/out_of_class.parquet")
     ids = held.get_column(held.columns[0]).to_list()
-    Path("labels.csv").write_text("image_id,outside\n" + "".join(f"{i},{n % 3 == 0}\n" for n, i in enumerate(ids)))
+    Path("labels.csv").write_text(
+        "image_id,outside\n" + "".join(f"{i},{n % 3 == 0}\n" for n, i in enumerate(ids))
+    )
     for rule in ("paper", "code", "text"):
         words = ("--thresholds", "calibrated", "--annotations", "labels.csv", "--rule", rule)
         yield f"words/filtered/{rule}", of_plain(typed("filter", "run", *words))
@@ -118,8 +145,14 @@ def imported() -> Iterator[Entry]:
     Path("p.csv").write_text(CNS + rows, encoding="utf-8")
     Path("c.csv").write_text("light,param,n,correct\non,1,10,3\noff,1,10,4\n", encoding="utf-8")
     Path("alexnet.csv").write_text("shift,severity,error\nfog,0,0.25\nfog,1,0.5\nfog,2,1\n", encoding="utf-8")
-    yield "words/imported/csv", of_plain(typed("import", "p.csv", "--as", "csv", "--reference", "alexnet.csv", "--out", "rows"))
-    yield "words/imported/counts", of_plain(typed("import", "c.csv", "--as", "counts", "--model", "m", "--out", "counts"))
+    yield (
+        "words/imported/csv",
+        of_plain(typed("import", "p.csv", "--as", "csv", "--reference", "alexnet.csv", "--out", "rows")),
+    )
+    yield (
+        "words/imported/counts",
+        of_plain(typed("import", "c.csv", "--as", "counts", "--model", "m", "--out", "counts")),
+    )
     for name in ("rows", "counts"):
         yield from below(f"imported/{name}", of_table(sorites.read(name).collect()))
     for metric in ("accuracy", "failure_point", "relative_corruption_error"):
@@ -132,7 +165,8 @@ def planned() -> Iterator[Entry]:
     """What runs will take, and the words that a search would be asked."""
     for suite in ("demo", "optics_bench", "camera"):
         yield from of_leaves(
-            json.loads(typed("plan", suite, "--limit", "4", "--workers", "1", "--format", "json")), f"planned/{suite}"
+            json.loads(typed("plan", suite, "--limit", "4", "--workers", "1", "--format", "json")),
+            f"planned/{suite}",
         )
     yield "planned/queries", of_plain(typed("collect", "--plan", "focus", "--dry-run"))
     yield "words/planned/cite", of_plain(typed("cite", "demo"))

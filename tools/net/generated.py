@@ -1,4 +1,6 @@
-"""Images that the toy diffusion model draws: sliders and words of two steps, trajectories, checks and styles."""
+"""Images that the toy diffusion model draws: sliders and words of two steps, trajectories, checks
+and styles.
+"""
 
 from __future__ import annotations
 
@@ -28,15 +30,42 @@ def drawn() -> Iterator[Entry]:
     yield from below("generated/sliders", of_folder(Path("sliders"), "sorites.json"))
     shared = ("--seeds", "2", "--severity", "0,1,2", *FEW)
     typed("generate", "pictures", "--sliders", "sliders", *ONE, "--out", "own", *shared)
-    typed("generate", "pictures", "--sliders", "toy", "--class", "disc", "--class", "cross", "--by-text", "--out", "toy", *shared)
+    typed(
+        "generate",
+        "pictures",
+        "--sliders",
+        "toy",
+        "--class",
+        "disc",
+        "--class",
+        "cross",
+        "--by-text",
+        "--out",
+        "toy",
+        *shared,
+    )
     pair = ("--slider", "snow=1", "--slider", "night=1", "--class", "disc", "--seeds", "1")
     typed("generate", "pictures", *pair, "--out", "pair", *FEW)
     for folder in ("own", "toy", "pair"):
         yield from below(f"generated/drawn/{folder}", of_folder(Path(folder), "sorites.json"))
     said = typed("generate", "check", "toy", "--format", "csv", "--real", "own")
     yield "generated/check/numbers", of_plain([line for line in said.splitlines() if "," in line])
-    yield from below("generated/check/nearest", of_folder(Path("toy"), *(path.name for path in Path("own").rglob("*.png"))))
-    said = typed("generate", "check", "toy", "--model", "toy:all", "--features", "toy:all", "--real", "own", "--format", "csv")
+    yield from below(
+        "generated/check/nearest", of_folder(Path("toy"), *(path.name for path in Path("own").rglob("*.png")))
+    )
+    said = typed(
+        "generate",
+        "check",
+        "toy",
+        "--model",
+        "toy:all",
+        "--features",
+        "toy:all",
+        "--real",
+        "own",
+        "--format",
+        "csv",
+    )
     yield from of_csv(said, "generated/check/realism")
 
 
@@ -51,7 +80,19 @@ def words() -> Iterator[Entry]:
     shapes("real")
     Path("toy.txt").write_text("\n".join(TOY) + "\n", encoding="utf-8")
     only = ("--class", "disc", "--class", "cross")
-    typed("generate", "words", "--source", "folder:real", *only, "--steps", "2", "--batch", "2", "--out", "learnt")
+    typed(
+        "generate",
+        "words",
+        "--source",
+        "folder:real",
+        *only,
+        "--steps",
+        "2",
+        "--batch",
+        "2",
+        "--out",
+        "learnt",
+    )
     yield from below("generated/words", of_folder(Path("learnt"), "sorites.json"))
     asked = ("--words", "learnt", *ONE, "--seeds", "1", "--severity", "0,1", *FEW)
     typed("generate", "pictures", *asked, "--out", "drawn")
@@ -63,5 +104,7 @@ def styles() -> Iterator[Entry]:
     shapes("real")
     Path("things.txt").write_text("disc\nsquare\ncross\n", encoding="utf-8")
     small = ("--k", "2", "--levels", "2", "--per-cell", "2", "--prompts", "12", "--familiar", "4", *FEW)
-    typed("generate", "styles", "--labels", "things.txt", "--against", "folder:real", "--out", "styled", *small)
+    typed(
+        "generate", "styles", "--labels", "things.txt", "--against", "folder:real", "--out", "styled", *small
+    )
     yield from below("generated/styles", of_folder(Path("styled"), "sorites.json"))

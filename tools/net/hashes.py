@@ -20,14 +20,17 @@ from PIL import Image as Pillow
 from tools.net.renames import now
 
 Entry = tuple[str, "str | list[str]"]
-"""A name, with slashes between its parts, and a hash; or a list of words, which is kept as it is so that words in it can be
-renamed."""
+"""A name, with slashes between its parts, and a hash; or a list of words, which is kept as it is so
+that words in it can be renamed.
+"""
 DIGITS = 10
 """Significant digits of a metric that count: the order in which polars adds numbers up shows beyond them."""
 KEY = ("image_id", "model", "output", "scorer", "probe", "severity", "params")
 """What the rows of a run's table are sorted by."""
 VALUES = "(values)"
-"""The last part of the name of a list of the distinct texts of a column, in the order in which they first occur."""
+"""The last part of the name of a list of the distinct texts of a column, in the order in which they
+first occur.
+"""
 MOST_VALUES, LONGEST_VALUE = 40, 60
 """A column with more distinct texts than this, or with longer ones, is hashed as a whole."""
 
@@ -63,7 +66,10 @@ def _plain(value: Any) -> Any:
 
 
 def of_leaves(value: Any, name: str = "") -> Iterator[Entry]:
-    """One entry for each leaf of a mapping, so that a renamed key is a renamed entry. A list of mappings is taken by column."""
+    """One entry for each leaf of a mapping, so that a renamed key is a renamed entry.
+
+    A list of mappings is taken by column.
+    """
     if is_dataclass(value) and not isinstance(value, type):
         value = asdict(value)
     if isinstance(value, Mapping) and value:
@@ -88,8 +94,13 @@ def _has_mappings(value: Any) -> bool:
 def _of_records(rows: list[Any] | tuple[Any, ...], name: str) -> Iterator[Entry]:
     """Mappings column by column with the rows that have the key; of lists of mappings first the lengths."""
     if any(isinstance(row, list | tuple) for row in rows):
-        yield f"{name}/(lengths)", of_plain([len(row) if isinstance(row, list | tuple) else None for row in rows])
-        yield from of_leaves([part for row in rows for part in (row if isinstance(row, list | tuple) else [row])], name)
+        yield (
+            f"{name}/(lengths)",
+            of_plain([len(row) if isinstance(row, list | tuple) else None for row in rows]),
+        )
+        yield from of_leaves(
+            [part for row in rows for part in (row if isinstance(row, list | tuple) else [row])], name
+        )
         return
     plain = [row for row in rows if not isinstance(row, Mapping)]
     if plain:
@@ -105,7 +116,9 @@ def _of_records(rows: list[Any] | tuple[Any, ...], name: str) -> Iterator[Entry]
 
 
 def _of_texts(cells: list[Any], name: str) -> Iterator[Entry]:
-    """Few distinct texts are a list of them and the hash of their places; texts that are JSON objects are read."""
+    """Few distinct texts are a list of them and the hash of their places; texts that are JSON
+    objects are read.
+    """
     texts = list(dict.fromkeys(cell for cell in cells if isinstance(cell, str)))
     if texts and all(text.startswith("{") and text.endswith("}") for text in texts):
         yield from of_leaves([json.loads(cell) if isinstance(cell, str) else cell for cell in cells], name)
@@ -118,7 +131,9 @@ def _of_texts(cells: list[Any], name: str) -> Iterator[Entry]:
 
 
 def of_answer(frame: pl.DataFrame, name: str = "") -> Iterator[Entry]:
-    """A metric's answer by column: types and values, floats rounded to ten significant digits; and the list of columns."""
+    """A metric's answer by column: types and values, floats rounded to ten significant digits; and
+    the list of columns.
+    """
     yield f"{name}/(columns)", list(frame.columns)
     for column in frame.columns:
         yield f"{name}/{column}/(type)", str(frame[column].dtype)
@@ -178,7 +193,9 @@ def of_folder(folder: Path, *passed_over: str) -> Iterator[Entry]:
 
 
 def of_file(path: Path) -> Iterator[Entry]:
-    """An image by its pixels, a parquet file by column, JSON and TOML by key, tensors one by one, and any other by its bytes."""
+    """An image by its pixels, a parquet file by column, JSON and TOML by key, tensors one by one,
+    and any other by its bytes.
+    """
     if path.suffix.lower() in (".png", ".jpg", ".jpeg"):
         with Pillow.open(path) as picture:
             yield "", of_array(np.asarray(picture))
@@ -220,13 +237,20 @@ def without_ids(text: str) -> str:
 
 
 def of_report(path: Path, name: str) -> Iterator[Entry]:
-    """A page section by section: the numbers that charts draw and tables hold, the pictures shown, and then every word."""
+    """A page section by section: the numbers that charts draw and tables hold, the pictures shown,
+    and then every word.
+    """
     page = without_ids(path.read_text(encoding="utf-8"))
     for section in re.split(r"(?=<section\b)", page.partition("</main>")[0])[1:]:
         called = next(iter(re.findall(r'id="([^"]*)"', section)), "unnamed")
-        charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', section, re.S)]
+        charts = [
+            json.loads(text)
+            for text in re.findall(r'<script type="application/json">(.*?)</script>', section, re.S)
+        ]
         yield f"reports/{name}/{called}/charts", of_plain([_numbers(chart.get("data")) for chart in charts])
-        cells = [re.findall(r"\d+(?:\.\d+)?", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", section, re.S)]
+        cells = [
+            re.findall(r"\d+(?:\.\d+)?", cell) for cell in re.findall(r"<td[^>]*>(.*?)</td>", section, re.S)
+        ]
         yield f"reports/{name}/{called}/tables", of_plain(cells)
         yield f"reports/{name}/{called}/pictures", of_plain(re.findall(r"base64,([^\"']*)", section))
         yield f"words/runs/{name}/report/{called}", of_plain(section)

@@ -1,4 +1,6 @@
-"""Where the net works: an empty folder for each task, a cache in which nothing is learnt yet, and commands typed in it."""
+"""Where the net works: an empty folder for each task, a cache in which nothing is learnt yet, and
+commands typed in it.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,10 @@ from tools.net.hashes import Entry
 from tools.net.renames import words_now
 
 FETCHED = ("backgrounds", "cifar", "stamps", "picodet")
-"""Parts of the cache that are downloads. The others are learnt or exported by the code under test, and so are made anew."""
+"""Parts of the cache that are downloads.
+
+The others are learnt or exported by the code under test, and so are made anew.
+"""
 
 
 @dataclass(frozen=True)
@@ -34,7 +39,9 @@ class Task:
 
 
 def make_cache(folder: Path) -> None:
-    """A cache for this process and those it starts: downloads are shared with the user's, all else is empty."""
+    """A cache for this process and those it starts: downloads are shared with the user's, all else
+    is empty.
+    """
     users = Path(os.environ.get("SORITES_CACHE") or platformdirs.user_cache_path("sorites"))
     folder.mkdir()
     for part in FETCHED:
@@ -45,7 +52,9 @@ def make_cache(folder: Path) -> None:
 
 @contextlib.contextmanager
 def workplace() -> Iterator[Path]:
-    """An empty folder to stand in, so that every path is short, relative and the same each time; gone afterwards."""
+    """An empty folder to stand in, so that every path is short, relative and the same each time;
+    gone afterwards.
+    """
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -59,7 +68,11 @@ def tried(*words: object) -> tuple[int, str, str]:
     """A command's exit code, what it prints and what it complains of."""
     out, err, code = io.StringIO(), io.StringIO(), 0
     line = ["sorites", *words_now([*map(str, words)])]
-    with mock.patch.object(sys, "argv", line), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+    with (
+        mock.patch.object(sys, "argv", line),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
+    ):
         try:
             importlib.import_module("sorites.cli").main()
         except SystemExit as left:
@@ -81,7 +94,9 @@ def typed_apart(*words: object) -> str:
     line = [sys.executable, "-W", "ignore", "-c", code, *words_now([*map(str, words)])]
     done = subprocess.run(line, capture_output=True, text=True, timeout=300)
     if done.returncode:
-        raise RuntimeError(f"sorites {' '.join(line[5:])}: exit code {done.returncode}: {done.stderr.strip()[-300:]}")
+        raise RuntimeError(
+            f"sorites {' '.join(line[5:])}: exit code {done.returncode}: {done.stderr.strip()[-300:]}"
+        )
     return done.stdout
 
 

@@ -45,7 +45,9 @@ def logits(pictures):
     return np.stack(rows)
 """
 RULES = ("drop > 2", "drop > 60")
-UNSTABLE = re.compile(r"version|date|machine|python|platform|seconds|command|libraries|time|run_id|made|id$|path|sha", re.I)
+UNSTABLE = re.compile(
+    r"version|date|machine|python|platform|seconds|command|libraries|time|run_id|made|id$|path|sha", re.I
+)
 """Keys of what depends on the machine, the moment or the release."""
 
 
@@ -72,7 +74,9 @@ def compared() -> Iterator[Entry]:
     for name, model in (("base", first), ("new", second)):
         sorites.run("noisy.toml", models=[model], out=name, workers=1)
     yield from of_csv(typed("compare", "base", "new", "--format", "csv"), "judged/compare/csv")
-    yield from of_leaves(json.loads(typed("compare", "base", "new", "--format", "json")), "judged/compare/json")
+    yield from of_leaves(
+        json.loads(typed("compare", "base", "new", "--format", "json")), "judged/compare/json"
+    )
     for rule in RULES:
         for how in ((), ("--estimate",)):
             files = ("--junit", "gate.xml", "--markdown", "gate.md")
@@ -80,7 +84,10 @@ def compared() -> Iterator[Entry]:
             called = f"{rule}{' '.join(how)}"
             yield f"judged/compare/gate/{called}", of_plain([code, re.findall(r"\d+(?:\.\d+)?", said)])
             for file in ("gate.xml", "gate.md", "compare.html"):
-                yield f"words/compare/{called}/{file}", of_plain(without_ids(Path(file).read_text(encoding="utf-8")))
+                yield (
+                    f"words/compare/{called}/{file}",
+                    of_plain(without_ids(Path(file).read_text(encoding="utf-8"))),
+                )
     found = sorites.compare("base", "new")
     yield from of_leaves(found.dials.to_dicts(), "judged/compare/api")
 
@@ -98,7 +105,10 @@ def passport() -> Iterator[Entry]:
         for run in sorted(Path(name, "runs").iterdir()):
             yield from below(f"judged/passport/{name}/runs/{run.name}", of_table(sorites.read(run).collect()))
         for file in ("badge.svg", "model_card.md"):
-            yield f"words/passport/{name}/{file}", of_plain(without_ids(Path(name, file).read_text(encoding="utf-8")))
+            yield (
+                f"words/passport/{name}/{file}",
+                of_plain(without_ids(Path(name, file).read_text(encoding="utf-8"))),
+            )
     yield from of_csv(typed("compare", "one", "two", "--format", "csv"), "judged/passport/compared")
 
 

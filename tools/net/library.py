@@ -14,7 +14,7 @@ import polars as pl
 
 import sorites
 from sorites.core import shift, to_image, to_picture
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 from tools.net.hashes import Entry, of_answer, of_array, of_plain
 from tools.net.home import Task
 from tools.net.pictures import scene
@@ -28,8 +28,9 @@ def tasks() -> list[Task]:
 
 
 def home_of(*names: str) -> Any:
-    """The module that has all these functions as its own, else one that has them at all; an error where none has, so that a
-    lost function is seen."""
+    """The module that has all these functions as its own, else one that has them at all; an error
+    where none has, so that a lost function is seen.
+    """
     having = []
     for found in pkgutil.walk_packages(sorites.__path__, "sorites."):
         if found.name.endswith("__main__"):  # its import would be a command
@@ -51,7 +52,12 @@ def out_of_class() -> Iterator[Entry]:
     outside = rng.random(300) < 0.3
     scores = {vote: rng.normal(1.5, 1, 300) - 2.5 * outside for vote in VOTES}
     frame = pl.DataFrame(
-        {**scores, "outside": outside, "image_id": [f"i{k}" for k in range(300)], "severity": rng.integers(0, 5, 300)}
+        {
+            **scores,
+            "outside": outside,
+            "image_id": [f"i{k}" for k in range(300)],
+            "severity": rng.integers(0, 5, 300),
+        }
     )
     found = held.calibrate(frame)
     yield "library/out_of_class/thresholds", of_plain(found)
@@ -64,7 +70,10 @@ def out_of_class() -> Iterator[Entry]:
     kept = frame.with_columns(valid=held.stays(frame, found))
     yield from of_answer(held.stages(kept, ["outside", "valid"]), "library/out_of_class/stages")
     pictures, untouched = [scene(i) for i in range(4)], [scene(i + 1) for i in range(4)]
-    texts = (["a cat", "a dog", "a hen", "a fish"], ["a cat in snow", "a dog in snow", "a hen in snow", "a fish in snow"])
+    texts = (
+        ["a cat", "a dog", "a hen", "a fish"],
+        ["a cat in snow", "a dog in snow", "a hen in snow", "a fish in snow"],
+    )
 
     def seen(some: list[np.ndarray]) -> np.ndarray:
         return np.stack([np.resize(picture[::20, ::20] / 255 - 0.5, 24) for picture in some])

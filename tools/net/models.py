@@ -1,4 +1,6 @@
-"""Every kind of model on three pictures, framed and not: the packaged networks, and files and functions of the user's own."""
+"""Every kind of model on three pictures, framed and not: the packaged networks, and files and
+functions of the user's own.
+"""
 
 from __future__ import annotations
 
@@ -42,9 +44,18 @@ def net():
 
 def tasks() -> list[Task]:
     plain = ("lite0", "lite1", "lite2", "cifar6:100")
-    made = {"onnx": on_onnx, "onnx, own": on_own_onnx, "python": of_a_function, "python, torch": of_a_module, "timm": of_timm}
+    made = {
+        "onnx": on_onnx,
+        "onnx, own": on_own_onnx,
+        "python": of_a_function,
+        "python, torch": of_a_module,
+        "timm": of_timm,
+    }
     asked: dict[str, Callable[[], Model]] = {spec: functools.partial(core.model, spec) for spec in plain}
-    return [Task((f"models/{name}",), functools.partial(digests, name, make)) for name, make in {**asked, **made}.items()]
+    return [
+        Task((f"models/{name}",), functools.partial(digests, name, make))
+        for name, make in {**asked, **made}.items()
+    ]
 
 
 def digests(name: str, make: Callable[[], Model]) -> Iterator[Entry]:
@@ -76,12 +87,16 @@ def on_torch(model: Model, batch: np.ndarray, called: str) -> Iterator[Entry]:
 
 
 def on_onnx() -> Model:
-    """lite0 as it is exported, read back as a file of the user's; a JSON file beside it says what a graph cannot."""
+    """lite0 as it is exported, read back as a file of the user's; a JSON file beside it says what a
+    graph cannot.
+    """
     with mock.patch.dict(os.environ, SORITES_CACHE=str(Path("exported").resolve())):
         core.model("lite0")
     [path] = Path("exported").rglob("*.onnx")
     path.rename("mine.onnx")
-    Path("mine.onnx.json").write_text(json.dumps({"labels": "imagenet", "crop_pct": 0.9, "filter": "bilinear"}))
+    Path("mine.onnx.json").write_text(
+        json.dumps({"labels": "imagenet", "crop_pct": 0.9, "filter": "bilinear"})
+    )
     return core.model("onnx:mine.onnx")
 
 
@@ -91,13 +106,22 @@ def on_own_onnx() -> Model:
 
     rng, real = np.random.default_rng(2), TensorProto.FLOAT
     held = {"w": rng.normal(0, 3, (3, 5)).astype(np.float32), "b": rng.normal(0, 1, 5).astype(np.float32)}
-    steps = [("GlobalAveragePool", ["x"], "a"), ("Flatten", ["a"], "f"), ("Gemm", ["f", "w", "b"], "l"), ("Softmax", ["l"], "p")]
+    steps = [
+        ("GlobalAveragePool", ["x"], "a"),
+        ("Flatten", ["a"], "f"),
+        ("Gemm", ["f", "w", "b"], "l"),
+        ("Softmax", ["l"], "p"),
+    ]
     nodes = [helper.make_node(kind, taken, [given]) for kind, taken, given in steps]
     into = helper.make_tensor_value_info("x", real, ["n", 3, 40, 36])
     out = helper.make_tensor_value_info("p", real, ["n", 5])
-    graph = helper.make_graph(nodes, "own", [into], [out], [numpy_helper.from_array(v, k) for k, v in held.items()])
+    graph = helper.make_graph(
+        nodes, "own", [into], [out], [numpy_helper.from_array(v, k) for k, v in held.items()]
+    )
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(made, {"mean": "[0.4, 0.4, 0.5]", "std": "[0.2, 0.2, 0.2]", "labels": '["a", "b", "c", "d", "e"]'})
+    helper.set_model_props(
+        made, {"mean": "[0.4, 0.4, 0.5]", "std": "[0.2, 0.2, 0.2]", "labels": '["a", "b", "c", "d", "e"]'}
+    )
     save_model(made, "own.onnx")
     return core.model("onnx:own.onnx")
 
@@ -117,7 +141,10 @@ def _from_text(module: str, text: str, name: str) -> Model:
 
 
 def of_timm() -> Model:
-    """A network of timm with weights from a file. Asking for one that does not exist makes timm ready to be imported."""
+    """A network of timm with weights from a file.
+
+    Asking for one that does not exist makes timm ready to be imported.
+    """
     with contextlib.suppress(Exception):
         core.model("timm:none such")
     import timm

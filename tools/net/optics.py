@@ -1,4 +1,6 @@
-"""Kernels and lenses by the command line: tables as numbers, traced files tensor by tensor, and pictures through a lens."""
+"""Kernels and lenses by the command line: tables as numbers, traced files tensor by tensor, and
+pictures through a lens.
+"""
 
 from __future__ import annotations
 
@@ -29,13 +31,24 @@ def tasks() -> list[Task]:
 
 
 def prescription(aspheric: bool = False) -> str:
-    """A triplet of fifty millimetres as a lens designer's file has it; or with an asphere, rims and vignetting."""
-    text = "VERS 140124 258\nMODE SEQ\nUNIT MM X W X CM MR CPMM\nFNUM 5.0 0\nGCAT SCHOTT\nWAVM 1 0.5875618 1\nPWAV 1\n"
-    text += "FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n" + ("VDYN 0 0.02 0.05\nVCYN 0 0.1 0.2\n" if aspheric else "")
+    """A triplet of fifty millimetres as a lens designer's file has it; or with an asphere, rims and
+    vignetting.
+    """
+    text = (
+        "VERS 140124 258\nMODE SEQ\nUNIT MM X W X CM MR CPMM\nFNUM 5.0 0\nGCAT SCHOTT\nWAVM 1 0.5875618"
+        " 1\nPWAV 1\n"
+    )
+    text += "FTYP 0 0 3 3 0 0 0\nXFLN 0 0 0\nYFLN 0 14 20\n" + (
+        "VDYN 0 0.02 0.05\nVCYN 0 0.1 0.2\n" if aspheric else ""
+    )
     text += "SURF 0\n TYPE STANDARD\n CURV 0.0\n DISZ INFINITY\n"
     for i, (bent, thick, glass) in enumerate(TRIPLET, start=1):
         stop, named = " STOP\n" if i == 4 else "", f" GLAS {glass} 0 0 1.5 40 0 0 0 0 0 0\n" if glass else ""
-        bend = " TYPE EVENASPH\n CONI -0.2\n PARM 2 1e-7\n DIAM 9 1\n CLAP 0 9.5\n" if aspheric and i == 1 else " TYPE STANDARD\n"
+        bend = (
+            " TYPE EVENASPH\n CONI -0.2\n PARM 2 1e-7\n DIAM 9 1\n CLAP 0 9.5\n"
+            if aspheric and i == 1
+            else " TYPE STANDARD\n"
+        )
         text += f"SURF {i}\n{stop}{bend} CURV {bent} 0 0 0 0\n DISZ {thick}\n{named}"
     return text + "SURF 7\n TYPE STANDARD\n CURV 0.0\n DISZ 0\n"
 
@@ -49,7 +62,18 @@ def kernels() -> Iterator[Entry]:
     for criterion in ("mtf50", "area", "ssim", "psnr"):
         words = ("--criterion", criterion, "--mode", "5", "--mode", "8", "--level", "2", "--format", "csv")
         yield from of_csv(typed("kernels", "match", *words), f"optics/kernels/match/{criterion}")
-    own = ("--f-number", "4", "--pixel", "3.5", "--wavelengths", "0.61,0.54,0.47", "--mode", "11", "--level", "1")
+    own = (
+        "--f-number",
+        "4",
+        "--pixel",
+        "3.5",
+        "--wavelengths",
+        "0.61,0.54,0.47",
+        "--mode",
+        "11",
+        "--level",
+        "1",
+    )
     yield from of_csv(typed("kernels", "match", *own, "--format", "csv"), "optics/kernels/match/of a lens")
 
 
@@ -64,7 +88,12 @@ def lenses() -> Iterator[Entry]:
     yield from ((f"optics/lenses/photo/{part}", digest) for part, digest in of_folder(Path("taken")))
     typed("lens", "show", "Telephoto", "--out", "sheet.png")
     typed("lens", "space", "--n", "4", "--out", "space.png")
-    for shift, words in (("coma", ()), ("camera", ()), ("jpeg", ("--severity", "50")), ("lens", ("--option", "padding=zeros"))):
+    for shift, words in (
+        ("coma", ()),
+        ("camera", ()),
+        ("jpeg", ("--severity", "50")),
+        ("lens", ("--option", "padding=zeros")),
+    ):
         typed("show", shift, "p1.png", *words, "--seed", "1", "--out", f"strip {shift}.png")
     for path in sorted(Path().glob("s*.png")):
         yield from ((f"words/drawn/lenses/{path.stem}{part}", digest) for part, digest in of_file(path))
@@ -78,7 +107,18 @@ def traced() -> Iterator[Entry]:
     yield from of_csv(typed("lens", "list", "--lenses", "own", "--format", "csv"), "optics/traced/list")
     yield from ((f"optics/traced/{part}", digest) for part, digest in of_folder(Path("own")))
     Path("asphere.zmx").write_bytes(prescription(aspheric=True).encode("utf-16"))
-    typed("lens", "import", "triplet.zmx", "asphere.zmx", "--glass", "MINE=1.62,60.3", "--focus", "file", "--out", "as filed")
+    typed(
+        "lens",
+        "import",
+        "triplet.zmx",
+        "asphere.zmx",
+        "--glass",
+        "MINE=1.62,60.3",
+        "--focus",
+        "file",
+        "--out",
+        "as filed",
+    )
     yield from ((f"optics/traced/as filed/{part}", digest) for part, digest in of_folder(Path("as filed")))
     for name in ("lens", "lens_whole"):
         yield from of_shift(core.shift(name, lenses="own"), f"optics/traced/shifts/{name}")
@@ -92,7 +132,20 @@ def tolerance() -> Iterator[Entry]:
         "spacing": ("--stops", "30", "--refocus"),
     }
     for kind, words in told.items():
-        asked = ("lens", "tolerance", "CookeTriplet", "--of", kind, *words, "--field", "0.5", "--out", "moved", "--format", "csv")
+        asked = (
+            "lens",
+            "tolerance",
+            "CookeTriplet",
+            "--of",
+            kind,
+            *words,
+            "--field",
+            "0.5",
+            "--out",
+            "moved",
+            "--format",
+            "csv",
+        )
         yield from of_csv(typed(*asked), f"optics/tolerance/{kind}")
     yield from ((f"optics/tolerance/{part}", digest) for part, digest in of_folder(Path("moved")))
     yield from of_shift(core.shift("decentre", tolerances="moved"), "optics/tolerance/shifts/decentre")

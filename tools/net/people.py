@@ -1,4 +1,6 @@
-"""Annotation without a browser: imported answers of several people, their agreement, every format, heads and studies."""
+"""Annotation without a browser: imported answers of several people, their agreement, every format,
+heads and studies.
+"""
 
 from __future__ import annotations
 
@@ -42,12 +44,28 @@ def in_class() -> Iterator[Entry]:
     for who, step in (("ann", 1), ("ben", 2)):
         rows = "".join(f"p{i:02d}.png,{CLASS[i * step % 3]}\n" for i in range(12))
         Path(f"{who}.csv").write_text(f"{header()},class\n" + rows, encoding="utf-8")
-        typed("annotate", "import", f"{who}.csv", "--as", "csv", "--task", "in_class", "--annotator", who, "--out", "l.sqlite")
+        typed(
+            "annotate",
+            "import",
+            f"{who}.csv",
+            "--as",
+            "csv",
+            "--task",
+            "in_class",
+            "--annotator",
+            who,
+            "--out",
+            "l.sqlite",
+        )
     for verb in ("status", "agreement"):
         yield f"words/people/{verb}", of_plain(typed("annotate", verb, "l.sqlite"))
         yield from of_csv(typed("annotate", verb, "l.sqlite", "--format", "csv"), f"people/in_class/{verb}")
-    yield from of_csv(typed("annotate", "study", "--answers", "l.sqlite", "--format", "csv"), "people/in_class/study")
-    yield from _formats("in_class", "l.sqlite", {"csv": "csv", "label_studio": "json", "via2": "json", "via3": "json"})
+    yield from of_csv(
+        typed("annotate", "study", "--answers", "l.sqlite", "--format", "csv"), "people/in_class/study"
+    )
+    yield from _formats(
+        "in_class", "l.sqlite", {"csv": "csv", "label_studio": "json", "via2": "json", "via3": "json"}
+    )
 
 
 def context() -> Iterator[Entry]:
@@ -56,11 +74,30 @@ def context() -> Iterator[Entry]:
         lines = [f"{header()},category,time,weather,locations,humans"]
         for i in range(9):
             places = PLACES[i * step % 4] + (", " + PLACES[(i + 1) % 4] if i % 3 == step % 3 else "")
-            told = ("cat" if i % 2 else "dog", "day" if i * step % 4 else "night", "sunny" if i % 3 else "none", f'"{places}"')
+            told = (
+                "cat" if i % 2 else "dog",
+                "day" if i * step % 4 else "night",
+                "sunny" if i % 3 else "none",
+                f'"{places}"',
+            )
             lines.append(f"p{i}.png,{','.join(told)},{'yes' if i == 4 else 'no'}")
         Path(f"{who}.csv").write_text("\n".join(lines) + "\n", encoding="utf-8")
-        typed("annotate", "import", f"{who}.csv", "--as", "csv", "--task", "context", "--annotator", who, "--out", "l.sqlite")
-    yield from of_csv(typed("annotate", "agreement", "l.sqlite", "--format", "csv"), "people/context/agreement")
+        typed(
+            "annotate",
+            "import",
+            f"{who}.csv",
+            "--as",
+            "csv",
+            "--task",
+            "context",
+            "--annotator",
+            who,
+            "--out",
+            "l.sqlite",
+        )
+    yield from of_csv(
+        typed("annotate", "agreement", "l.sqlite", "--format", "csv"), "people/context/agreement"
+    )
     kinds = {"csv": "csv", "focus": "db", "label_studio": "json", "via2": "json", "via3": "json"}
     yield from _formats("context", "l.sqlite", kinds)
 
@@ -71,13 +108,32 @@ def boxes() -> Iterator[Entry]:
         held = {
             "images": [{"id": i, "file_name": f"p{i}.png", "width": 80, "height": 60} for i in range(4)],
             "annotations": [
-                {"id": i, "image_id": i % 4, "category_id": 1, "bbox": [5 + i + move, 6, 20, 18 + i], "area": 360, "iscrowd": 0}
+                {
+                    "id": i,
+                    "image_id": i % 4,
+                    "category_id": 1,
+                    "bbox": [5 + i + move, 6, 20, 18 + i],
+                    "area": 360,
+                    "iscrowd": 0,
+                }
                 for i in range(6)
             ],
             "categories": [{"id": 1, "name": "thing"}],
         }
         Path(f"{who}.json").write_text(json.dumps(held), encoding="utf-8")
-        typed("annotate", "import", f"{who}.json", "--as", BOXES, "--task", "boxes", "--annotator", who, "--out", "l.sqlite")
+        typed(
+            "annotate",
+            "import",
+            f"{who}.json",
+            "--as",
+            BOXES,
+            "--task",
+            "boxes",
+            "--annotator",
+            who,
+            "--out",
+            "l.sqlite",
+        )
     yield from of_csv(typed("annotate", "agreement", "l.sqlite", "--format", "csv"), "people/boxes/agreement")
     yield from _formats("boxes", "l.sqlite", {"coco": "json", "csv": "csv"})
 
@@ -99,7 +155,9 @@ def _of_export(path: Path) -> Iterator[Entry]:
         yield from of_file(path)
         return
     with contextlib.closing(sqlite3.connect(path)) as database:
-        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name").fetchall():
+        for (name,) in database.execute(
+            "SELECT name FROM sqlite_master WHERE type = 'table' ORDER BY name"
+        ).fetchall():
             found = database.execute(f"SELECT * FROM {name}")
             columns = [column for column, *_ in found.description]
             yield from of_leaves([dict(zip(columns, row, strict=True)) for row in found], name)
@@ -109,10 +167,21 @@ def heads() -> Iterator[Entry]:
     """Heads learnt from composites with known places, and what they say of other images."""
     typed("context", "--out", "composites", "--limit", "14", "--drawn")
     words = ("--source", "context:composites", "--model", "lite0", "--format", "csv")
-    yield from of_csv(typed("annotate", "heads", *words, "--out", "heads.safetensors"), "people/heads/measured")
+    yield from of_csv(
+        typed("annotate", "heads", *words, "--out", "heads.safetensors"), "people/heads/measured"
+    )
     yield from below("people/heads/file", of_file(Path("heads.safetensors")))
     pictures.photos("photos", 3)
-    typed("annotate", "predict", "--heads", "heads.safetensors", "--source", "folder:photos", "--out", "told.csv")
+    typed(
+        "annotate",
+        "predict",
+        "--heads",
+        "heads.safetensors",
+        "--source",
+        "folder:photos",
+        "--out",
+        "told.csv",
+    )
     yield from below("people/heads/predicted", of_file(Path("told.csv")))
 
 
@@ -122,13 +191,16 @@ def of_run() -> Iterator[Entry]:
     shared = ("--source", "folder:photos", "--model", "lite0", "--model", "lite1", "--workers", "1")
     typed("run", "demo", *shared, "--shift", "contrast", "--shift", "jpeg", "--out", "run")
     yield from of_csv(
-        typed("annotate", "select", "run", "--above", "none", "--format", "csv", "--out", "hard.csv"), "people/run/select"
+        typed("annotate", "select", "run", "--above", "none", "--format", "csv", "--out", "hard.csv"),
+        "people/run/select",
     )
     typed("annotate", "study", "run", "--count", "5", "--out", "drawn.csv")
     for name in ("hard", "drawn"):
         yield from below(f"people/run/{name}", of_file(Path(f"{name}.csv")))
     ids = pl.read_csv("drawn.csv").get_column("image_id").to_list()
-    answers = "".join(f"{image},{image},{word}\n" for image, word in zip(ids, itertools.cycle(CLASS), strict=False))
+    answers = "".join(
+        f"{image},{image},{word}\n" for image, word in zip(ids, itertools.cycle(CLASS), strict=False)
+    )
     Path("a.csv").write_text(f"{header()},image_id,class\n" + answers, encoding="utf-8")
     typed("annotate", "import", "a.csv", "--as", "csv", "--task", "in_class", "--out", "l.sqlite")
     typed("annotate", "export", "l.sqlite", "--as", "facts", "--out", "run")

@@ -1,4 +1,6 @@
-"""Pictures made from numbers alone, and small folders of them in the layouts in which datasets are published."""
+"""Pictures made from numbers alone, and small folders of them in the layouts in which datasets are
+published.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,9 @@ CLASSES = ("n01440764", "n01443537", "n01629819", "n02123045")
 
 
 def scene(seed: int, height: int = 60, width: int = 80) -> Picture:
-    """A picture with smooth ground, waves, an edge, grain, pure black and pure white: something for every shift to act on."""
+    """A picture with smooth ground, waves, an edge, grain, pure black and pure white: something for
+    every shift to act on.
+    """
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width] / max(height, width)
     waves = [np.sin(rng.uniform(2, 40) * x + rng.uniform(2, 40) * y + rng.uniform(0, 6)) for _ in range(3)]
@@ -61,8 +65,12 @@ def fruit(root: str, first: int = 0) -> None:
 
 
 def loose(root: str) -> None:
-    """Class folders by number and by name, and pictures beside them with and without a WordNet id in their names."""
-    for i, name in enumerate(("281_tabby/a.png", "goldfish/b.jpg", "1/deeper/c.png", "n02123045_d.JPEG", "nobody.png")):
+    """Class folders by number and by name, and pictures beside them with and without a WordNet id
+    in their names.
+    """
+    for i, name in enumerate(
+        ("281_tabby/a.png", "goldfish/b.jpg", "1/deeper/c.png", "n02123045_d.JPEG", "nobody.png")
+    ):
         save(Path(root, name), scene(i))
 
 
@@ -95,7 +103,9 @@ def parquet(root: str, count: int = 4) -> None:
 
 
 def imagenet_es(root: str) -> None:
-    """The test part of ImageNet-ES: references, 27 manual settings and five automatic shots, lamp on and off."""
+    """The test part of ImageNet-ES: references, 27 manual settings and five automatic shots, lamp
+    on and off.
+    """
     part = Path(root, "es-test")
     shots = [f"param_control/{lamp}/param_{k}" for lamp in ("l1", "l5") for k in range(1, 28)]
     shots += [f"auto_exposure/{lamp}/param_{k}" for lamp in ("l1", "l5") for k in range(1, 6)]
@@ -112,19 +122,31 @@ def cns_bench(root: str) -> None:
         for folder, seed in (("022_bald eagle", 34), ("950_orange", 7)):
             for scale in range(0, 3000, 500):
                 paler = scene(seed, 64, 64) // 2 + scale // 25
-                save(Path(root, shift, folder, f"seed_{seed:04d}_scale_{scale:04d}.jpg"), paler.astype(np.uint8))
+                save(
+                    Path(root, shift, folder, f"seed_{seed:04d}_scale_{scale:04d}.jpg"),
+                    paler.astype(np.uint8),
+                )
 
 
 def cns_listed(root: str) -> None:
     """The same with the published list of those that count, of which one trajectory lacks a scale."""
     cns_bench(root)
     images = [
-        {"image": f"heavy_snow/{folder}/seed_{seed:04d}_scale_{scale:04d}.jpg", "seed": seed, "scale": scale / 1000}
+        {
+            "image": f"heavy_snow/{folder}/seed_{seed:04d}_scale_{scale:04d}.jpg",
+            "seed": seed,
+            "scale": scale / 1000,
+        }
         | {"shift": "heavy_snow", "class": int(folder[:3])}
-        for folder, seed, scales in (("022_bald eagle", 34, range(0, 3000, 500)), ("950_orange", 7, (0, 500, 2000)))
+        for folder, seed, scales in (
+            ("022_bald eagle", 34, range(0, 3000, 500)),
+            ("950_orange", 7, (0, 500, 2000)),
+        )
         for scale in scales
     ]
-    Path(root, "annotations_cns.json").write_text(json.dumps({"info": {}, "images": images}), encoding="utf-8")
+    Path(root, "annotations_cns.json").write_text(
+        json.dumps({"info": {}, "images": images}), encoding="utf-8"
+    )
 
 
 FOCUS = (
@@ -141,7 +163,9 @@ def focus(root: str, rows: Sequence[tuple[str, ...]] = FOCUS) -> None:
     for i, (file, *_) in enumerate(rows):
         save(Path(root, file.lstrip("/")), scene(i))
     with closing(sqlite3.connect(Path(root, "annotations.db"))) as db:
-        db.execute("CREATE TABLE annotations(file_name TEXT PRIMARY KEY, category, time, weather, locations, humans)")
+        db.execute(
+            "CREATE TABLE annotations(file_name TEXT PRIMARY KEY, category, time, weather, locations, humans)"
+        )
         db.executemany("INSERT INTO annotations VALUES (?, ?, ?, ?, ?, ?)", rows)
         db.commit()
 

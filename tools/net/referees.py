@@ -1,4 +1,6 @@
-"""Image-text models of all three kinds: a split learnt from texts, what its halves know, and degrees of pictures by it."""
+"""Image-text models of all three kinds: a split learnt from texts, what its halves know, and
+degrees of pictures by it.
+"""
 
 from __future__ import annotations
 
@@ -60,7 +62,10 @@ def own() -> str:
 
 
 def open_clip() -> str:
-    """A very small CLIP with weights by chance. Asking for one that does not exist makes the library ready to be imported."""
+    """A very small CLIP with weights by chance.
+
+    Asking for one that does not exist makes the library ready to be imported.
+    """
     with contextlib.suppress(RuntimeError):
         typed("distance", "folder:photos", "--against", "folder:photos", "--referee", "open_clip:none@none")
     import torch
@@ -89,11 +94,33 @@ def digests(name: str, make: Callable[[], str], more: tuple[str, ...]) -> Iterat
     spec = make()
     with mock.patch.object(sys, "path", [str(Path.cwd()), *sys.path]):
         said = typed("decompose", "train", "--referee", spec, *SMALL, *more, "--out", "split.safetensors")
-        judged = ("--referee", spec, "--decomposition", "split.safetensors", "--k", "2", "--limit", "5", "--levels", "3")
+        judged = (
+            "--referee",
+            spec,
+            "--decomposition",
+            "split.safetensors",
+            "--k",
+            "2",
+            "--limit",
+            "5",
+            "--levels",
+            "3",
+        )
         typed("distance", "folder:photos", "--against", "folder:training", *judged, "--out", "found.parquet")
         edges = ("--sem-edges", "0.1,0.3", "--cov-edges", "0.2,0.4")
-        typed("distance", "folder:photos", "--against", "folder:training", *judged, *edges, "--out", "edged.parquet")
+        typed(
+            "distance",
+            "folder:photos",
+            "--against",
+            "folder:training",
+            *judged,
+            *edges,
+            "--out",
+            "edged.parquet",
+        )
     yield f"words/referees/{name}", of_plain(re.sub(r"orthogonal to \S+", "", said))
     yield f"referees/{name}/halves", of_plain(re.findall(r"\d+\.\d+|\b\d+\b", said.partition("wrote")[0]))
     for file in ("split.safetensors", "found.parquet", "edged.parquet"):
-        yield from ((f"referees/{name}/{Path(file).stem}/{part}", digest) for part, digest in of_file(Path(file)))
+        yield from (
+            (f"referees/{name}/{Path(file).stem}/{part}", digest) for part, digest in of_file(Path(file))
+        )

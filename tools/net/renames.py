@@ -1,4 +1,6 @@
-"""What has another name since the hashes were taken (``renames.toml``), and the comparison that allows for it."""
+"""What has another name since the hashes were taken (``renames.toml``), and the comparison that
+allows for it.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ def renames() -> Renames:
     """The tables of ``renames.toml``."""
     held = tomllib.loads(FILE.read_text(encoding="utf-8"))
     if unknown := held.keys() - set(TABLES):
-        raise ValueError(f"{FILE}: no table is named {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}")
+        raise ValueError(
+            f"{FILE}: no table is named {', '.join(sorted(unknown))}; there are {', '.join(TABLES)}"
+        )
     return {table: held.get(table, {}) for table in TABLES}
 
 
 def now(table: str, *there: str) -> Callable[[str], str]:
-    """A function that gives the name that something has today: its old name if it is there, else its new one."""
+    """A function that gives the name that something has today: its old name if it is there, else
+    its new one.
+    """
 
     def name(old: str) -> str:
         return old if old in there else renames()[table].get(old, old)
@@ -65,7 +71,9 @@ def compare(before: Held, found: Held, with_words: bool = False) -> int:
 
 
 def _matched(before: Held, found: Held) -> dict[str, str]:
-    """The name of today for each old name that is still there, under its new name first and then under its old one."""
+    """The name of today for each old name that is still there, under its new name first and then
+    under its old one.
+    """
     pairs: dict[str, str] = {}
     for old in before:
         for name in (_renamed(old), old):
@@ -95,8 +103,11 @@ def _difference(name: str, old: str | list[str], new: str | list[str]) -> str:
         return "" if old == new else "differs"
     held = renames()
     every = {**held["keys"], **held["columns"], **held["names"], **held["flags"], **held["values"]}
-    same = [word if word in new and every.get(word, word) not in new else every.get(word, word) for word in old]
-    if old == sorted(old) and not name.endswith("(values)"):  # a sorted list has another order when words in it are renamed
+    same = [
+        word if word in new and every.get(word, word) not in new else every.get(word, word) for word in old
+    ]
+    # a sorted list has another order when words in it are renamed
+    if old == sorted(old) and not name.endswith("(values)"):
         same, new = sorted(same), sorted(new)
     if same == new:
         return ""

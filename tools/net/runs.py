@@ -25,7 +25,9 @@ OUT = "run"
 
 @dataclass(frozen=True)
 class Case:
-    """A suite, perhaps with changes, what is asked of it, what must stand in the folder before, and what is typed after it."""
+    """A suite, perhaps with changes, what is asked of it, what must stand in the folder before, and
+    what is typed after it.
+    """
 
     suite: str
     asked: Mapping[str, Any] = field(default_factory=dict)
@@ -47,7 +49,18 @@ FITTED = ("msp", "knn(k=3)", "react")
 OWN = {"source": "folder:photos", **LITE}
 MEASURED = ("psnr", "ssim", "lpips", "lpips_linear", "haze_depth", "exposure_error", "clipped_share")
 MEASURES = [word for name in MEASURED for word in ("--measure", name)]
-REFEREE = ("--against", "folder:training", "--referee", "cifar:1000", "--k", "2", "--limit", "12", "--levels", "3")
+REFEREE = (
+    "--against",
+    "folder:training",
+    "--referee",
+    "cifar:1000",
+    "--k",
+    "2",
+    "--limit",
+    "12",
+    "--levels",
+    "3",
+)
 SMALL = {
     "limit": 3,
     "models": ["cifar6:100"],
@@ -68,7 +81,9 @@ def zero_shot() -> None:
 
 
 def later() -> tuple[str, ...]:
-    """Every scorer that kept features can answer and that the run did not have; not those that want each class twice."""
+    """Every scorer that kept features can answer and that the run did not have; not those that want
+    each class twice.
+    """
     plain = [name for name in SCORERS.names() if not looks(name) and name not in (*FITTED, "mds", "rmds")]
     return tuple(word for name in plain for word in ("--scorer", FEW.get(name, name)))
 
@@ -80,9 +95,13 @@ CASES: Mapping[str, Case] = {
     "tolerances": Case("tolerances", {"limit": 2, **LITE}),
     "camera": Case("camera", {"limit": 1, **LITE}),
     "imagenet_es": Case(
-        "imagenet_es", {"source": "imagenet_es:es/es-test", **LITE}, before=functools.partial(pictures.imagenet_es, "es")
+        "imagenet_es",
+        {"source": "imagenet_es:es/es-test", **LITE},
+        before=functools.partial(pictures.imagenet_es, "es"),
     ),
-    "cns_bench": Case("cns_bench", {"source": "cns_bench:cns"}, before=functools.partial(pictures.cns_bench, "cns")),
+    "cns_bench": Case(
+        "cns_bench", {"source": "cns_bench:cns"}, before=functools.partial(pictures.cns_bench, "cns")
+    ),
     "focus": Case("focus", {"source": "focus:focus"}, before=functools.partial(pictures.focus, "focus")),
     "context": Case("context", {"source": "context:composites", **LITE}, before=composites),
     "is_ood": Case("is_ood", {"source": "is_ood:lists"}, before=functools.partial(pictures.is_ood, "lists")),
@@ -97,28 +116,50 @@ CASES: Mapping[str, Case] = {
     "slider_demo": Case("slider_demo", {"limit": 1}),
     "zero_shot": Case(
         "demo",
-        {"source": "folder:photos", "labels": "photos.txt", "models": [ZERO_SHOT], "shifts": ["jpeg"], "levels": [1]},
+        {
+            "source": "folder:photos",
+            "labels": "photos.txt",
+            "models": [ZERO_SHOT],
+            "shifts": ["jpeg"],
+            "levels": [1],
+        },
         before=zero_shot,
     ),
     "by_diffusion": Case("slider_demo", {"limit": 1, "models": ["diffusion:toy?draws=4&first=2"]}),
     "picodet": Case("boxes_demo", {"limit": 1, "shifts": ["coma"], "levels": [1]}),
     "boxes_demo": Case(
-        "boxes_demo", {"limit": 2, "models": ["python:finds_coco:detect"]}, before=functools.partial(boxes.coco, "coco")
+        "boxes_demo",
+        {"limit": 2, "models": ["python:finds_coco:detect"]},
+        before=functools.partial(boxes.coco, "coco"),
     ),
-    "lens_corruptions_boxes": Case("lens_corruptions_boxes", {**BOXES, "limit": 1}, before=functools.partial(boxes.coco, "coco")),
-    "optics_bench_boxes": Case("optics_bench_boxes", {**BOXES, "refine": 0.2}, before=functools.partial(boxes.coco, "coco")),
+    "lens_corruptions_boxes": Case(
+        "lens_corruptions_boxes", {**BOXES, "limit": 1}, before=functools.partial(boxes.coco, "coco")
+    ),
+    "optics_bench_boxes": Case(
+        "optics_bench_boxes", {**BOXES, "refine": 0.2}, before=functools.partial(boxes.coco, "coco")
+    ),
     "nuimages_optics": Case(
         "nuimages_optics",
         {"source": "nuimages:nu", "models": ["python:finds_nu:detect"]},
         before=functools.partial(boxes.nuimages, "nu"),
     ),
-    "refined": Case("demo", {"limit": 5, "shifts": ["contrast", "gaussian_noise"], "refine": 0.02, "seed": 3, **LITE}),
+    "refined": Case(
+        "demo", {"limit": 5, "shifts": ["contrast", "gaussian_noise"], "refine": 0.02, "seed": 3, **LITE}
+    ),
     "between": Case(
-        "optics_bench", {"limit": 2, "shifts": ["coma"], "severities": [0.5, 2.5], "options": {"colours": "rg"}, **LITE}
+        "optics_bench",
+        {"limit": 2, "shifts": ["coma"], "severities": [0.5, 2.5], "options": {"colours": "rg"}, **LITE},
     ),
     "scored": Case(
         "demo",
-        {**OWN, "shifts": ["jpeg"], "levels": [1, 5], "scorers": FITTED, "fit": "stamps", "keep_features": True},
+        {
+            **OWN,
+            "shifts": ["jpeg"],
+            "levels": [1, 5],
+            "scorers": FITTED,
+            "fit": "stamps",
+            "keep_features": True,
+        },
         before=photos,
         after=(("score", OUT, *later()),),
     ),
@@ -133,7 +174,10 @@ CASES: Mapping[str, Case] = {
 
 def tasks() -> list[Task]:
     return [
-        Task((f"runs/{name}", f"metrics/{name}", f"reports/{name}", f"words/runs/{name}"), functools.partial(digests, name))
+        Task(
+            (f"runs/{name}", f"metrics/{name}", f"reports/{name}", f"words/runs/{name}"),
+            functools.partial(digests, name),
+        )
         for name in CASES
     ]
 
@@ -141,13 +185,20 @@ def tasks() -> list[Task]:
 def digests(name: str) -> Iterator[Entry]:
     case = CASES[name]
     case.before()
-    sorites.run(changed_suite(case.suite, case.changes) if case.changes else case.suite, out=OUT, workers=1, **case.asked)
+    sorites.run(
+        changed_suite(case.suite, case.changes) if case.changes else case.suite,
+        out=OUT,
+        workers=1,
+        **case.asked,
+    )
     for words in case.after:
         yield f"words/runs/{name}/{words[0]}", of_plain(typed(*words))
     table = sorites.read(OUT).collect()
     yield from ((f"runs/{name}/{part}", digest) for part, digest in of_table(table))
     yield f"words/runs/{name}/errors", of_plain(sorted(table["error"].drop_nulls()))
-    yield from ((f"runs/{name}/manifest/{part}", digest) for part, digest in of_file(Path(OUT, "manifest.parquet")))
+    yield from (
+        (f"runs/{name}/manifest/{part}", digest) for part, digest in of_file(Path(OUT, "manifest.parquet"))
+    )
     yield from ((f"runs/{name}/info/{part}", digest) for part, digest in of_info(Path(OUT, "run.json")))
     for part in ("features", "fits", "heads"):
         yield from ((f"runs/{name}/{part}/{file}", digest) for file, digest in of_folder(Path(OUT, part)))
@@ -158,7 +209,9 @@ def digests(name: str) -> Iterator[Entry]:
 
 
 def of_info(path: Path) -> Iterator[Entry]:
-    """What the run's numbers follow from; not the suite itself, whose keys may be spelled anew, nor versions of libraries."""
+    """What the run's numbers follow from; not the suite itself, whose keys may be spelled anew, nor
+    versions of libraries.
+    """
     held = json.loads(path.read_text(encoding="utf-8"))
     yield "(keys)", sorted(held)
     yield "suite/(keys)", sorted(held.get("suite", {}))

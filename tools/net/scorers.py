@@ -1,4 +1,6 @@
-"""Every scorer on outputs that a head makes of features, and those that look inside a network on a real one."""
+"""Every scorer on outputs that a head makes of features, and those that look inside a network on a
+real one.
+"""
 
 from __future__ import annotations
 
@@ -43,8 +45,9 @@ def looks(name: str) -> bool:
 
 
 def batches() -> tuple[tuple[Array, Array], list[tuple[Outputs, NDArray[np.int64]]], Outputs]:
-    """A head, training outputs with labels in uneven batches, and outputs to be judged: classes, dead units, no activation
-    below 0, and logits that are the head's."""
+    """A head, training outputs with labels in uneven batches, and outputs to be judged: classes,
+    dead units, no activation below 0, and logits that are the head's.
+    """
     rng = np.random.default_rng(11)
     centres = rng.normal(0, 1.2, (CLASSES, WIDE))
     mixing = rng.normal(0, 0.25, (WIDE, WIDE))
@@ -59,7 +62,9 @@ def batches() -> tuple[tuple[Array, Array], list[tuple[Outputs, NDArray[np.int64
         ids = [f"{named}{i}" for i in range(len(features))]
         return Outputs((features @ head[0].T + head[1]).astype(np.float32), features, ids=ids)
 
-    training = [(made(centres[labels[i : i + 37]], f"{i}/"), labels[i : i + 37]) for i in range(0, len(labels), 37)]
+    training = [
+        (made(centres[labels[i : i + 37]], f"{i}/"), labels[i : i + 37]) for i in range(0, len(labels), 37)
+    ]
     asked = np.concatenate([centres[labels[:40]], rng.normal(0, 1.2, (40, WIDE))])
     return head, training, made(asked, "asked/")
 
@@ -80,7 +85,9 @@ def lite0() -> Model:
 
 
 def on_network(spec: str) -> Iterator[Entry]:
-    """Fitted, where it is to be, on five pictures; then each picture is judged by what was seen of the one before it."""
+    """Fitted, where it is to be, on five pictures; then each picture is judged by what was seen of
+    the one before it.
+    """
     model, scorer = lite0(), core.scorer(spec)
     pictures = [scene(seed, 200 + 10 * seed, 230) for seed in range(5)]
     seen = scorer.look(model, pictures)
@@ -88,9 +95,14 @@ def on_network(spec: str) -> Iterator[Entry]:
     yield f"scorers/{spec}/look framed", of_array(scorer.look(model, pictures[:2], True))
     logits = model(pictures).logits
     if "training" in scorer.needs:
-        scorer.fit([(Outputs(logits, inside={scorer.name: seen}, ids=[f"p{i}" for i in range(5)]), None)], model.head)
+        scorer.fit(
+            [(Outputs(logits, inside={scorer.name: seen}, ids=[f"p{i}" for i in range(5)]), None)], model.head
+        )
         yield f"scorers/{spec}/fitted", of_plain(getattr(scorer, "fitted", None))
-    yield f"scorers/{spec}/scores", of_array(scorer(Outputs(logits, inside={scorer.name: np.roll(seen, 1, axis=0)})))
+    yield (
+        f"scorers/{spec}/scores",
+        of_array(scorer(Outputs(logits, inside={scorer.name: np.roll(seen, 1, axis=0)}))),
+    )
 
 
 def of_many() -> Iterator[Entry]:
@@ -103,7 +115,8 @@ def of_many() -> Iterator[Entry]:
         return Outputs((some @ head[0].T).astype(np.float32), some, ids=ids)
 
     training = [
-        (given(rows[i : i + 300], [f"p{i + k}" for k in range(300)]), np.arange(300) % CLASSES) for i in range(0, 1200, 300)
+        (given(rows[i : i + 300], [f"p{i + k}" for k in range(300)]), np.arange(300) % CLASSES)
+        for i in range(0, 1200, 300)
     ]
     for spec in ("react", "knn(k=3, bank=200)"):
         scorer = core.scorer(spec)

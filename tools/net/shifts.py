@@ -11,7 +11,7 @@ import numpy as np
 
 from sorites import core
 from sorites.core import SHIFTS, Image, Shift, Stop, to_image
-from sorites.rng import rng_for
+from sorites.core.rng import rng_for
 from tools.net.hashes import Entry, of_array, of_plain
 from tools.net.home import Task
 from tools.net.pictures import three
@@ -33,7 +33,10 @@ OPTIONS: Mapping[str, tuple[dict[str, Any], ...]] = {
     "lens": ({"padding": "zeros"},),
     "lens_whole": ({"corner": 0.5},),
 }
-"""Alternatives to the options' defaults, each on its own. Options that name a traced folder stand in ``optics``."""
+"""Alternatives to the options' defaults, each on its own.
+
+Options that name a traced folder stand in ``optics``.
+"""
 
 
 def tasks() -> list[Task]:
@@ -55,8 +58,10 @@ def write_stack(path: Path) -> None:
 
 
 def of_shift(shift: Shift, called: str) -> Iterator[Entry]:
-    """What it says of itself, and what it makes of three pictures: in one sweep, and stop by stop. A picture that it cannot take
-    is told as such."""
+    """What it says of itself, and what it makes of three pictures: in one sweep, and stop by stop.
+
+    A picture that it cannot take is told as such.
+    """
     facts = (shift.family, shift.unit, shift.levels, shift.settings, shift.version)
     yield f"{called}/facts", of_plain(facts)
     for which, picture in three().items():
@@ -78,15 +83,23 @@ def of_shift(shift: Shift, called: str) -> Iterator[Entry]:
 
 
 def chosen(shift: Shift, image: Image, stop: Stop, rng: np.random.Generator) -> Mapping[str, Any]:
-    """What the shift itself chose for a picture, an automatic exposure say; asked by the name it has now or had before."""
+    """What the shift itself chose for a picture, an automatic exposure say; asked by the name it
+    has now or had before.
+    """
     ask: Any = getattr(shift, "chosen_params", None) or getattr(shift, "told", None)
     return ask(image, stop, rng) if ask else {}
 
 
 def stops_of(shift: Shift, everywhere: bool) -> list[Stop]:
-    """Untouched, each level, half of the first and between the last two; or settings of a grid, all or some spread over it."""
+    """Untouched, each level, half of the first and between the last two; or settings of a grid, all
+    or some spread over it.
+    """
     if shift.levels:
         *others, last = shift.levels
         return [0.0, others[0] / 2, *others, (others[-1] + last) / 2, last]
-    some = range(len(shift.settings)) if everywhere else np.linspace(0, len(shift.settings) - 1, FEW).round().astype(int)
+    some = (
+        range(len(shift.settings))
+        if everywhere
+        else np.linspace(0, len(shift.settings) - 1, FEW).round().astype(int)
+    )
     return [shift.settings[int(i)] for i in some]

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from sorites import core
 from sorites.core import Sample
-from sorites.rng import digest
+from sorites.core.rng import digest
 from tools.net import pictures
 from tools.net.hashes import Entry, of_array, of_leaves
 from tools.net.home import Task, typed
@@ -48,17 +48,33 @@ SOURCES: Mapping[str, Callable[[], None]] = {
     "context:composites": composites,
     "composites:12": nothing,
 }
-"""A spec, and what puts its pictures into the folder. ``cifar`` needs labels, and so stands among the runs."""
+"""A spec, and what puts its pictures into the folder.
+
+``cifar`` needs labels, and so stands among the runs.
+"""
 
 
 def tasks() -> list[Task]:
-    return [Task((f"sources/{spec}",), functools.partial(digests, spec, make)) for spec, make in SOURCES.items()]
+    return [
+        Task((f"sources/{spec}",), functools.partial(digests, spec, make)) for spec, make in SOURCES.items()
+    ]
 
 
 def digests(spec: str, make: Callable[[], None]) -> Iterator[Entry]:
     make()
     samples = list(core.source(spec))
-    for field in ("id", "label", "accept", "truth", "attrs", "split", "shift", "setting", "framed", "image_id"):
+    for field in (
+        "id",
+        "label",
+        "accept",
+        "truth",
+        "attrs",
+        "split",
+        "shift",
+        "setting",
+        "framed",
+        "image_id",
+    ):
         yield from of_leaves([getattr(sample, field) for sample in samples], f"sources/{spec}/{field}")
     for sample in sorted(samples, key=_place)[:MOST]:
         at = f"sources/{spec}/pictures/{sample.id} {sample.shift} {sample.setting.canonical}"

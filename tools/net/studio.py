@@ -1,4 +1,6 @@
-"""The virtual studio: images photographed from a screen under lamps, straightened, judged, and settings chosen by a model."""
+"""The virtual studio: images photographed from a screen under lamps, straightened, judged, and
+settings chosen by a model.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,18 @@ def captured() -> Iterator[Entry]:
     """A capture of two images, its run, and the comparison of policies on its photographs."""
     for i in range(2):
         pictures.save(Path("photos", pictures.CLASSES[1 + i], f"p{i}.png"), pictures.scene(i, 120, 160))
-    words = ("--source", "folder:photos", "--grid", "small", "--megapixels", "0.06", "--settle", "0", "--originals", "drop")
+    words = (
+        "--source",
+        "folder:photos",
+        "--grid",
+        "small",
+        "--megapixels",
+        "0.06",
+        "--settle",
+        "0",
+        "--originals",
+        "drop",
+    )
     typed("studio", "capture", *words, "--out", "es")
     for part, digest in of_folder(Path("es"), "sorites.json"):
         if part.rpartition(".")[2] in ("png", "jpg", "JPEG", "jpeg"):
@@ -27,5 +40,16 @@ def captured() -> Iterator[Entry]:
     yield "studio/files", sorted(path.name for path in Path("es").iterdir())
     judged = sorites.run("imagenet_es", source="imagenet_es:es", models=["lite0"], out="run", workers=1)
     yield from below("studio/run", of_table(judged.collect()))
-    asked = ("--captured", "es", "--source", "folder:photos", "--grid", "small", "--out", "control", "--format", "csv")
+    asked = (
+        "--captured",
+        "es",
+        "--source",
+        "folder:photos",
+        "--grid",
+        "small",
+        "--out",
+        "control",
+        "--format",
+        "csv",
+    )
     yield from of_csv(typed("studio", "control", *asked), "studio/control")

@@ -80,12 +80,16 @@ def computed(only: str, processes: int) -> dict[str, str | list[str]]:
     start = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         make_cache(Path(folder, "cache"))
-        wanted = [any(name.startswith(only) or only.startswith(name) for name in task.names) for task in every()]
+        wanted = [
+            any(name.startswith(only) or only.startswith(name) for name in task.names) for task in every()
+        ]
         with ProcessPoolExecutor(processes, mp_context=get_context("spawn")) as pool:
             jobs = [pool.submit(done, i) for i, asked in enumerate(wanted) if asked]
             for n, job in enumerate(as_completed(jobs), start=1):
                 name, seconds, made = job.result()
-                found += [entry for entry in made if entry[0].startswith(only) and not _is_of_the_moment(entry[0])]
+                found += [
+                    entry for entry in made if entry[0].startswith(only) and not _is_of_the_moment(entry[0])
+                ]
                 told = f"{time.monotonic() - start:5.0f} s  {n}/{len(jobs)}  {name} ({seconds:.1f} s)"
                 print(told, file=sys.stderr, flush=True)
     return dict(sorted(found))

@@ -35,7 +35,12 @@ shifts = [{ name = "contrast", severities = [0.5] }]
 [frame]
 resize = 32
 """
-WAYS = {"plain": (), "optics": ("--augment", "optics"), "augmix": ("--augment", "augmix"), "cascade": ("--augment", "cascade")}
+WAYS = {
+    "plain": (),
+    "optics": ("--augment", "optics"),
+    "augmix": ("--augment", "augmix"),
+    "cascade": ("--augment", "cascade"),
+}
 PAGES = ("train.html", "arms.html", "report.html")
 NOT_NUMBERS = ("sorites.json", "model.json", "train.json", "run.json", *PAGES)
 """Files with versions, dates, seconds or paths; their keys are listed apart."""
@@ -74,7 +79,9 @@ def recipes() -> Iterator[Entry]:
 
 
 def of_trained(folder: Path) -> Iterator[Entry]:
-    """Weights tensor by tensor, the history, and the recipe as it was read; not seconds, versions and dates."""
+    """Weights tensor by tensor, the history, and the recipe as it was read; not seconds, versions
+    and dates.
+    """
     import json
 
     import polars as pl
@@ -94,7 +101,18 @@ def of_trained(folder: Path) -> Iterator[Entry]:
 def arms() -> Iterator[Entry]:
     """Two arms with one seed, judged by one suite."""
     prepare()
-    words = ("--arms", "none,optics", "--suite", "judge.toml", "--limit", "3", "--device", "cpu", "--workers", "1")
+    words = (
+        "--arms",
+        "none,optics",
+        "--suite",
+        "judge.toml",
+        "--limit",
+        "3",
+        "--device",
+        "cpu",
+        "--workers",
+        "1",
+    )
     typed("train", "arms", "tiny.toml", "--out", "arms", *words)
     for path in sorted(Path("arms").rglob("*.csv")):
         yield from below(f"training/arms/{path.name}", of_leaves(_rows(path)))
@@ -120,7 +138,20 @@ def attacks() -> Iterator[Entry]:
     prepare()
     train("net")
     for norm, eps in (("linf", "4/255,.1"), ("l2", "0.5")):
-        words = ("--source", "folder:fruit", "--norm", norm, "--steps", "3", "--restarts", "2", "--workers", "1", "--out", norm)
+        words = (
+            "--source",
+            "folder:fruit",
+            "--norm",
+            norm,
+            "--steps",
+            "3",
+            "--restarts",
+            "2",
+            "--workers",
+            "1",
+            "--out",
+            norm,
+        )
         said = typed("attack", "trained:net", "--eps", eps, *words)
         yield f"words/attack/{norm}", of_plain(without_ids(said))
         yield from below(f"training/attack/{norm}", of_table(sorites.read(norm).collect()))
@@ -132,6 +163,12 @@ def explained() -> Iterator[Entry]:
     train("one")
     train("other", "--seed", "3", "--augment", "optics")
     sorites.run("judge.toml", models=["one=trained:one", "other=trained:other"], out="run", workers=1)
-    yield "words/explain/two", of_plain(typed("explain", "run", "--model", "one", "--model", "other", "--limit", "3"))
-    yield "words/explain/one", of_plain(typed("explain", "run", "--model", "one", "--limit", "2", "--target", "truth"))
+    yield (
+        "words/explain/two",
+        of_plain(typed("explain", "run", "--model", "one", "--model", "other", "--limit", "3")),
+    )
+    yield (
+        "words/explain/one",
+        of_plain(typed("explain", "run", "--model", "one", "--limit", "2", "--target", "truth")),
+    )
     yield from below("training/explain", of_folder(Path("run", "explanations"), *NOT_NUMBERS))

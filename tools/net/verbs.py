@@ -1,4 +1,6 @@
-"""Verbs that write folders and print answers: ``build``, ``context``, ``run`` and ``metrics`` as they are typed."""
+"""Verbs that write folders and print answers: ``build``, ``context``, ``run`` and ``metrics`` as
+they are typed.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +29,19 @@ def tasks() -> list[Task]:
 
 
 def built() -> Iterator[Entry]:
-    """Dataset folders of dials and of a grid, lossless and as JPEG, one picture of them broken; and a run over one of them."""
+    """Dataset folders of dials and of a grid, lossless and as JPEG, one picture of them broken; and
+    a run over one of them.
+    """
     pictures.photos("photos", 3, broken=True)
     shared = ("--source", "folder:photos", "--seed", "2")
-    typed("build", "demo", "--out", "dial", "--shift", "jpeg", "--shift", "shot_noise", "--level", "3", *shared)
+    typed(
+        "build", "demo", "--out", "dial", "--shift", "jpeg", "--shift", "shot_noise", "--level", "3", *shared
+    )
     typed("build", "camera", "--out", "grid", "--shift", "style", "--quality", "80", *shared)
     for folder in ("dial", "grid"):
-        yield from ((f"build/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json"))
+        yield from (
+            (f"build/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json")
+        )
     again = sorites.run("demo", source="folder:dial", shifts=["jpeg"], models=["lite0"], out="run", workers=1)
     yield from ((f"build/run again/{part}", digest) for part, digest in of_table(again.collect()))
 
@@ -43,15 +51,40 @@ def stood() -> Iterator[Entry]:
     typed("context", "--out", "photographed", "--limit", "3", "--seed", "1")
     typed("context", "--out", "drawn", "--limit", "8", "--drawn")
     for folder in ("photographed", "drawn"):
-        yield from ((f"context/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json"))
+        yield from (
+            (f"context/{folder}/{part}", digest) for part, digest in of_folder(Path(folder), "sorites.json")
+        )
 
 
 def asked() -> Iterator[Entry]:
     """A run over classes and a model of the user's own, gone on with, and its answers in each format."""
     pictures.fruit("fruit")
     Path("own_typed.py").write_text(FUNCTION.replace("1000", "3"), encoding="utf-8")
-    own = ("--source", "folder:fruit", "--labels", "fruit.txt", "--model", "python:own_typed:logits", "--scorer", "energy")
-    words = ("run", "demo", *own, "--shift", "contrast", "--shift", "jpeg", "--batch", "3", "--workers", "1", "--out", "run")
+    own = (
+        "--source",
+        "folder:fruit",
+        "--labels",
+        "fruit.txt",
+        "--model",
+        "python:own_typed:logits",
+        "--scorer",
+        "energy",
+    )
+    words = (
+        "run",
+        "demo",
+        *own,
+        "--shift",
+        "contrast",
+        "--shift",
+        "jpeg",
+        "--batch",
+        "3",
+        "--workers",
+        "1",
+        "--out",
+        "run",
+    )
     for time in ("first", "again"):
         yield f"words/typed/run/{time}", of_plain(typed(*words))
     yield "words/typed/run/refined", of_plain(typed(*words, "--refine", "0.1"))

@@ -12,7 +12,7 @@ def doctor() -> None:
     Reads the installed packages; prints each extra with the command that
     installs it, and writes no file.
     """
-    from sorites.package.doctor import doctor as account
+    from sorites.cli.doctor import doctor as account
 
     say(account(), nl=False)
 
@@ -23,6 +23,6 @@ def cite(suite: options.SuiteName) -> None:
     Reads a suite; prints the toolkit's entry and those of the benchmark, its
     shifts and its scorers.
     """
-    from sorites.package.cite import cite as entries
+    from sorites.cli.cite import cite as entries
 
     say(entries(suite), nl=False, exact=True)

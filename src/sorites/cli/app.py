@@ -5,48 +5,63 @@ from __future__ import annotations
 import copy
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
 from sorites.cli.about import cite, doctor
+from sorites.cli.analysis import decompose_app, distance, features, filter_, similarity
 from sorites.cli.annotate import app as annotate_app
-from sorites.cli.attack import attack
-from sorites.cli.check import check
 from sorites.cli.collect import collect
-from sorites.cli.compact import compact
-from sorites.cli.compare import compare
-from sorites.cli.distance import decompose_app, distance
-from sorites.cli.explain import explain
-from sorites.cli.features import features
-from sorites.cli.filter import filter_
+from sorites.cli.compare import compare, passport
 from sorites.cli.generate import app as generate_app
-from sorites.cli.imports import import_
-from sorites.cli.kernels import app as kernels_app
+from sorites.cli.images import build, context, show
 from sorites.cli.lens import app as lens_app
+from sorites.cli.lens import kernels_app
 from sorites.cli.listing import list_
 from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
-from sorites.cli.passport import passport
-from sorites.cli.pictures import build, context, show
-from sorites.cli.plan import plan
-from sorites.cli.report import report
-from sorites.cli.run import run
-from sorites.cli.score import score
-from sorites.cli.sheet import sheet
-from sorites.cli.similarity import similarity
+from sorites.cli.report import report, sheet
+from sorites.cli.run import check, compact, import_, plan, run, score
 from sorites.cli.studio import app as studio_app
-from sorites.cli.train import app as train_app
-from sorites.errors import SoritesError
-from sorites.reading.places import reason
+from sorites.cli.training import app as train_app
+from sorites.cli.training import attack, explain
+from sorites.core.errors import SoritesError
+from sorites.io.paths import reason
+
+# A table that could not be read in the middle of a question: which files of the runs that were named are
+# damaged.
+
+
+def explain_failed_read(error: BaseException, words: Sequence[str]) -> str:
+    """Return the damage of the run folders among the words typed, where the reader of tables
+    failed; else nothing.
+    """
+    if type(error).__module__.partition(".")[0] not in ("polars", "pyo3_runtime"):
+        return ""
+    from sorites.core.table import repair
+    from sorites.evaluation.check import damage, lines
+
+    for folder in (Path(word) for word in words if "://" not in word and (Path(word) / "run.json").is_file()):
+        try:
+            found = damage(folder)
+        except SoritesError as unread:
+            return str(unread)
+        if found:
+            return "\n".join([*lines(found), repair(folder)])
+    return ""
+
 
 EVALUATE, FIND_OUT, PICTURES = "Evaluate models", "Find out", "Make pictures"
 MEASURE, LENSES, TRAIN, PEOPLE = "Measure and score", "Lenses", "Train models", "Ask people"
 
 
 class Guarded(TyperGroup):
-    """The verbs. What the system refuses, such as a name too long or a folder that may not be read, is an error in words."""
+    """The verbs. What the system refuses, such as a name too long or a folder that may not be read,
+    is an error in words.
+    """
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -100,7 +115,9 @@ app.add_typer(kernels_app, name="kernels", rich_help_panel=LENSES)
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
+def _version(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False,
+) -> None:
     if version:
         from sorites import __version__
 
@@ -109,9 +126,15 @@ def _version(version: Annotated[bool, typer.Option("--version", help="Print the 
 
 
 def _typed(words: Sequence[str]) -> typer.Typer:
-    """Return the app with the typed verb alone: reading the type hints of all verbs takes longer than most of them to begin."""
+    """Return the app with the typed verb alone: reading the type hints of all verbs takes longer
+    than most of them to begin.
+    """
     first = words[0] if words else ""
-    commands = [one for one in app.registered_commands if first and first in (one.name, getattr(one.callback, "__name__", None))]
+    commands = [
+        one
+        for one in app.registered_commands
+        if first and first in (one.name, getattr(one.callback, "__name__", None))
+    ]
     groups = [one for one in app.registered_groups if first and first == one.name]
     if not commands and not groups:
         return app
@@ -123,10 +146,10 @@ def _typed(words: Sequence[str]) -> typer.Typer:
 def main() -> None:
     """Run the command that was typed.
 
-    An error that a user can act on is one plain message and exit code 2. An interrupt keeps what is finished. Typer turns
-    Ctrl-C into an exit code and takes a closed pipe in silence.
+    An error that a user can act on is one plain message and exit code 2. An interrupt keeps what is
+    finished. Typer turns Ctrl-C into an exit code and takes a closed pipe in silence.
     """
-    from sorites.engines.interrupts import CODE, announced
+    from sorites.evaluation.engines.interrupts import CODE, announced
 
     try:
         with announced(), steady():
@@ -139,8 +162,6 @@ def main() -> None:
             say("stopped; type the same command to go on", err=True)
         raise
     except BaseException as error:
-        from sorites.cli.failed_reads import explain_failed_read
-
         if not (said := explain_failed_read(error, sys.argv[1:])):
             raise
         say(f"sorites: {said}", err=True)

@@ -9,46 +9,80 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from sorites.cli.output import say
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 if TYPE_CHECKING:
-    from sorites.collecting.collect import Collected, Wanted
-    from sorites.collecting.plan import Query
+    from sorites.apps.collecting.collect import Collected, Wanted
+    from sorites.apps.collecting.plan import Query
 
 
 def collect(
     queries: Annotated[
         list[str] | None, typer.Argument(metavar="WORDS...", help='The words to search for: "ship on grass".')
     ] = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="The folder that the pictures go to.")
+    ] = None,
     plan: Annotated[
-        str | None, typer.Option("--plan", metavar="focus|FILE", help="Queries of a TOML file: objects with attributes.")
+        str | None,
+        typer.Option("--plan", metavar="focus|FILE", help="Queries of a TOML file: objects with attributes."),
     ] = None,
     services: Annotated[
-        str, typer.Option("--from", metavar="NAME,...", help="Searches to ask, in turn: openverse, commons, flickr.")
+        str,
+        typer.Option(
+            "--from", metavar="NAME,...", help="Searches to ask, in turn: openverse, commons, flickr."
+        ),
     ] = "openverse",
     licence: Annotated[
-        str, typer.Option("--licence", metavar="CODE,...", help="Licences to take: by, by-sa, cc0, pdm, by-nc, pd ...")
+        str,
+        typer.Option(
+            "--licence", metavar="CODE,...", help="Licences to take: by, by-sa, cc0, pdm, by-nc, pd ..."
+        ),
     ] = "by,by-sa,cc0,pdm",
-    limit: Annotated[int, typer.Option("--limit", metavar="N", min=1, help="The most pictures kept for each query.")] = 200,
+    limit: Annotated[
+        int, typer.Option("--limit", metavar="N", min=1, help="The most pictures kept for each query.")
+    ] = 200,
     contact: Annotated[
         str | None,
-        typer.Option("--contact", metavar="EMAIL", help="An address the services may write to; or the variable SORITES_CONTACT."),
+        typer.Option(
+            "--contact",
+            metavar="EMAIL",
+            help="An address the services may write to; or the variable SORITES_CONTACT.",
+        ),
     ] = None,
     smallest: Annotated[
-        int, typer.Option("--smallest", metavar="PX", min=1, help="Leave out pictures whose shorter side is less.")
+        int,
+        typer.Option(
+            "--smallest", metavar="PX", min=1, help="Leave out pictures whose shorter side is less."
+        ),
     ] = 224,
     width: Annotated[
-        int, typer.Option("--width", metavar="PX", min=64, max=8000, help="The width to ask for, where a service scales copies.")
+        int,
+        typer.Option(
+            "--width",
+            metavar="PX",
+            min=64,
+            max=8000,
+            help="The width to ask for, where a service scales copies.",
+        ),
     ] = 1024,
     near: Annotated[
-        int, typer.Option("--near", metavar="BITS", min=0, max=20, help="Pictures whose hashes differ by less are the same.")
+        int,
+        typer.Option(
+            "--near", metavar="BITS", min=0, max=20, help="Pictures whose hashes differ by less are the same."
+        ),
     ] = 4,
     max_bytes: Annotated[
-        int, typer.Option("--max-bytes", metavar="N", min=1, help="Stop reading a picture of more bytes than this.")
+        int,
+        typer.Option(
+            "--max-bytes", metavar="N", min=1, help="Stop reading a picture of more bytes than this."
+        ),
     ] = 40_000_000,
     gap: Annotated[
-        float, typer.Option("--gap", metavar="SECONDS", min=0, max=600, help="The least time between two requests to a host.")
+        float,
+        typer.Option(
+            "--gap", metavar="SECONDS", min=0, max=600, help="The least time between two requests to a host."
+        ),
     ] = 1.0,
     base: Annotated[
         list[str] | None,
@@ -62,8 +96,8 @@ def collect(
     (pictures.parquet) and credits (ATTRIBUTION.md), which annotate and
     folder:DIR read. Keys are taken from the environment and never kept.
     """
-    from sorites.collecting.collect import Wanted
-    from sorites.collecting.found import licence_codes
+    from sorites.apps.collecting.collect import Wanted
+    from sorites.apps.collecting.services import licence_codes
 
     asked, named = _queries(queries or [], plan), _services(services, base or [])
     wanted = Wanted(licence_codes(licence), limit, smallest, near, max_bytes, width, _polite(gap, named))
@@ -81,8 +115,8 @@ def collect(
 
 
 def _run(asked: list[Query], out: Path, named: dict[str, str], contact: str, wanted: Wanted) -> None:
-    from sorites.collecting.collect import collect as gather
-    from sorites.progress import told_bars
+    from sorites.apps.collecting.collect import collect as gather
+    from sorites.core.progress import told_bars
 
     say(f"searching the web: {len(asked)} queries at {', '.join(named)}", err=True)
     with told_bars() as bar:
@@ -96,36 +130,45 @@ def _run(asked: list[Query], out: Path, named: dict[str, str], contact: str, wan
 
 
 def _queries(texts: list[str], plan: str | None) -> list[Query]:
-    from sorites.collecting.plan import read_plan, typed
+    from sorites.apps.collecting.plan import read_plan, typed
 
     if bool(texts) == bool(plan):
-        raise SoritesError('wanted words to search for ("ship on grass") or --plan focus|FILE, one of the two')
+        raise SoritesError(
+            'wanted words to search for ("ship on grass") or --plan focus|FILE, one of the two'
+        )
     return read_plan(plan) if plan else typed(texts)
 
 
 def _services(text: str, bases: list[str]) -> dict[str, str]:
     """Return the services by name, each with the address a user named for it or an empty text."""
-    from sorites.collecting.services import service
+    from sorites.apps.collecting.services import service_class
 
     named = {name.strip(): "" for name in text.split(",") if name.strip()}
     for name in named:
-        service(name)
+        service_class(name)
     for entry in bases:
         name, equals, url = entry.partition("=")
         if not equals or name not in named or not url.startswith(("http://", "https://")):
             raise SoritesError(
-                f"--base wants NAME=URL of a service after --from, such as commons=http://localhost:8000, got {entry!r}"
+                "--base wants NAME=URL of a service after --from, such as commons=http://localhost:8000, got"
+                f" {entry!r}"
             )
         named[name] = url
     if not named:
-        raise SoritesError("--from wants openverse, commons, flickr, or some of them with commas between them")
+        raise SoritesError(
+            "--from wants openverse, commons, flickr, or some of them with commas between them"
+        )
     return named
 
 
 def _polite(gap: float, named: dict[str, str]) -> float:
-    """Return the gap between requests; only a service at an address of the user's own may be asked faster than twice a second."""
+    """Return the gap between requests; only a service at an address of the user's own may be asked
+    faster than twice a second.
+    """
     if gap < 0.5 and not all(named.values()):
-        raise SoritesError(f"--gap wants at least 0.5 seconds between requests to a public service, got {gap:g}")
+        raise SoritesError(
+            f"--gap wants at least 0.5 seconds between requests to a public service, got {gap:g}"
+        )
     return gap
 
 
@@ -135,8 +178,14 @@ def _print(found: Collected, out: Path) -> None:
     from sorites.cli.printing import format_frame
 
     reasons = [(row.outcome.reason or "kept").partition(":")[0].partition(", ")[0] for row in found.rows]
-    same = ["nearly the same as another" if reason.startswith("nearly the same") else reason for reason in reasons]
-    counts = pl.DataFrame({"outcome": same}, schema={"outcome": pl.String}).group_by("outcome").agg(pictures=pl.len())
+    same = [
+        "nearly the same as another" if reason.startswith("nearly the same") else reason for reason in reasons
+    ]
+    counts = (
+        pl.DataFrame({"outcome": same}, schema={"outcome": pl.String})
+        .group_by("outcome")
+        .agg(pictures=pl.len())
+    )
     say(format_frame(counts.sort("pictures", "outcome", descending=[True, False]), "table"), nl=False)
     for line in found.waiting[:5]:
         say(f"not fetched yet: {line}", err=True)

@@ -1,4 +1,6 @@
-"""The verbs about real lenses: trace prescriptions into a set of lenses, rank the set, choose from it and draw it."""
+"""The verbs about real lenses: trace prescriptions into a set of lenses, rank the set, choose from
+it and draw it.
+"""
 
 from __future__ import annotations
 
@@ -8,24 +10,178 @@ from typing import Annotated
 
 import typer
 
-from sorites.cli.lens_pictures import photo, space
-from sorites.cli.lens_tolerance import tolerance
-from sorites.cli.options import Format, Glasses, LensFolder, LensName
+from sorites.cli.options import Format, Glasses, LensFolder, LensName, MaxPixels
 from sorites.cli.output import say
 
-app = typer.Typer(help="Trace real lenses from their prescriptions, rank them, choose some and draw them.", no_args_is_help=True)
+# The verbs that make pictures with lenses: whole photographs through a lens, and a set of lenses as one
+# picture.
+
+
+def photo(
+    lens: LensName,
+    pictures: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="PICTURE", help="Photographs of up to 100 megapixels each: JPEG, PNG, WebP, TIFF ..."
+        ),
+    ],
+    out: Annotated[
+        Path,
+        typer.Option(
+            "--out", metavar="DIR", help="The folder that the PNG files go to, under the pictures' names."
+        ),
+    ],
+    folder: LensFolder = None,
+    corner: Annotated[
+        float,
+        typer.Option(
+            "--corner",
+            metavar="X",
+            help="The place of the pictures' corners; 1 is the edge of the lens's field.",
+        ),
+    ] = 1.0,
+    max_pixels: MaxPixels = None,
+) -> None:
+    """Take whole photographs through a lens.
+
+    Reads a traced lens and photographs; writes one PNG file per photograph,
+    in which every place has the blur of its distance from the middle.
+    """
+    from sorites.core.progress import bars
+    from sorites.datasets.lens_photo import photograph
+    from sorites.lenses.store import builtin, load
+
+    entry = load(folder or builtin(), lens)
+    with bars() as bar:
+        failed = photograph(entry, pictures, out, corner, bar)
+    for _, reason in failed:
+        say(f"not written: {reason}", err=True)
+    say(f"wrote {len(pictures) - len(failed)} of {len(pictures)} pictures to {out}")
+    if failed:
+        raise typer.Exit(1)
+
+
+def space(
+    folder: LensFolder = None,
+    n: Annotated[
+        int | None,
+        typer.Option("--n", metavar="N", min=1, help="Mark the lenses that select --n N would choose."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture.")] = Path("lens-space.png"),
+) -> None:
+    """Draw a set of lenses among three kinds of aberration.
+
+    Reads a folder of traced lenses; writes one picture that shows them at five
+    fields, and by focal length and field of view.
+    """
+    from sorites.lenses.store import builtin, load, names, selected
+    from sorites.reports.figures.lenses import space as draw_space
+    from sorites.reports.figures.strips import save
+
+    store = folder or builtin()
+    entries = [load(store, name) for name in names(store)]
+    if n is not None and n > len(entries):
+        say(f"there are {len(entries)} lenses; all of them are marked", err=True)
+    chosen = (
+        selected({entry.name: entry.quality for entry in entries}, min(n, len(entries)))
+        if n is not None
+        else []
+    )
+    save(draw_space(entries, chosen), out)
+    say(f"wrote {out}")
+
+
+# The verb that traces one lens with an element out of place, step by step.
+
+
+def tolerance(
+    lens: Annotated[
+        str,
+        typer.Argument(
+            metavar="LENS", help="A Zemax .zmx file, or the name of one of optiland's objectives."
+        ),
+    ],
+    of: Annotated[str, typer.Option("--of", metavar="decentre|tilt|spacing", help="The kind of error.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that the traced file goes to.")
+    ],
+    element: Annotated[
+        int | None,
+        typer.Option(
+            "--element",
+            metavar="K",
+            min=1,
+            help="The glass element to move; the default is the one that hurts most.",
+        ),
+    ] = None,
+    stops: Annotated[
+        str,
+        typer.Option(
+            "--stops", metavar="X,Y,...", help="The sizes of the error, in um, or in arc minutes for tilt."
+        ),
+    ] = "1,5,10,20,50,100",
+    field: Annotated[
+        float,
+        typer.Option("--field", metavar="F", help="Trace the axis and this part of the half field of view."),
+    ] = 0.7,
+    refocus: Annotated[
+        bool, typer.Option("--refocus", help="Move the sensor to the best focus at every stop.")
+    ] = False,
+    glass: Glasses = None,
+    format: Format = "table",
+) -> None:
+    """Trace a lens with one element off the axis, tilted, or too far from the next.
+
+    Reads a prescription; writes the kernels at every size of the error as one
+    file for the suite tolerances, and prints one row per size.
+    """
+    from sorites.cli.printing import format_frame
+    from sorites.core.progress import bars
+    from sorites.io.readers import numbers
+    from sorites.lenses.tolerances import table, traced
+    from sorites.lenses.trace import read_glasses
+
+    steps = list(numbers(stops, "--stops"))
+    with bars() as bar:
+        more = {"element": element, "refocus": refocus, "glasses": read_glasses(glass or ())}
+        tolerances, path = traced(lens, of, steps, field, out, bar, **more)
+    about = tolerances.about
+    why = ", which hurts most" if about["chosen"] else ""
+    say(format_frame(table(tolerances), format), nl=False, exact=format != "table")
+    say(
+        f"element {about['element']} of {about['elements']}{why}; pixel {about['pitch_um']:.2f} um; wrote"
+        f" {path}",
+        err=True,
+    )
+    say(f"next: sorites run tolerances --shift {of} --option tolerances={path}", err=True)
+
+
+app = typer.Typer(
+    help="Trace real lenses from their prescriptions, rank them, choose some and draw them.",
+    no_args_is_help=True,
+)
 
 
 @app.command(name="import")
 def import_(
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="Zemax .zmx files, folders of them, or names of optiland's objectives.")
+        list[str],
+        typer.Argument(
+            metavar="FILE", help="Zemax .zmx files, folders of them, or names of optiland's objectives."
+        ),
     ],
-    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="The folder that the traced lenses go to.")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="DIR", help="The folder that the traced lenses go to.")
+    ],
     focus: Annotated[
-        str, typer.Option("--focus", metavar="best|file", help="Put the sensor at the best focus, or where the file has it.")
+        str,
+        typer.Option(
+            "--focus", metavar="best|file", help="Put the sensor at the best focus, or where the file has it."
+        ),
     ] = "best",
-    workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="The number of lenses traced at a time.")] = 1,
+    workers: Annotated[
+        int, typer.Option("--workers", metavar="N", min=1, help="The number of lenses traced at a time.")
+    ] = 1,
     glass: Glasses = None,
     format: Format = "table",
 ) -> None:
@@ -35,9 +191,8 @@ def import_(
     were accepted and why the others were refused.
     """
     from sorites.cli.printing import format_frame
-    from sorites.lenses.batch import trace_all
-    from sorites.lenses.trace import read_glasses
-    from sorites.progress import bars
+    from sorites.core.progress import bars
+    from sorites.lenses.trace import read_glasses, trace_all
 
     with bars() as bar:
         table = trace_all(files, out, focus, workers, read_glasses(glass or ()), bar)
@@ -63,7 +218,9 @@ def list_(folder: LensFolder = None, format: Format = "table") -> None:
 def select(
     n: Annotated[int, typer.Option("--n", metavar="N", min=1, help="The number of lenses to choose.")] = 100,
     folder: LensFolder = None,
-    out: Annotated[Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="DIR", help="Copy the chosen lenses into this folder.")
+    ] = None,
 ) -> None:
     """Choose lenses spread evenly over quality.
 
@@ -88,21 +245,24 @@ def _copy_lenses(chosen: Sequence[str], store: Path, out: Path) -> None:
     """Copy the chosen lenses from the folder ``store``; refuse a folder that holds others."""
     import shutil
 
-    from sorites.errors import SoritesError
+    from sorites.core.errors import SoritesError
+    from sorites.io.paths import resolved
     from sorites.lenses.store import SUFFIX
     from sorites.lenses.store import existing_names as lenses_in
-    from sorites.reading.places import resolved
 
     others = set(lenses_in(out)) - set(chosen) if resolved(out) != resolved(store) else ()
     if others:
-        raise SoritesError(f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR")
+        raise SoritesError(
+            f"{out} holds other lenses ({', '.join(sorted(others)[:3])}); choose another --out DIR"
+        )
     try:
         out.mkdir(parents=True, exist_ok=True)
         for name in chosen:
             shutil.copyfile(store / f"{name}{SUFFIX}", out / f"{name}{SUFFIX}")
     except shutil.SameFileError as error:
         raise SoritesError(
-            f"wanted another folder for the chosen lenses, got the one they are in; choose another --out than {out}"
+            "wanted another folder for the chosen lenses, got the one they are in; choose another --out than"
+            f" {out}"
         ) from error
     except OSError as error:
         raise SoritesError(
@@ -115,16 +275,17 @@ def show(
     lens: LensName,
     folder: LensFolder = None,
     out: Annotated[
-        Path | None, typer.Option("--out", metavar="FILE", help="The picture; the default is LENS.png in this folder.")
+        Path | None,
+        typer.Option("--out", metavar="FILE", help="The picture; the default is LENS.png in this folder."),
     ] = None,
 ) -> None:
     """Draw a lens: its kernels over the field, MTF curves and Zernike content.
 
     Reads a traced lens; writes one picture.
     """
-    from sorites.drawings.lens_sheet import sheet
-    from sorites.drawings.strip import save
     from sorites.lenses.store import builtin, load
+    from sorites.reports.figures.lenses import sheet
+    from sorites.reports.figures.strips import save
 
     path = out or Path(f"{lens}.png")
     save(sheet(load(folder or builtin(), lens)), path)
@@ -134,3 +295,110 @@ def show(
 app.command()(photo)
 app.command()(space)
 app.command()(tolerance)
+
+
+# The verbs about the kernels of the lens aberrations: draw them, and match them to a reference.
+
+
+kernels_app = typer.Typer()
+
+
+@kernels_app.callback(invoke_without_command=True)
+def kernels(
+    context: typer.Context,
+    path: Annotated[
+        Path | None,
+        typer.Option("--kernels", metavar="PATH", help="Draw this published stack instead of our own."),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The picture of the sheet.")] = Path(
+        "kernels.png"
+    ),
+    format: Format = "table",
+) -> None:
+    """Draw the kernels of the lens aberrations, or match them to another camera.
+
+    Without a command: reads our kernels or a published stack; writes a sheet
+    of the kernels and their MTF curves, and prints how sharp each is against
+    the disk.
+    """
+    if context.invoked_subcommand is not None:
+        return
+    from sorites.cli.printing import format_frame
+    from sorites.reports.figures.kernels import sheet
+    from sorites.reports.figures.strips import save
+    from sorites.shifts.aberration import load
+    from sorites.shifts.kernel_table import kernel_table
+
+    stack = None if path is None else load(path)
+    save(sheet(stack), out)
+    say(format_frame(kernel_table(stack), format), nl=False, exact=format != "table")
+    say(f"wrote {out}\nnext: sorites run optics_bench   or   sorites kernels match", err=True)
+
+
+@kernels_app.command()
+def match(
+    reference: Annotated[
+        Path | None,
+        typer.Option(
+            "--reference", metavar="PATH", help="A kernel stack to match; the default is ImageNet-C's disks."
+        ),
+    ] = None,
+    criterion: Annotated[
+        str,
+        typer.Option(
+            "--criterion",
+            metavar="mtf50|area|ssim|psnr|overall",
+            help=(
+                "The quantity that is made equal, or overall: the best fit by all four, in steps of 0.1"
+                " waves."
+            ),
+        ),
+    ] = "mtf50",
+    f_number: Annotated[
+        float | None, typer.Option("--f-number", metavar="F", help="The f-number of your lens.")
+    ] = None,
+    pixel: Annotated[
+        float | None,
+        typer.Option("--pixel", metavar="UM", help="The pixel pitch of your sensor, in micrometres."),
+    ] = None,
+    wavelengths: Annotated[
+        str | None,
+        typer.Option(
+            "--wavelengths", metavar="R,G,B", help="The wavelengths of the three colours, in micrometres."
+        ),
+    ] = None,
+    mode: Annotated[
+        list[int] | None,
+        typer.Option(
+            "--mode", metavar="N", help="Match only this Zernike mode (Fringe 4 to 11). May be repeated."
+        ),
+    ] = None,
+    level: Annotated[
+        list[int] | None, typer.Option("--level", metavar="N", help="Match only this level. May be repeated.")
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", metavar="FILE.npy", help="Keep the matched set, for --kernels.")
+    ] = None,
+    format: Format = "table",
+) -> None:
+    """Find the coefficients whose kernels match a reference.
+
+    Reads a kernel stack, or takes ImageNet-C's disks; prints the coefficient
+    of each mode and level and how well it matches by every criterion, and
+    writes the matched set with --out.
+    """
+    from sorites.cli.printing import format_frame
+    from sorites.io.files import write_bytes
+    from sorites.io.readers import numbers
+    from sorites.shifts.aberration import LEVELS, WAVES
+    from sorites.shifts.kernel_table import camera, match_table, packed
+
+    lens = camera(f_number, pixel, None if wavelengths is None else numbers(wavelengths, "--wavelengths"))
+    stack = None if reference is None else str(reference)
+    frame, matched = match_table(stack, criterion, lens, tuple(mode or WAVES), tuple(level or LEVELS))
+    say(format_frame(frame, format), nl=False, exact=format != "table")
+    if out is None:
+        say("next: add --out SET.npy to keep the set", err=True)
+        return
+    write_bytes(packed(matched), out)
+    say(f"wrote {out}\nnext: sorites run optics_bench --kernels {out}", err=True)

@@ -10,17 +10,18 @@ from sorites.cli.output import say
 
 if TYPE_CHECKING:
     from sorites.core import Measure, Shift
-    from sorites.registry import Registry
+    from sorites.core.registry import Registry
 
 KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
 
+# A name and a line about it.
 Entry = tuple[str, str]
-"""A name and a line about it."""
 
 
 def list_(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; the default is all of them.")
+        str | None,
+        typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; the default is all of them."),
     ] = None,
 ) -> None:
     """List every name that a suite or a command may use.
@@ -33,7 +34,7 @@ def list_(
 
 def list_names(kind: str | None = None) -> str:
     """Return every name of one kind, or of all kinds, with a line about each."""
-    from sorites.errors import UnknownName
+    from sorites.core.errors import UnknownName
 
     if kind is not None and kind not in KINDS:
         raise UnknownName("kind", kind, KINDS, f"One of {', '.join(KINDS)}.")
@@ -49,7 +50,7 @@ def list_names(kind: str | None = None) -> str:
 def _entries(kind: str) -> list[Entry]:
     from sorites.cli.printing import first_sentence
     from sorites.core import MEASURES, METRICS, MODELS, REFEREES, SCORERS, SHIFTS, SOURCES
-    from sorites.suite import builtin_suites, load
+    from sorites.suites.suite import builtin_suites, load
 
     if kind == "suites":
         return [(name, load(name).about) for name in builtin_suites()]

@@ -14,19 +14,19 @@ import polars as pl
 from sorites import core
 from sorites.cli.printing import first_sentence
 from sorites.core import METRICS
-from sorites.errors import SoritesError, UnknownName
-from sorites.labels import class_name
-from sorites.metrics._scenes import without_truth
-from sorites.pipeline.folder import read_info
-from sorites.pipeline.places import place_now
-from sorites.pipeline.reopen import class_names
-from sorites.table import Table, read
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.labels import class_name
+from sorites.core.table import Table, read
+from sorites.evaluation.reopen import class_names
+from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import place_now
+from sorites.metrics.detection.scenes import without_truth
 
+# The metrics of detectors.
 OF_BOXES = (
     "map", "map_numbers", "mean_map", "dial_map", "map_drop", "map_corruption_error", "map_rank", "tide", "box_failure_point",
     "box_survival", "box_failure_histogram",
 )  # fmt: skip
-"""The metrics of detectors."""
 NO_TRUTH = "the source has no true boxes for these pictures"
 NO_OPTIONS: Mapping[str, str] = MappingProxyType({})
 
@@ -66,12 +66,16 @@ def answer_metric(
         if metric in OF_BOXES and without_truth(held):
             raise SoritesError(f"{metric} has nothing to say here: {NO_TRUTH}")
         others = "map, map_numbers, map_drop, tide or box_failure_point"
-        raise SoritesError(f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}")
+        raise SoritesError(
+            f"{metric} has nothing to say here: the models are detectors, which give boxes. Ask {others}"
+        )
     return answer
 
 
 def as_typed(message: str, options: Sequence[str]) -> str:
-    """Return what a metric says of its options, which it names as Python does, as they are typed on the command line."""
+    """Return what a metric says of its options, which it names as Python does, as they are typed on
+    the command line.
+    """
     own = {"by": "--by", "reference": "--reference", "framework": "--framework"}
     for name in options:
         typed = own.get(name, f"--option {name}")
@@ -94,21 +98,33 @@ def _outputs(table: Table) -> set[str]:
 
 
 def _option_value(metric: str, question: Callable[..., Any], name: str, text: str) -> Any:
-    """Read ``text`` as the type of the metric's default for it: a whole number, a number, true or false, or text."""
+    """Read ``text`` as the type of the metric's default for it: a whole number, a number, true or
+    false, or text.
+    """
     known = {
-        key: p.default for key, p in inspect.signature(question).parameters.items() if key not in ("table", "by", "reference")
+        key: p.default
+        for key, p in inspect.signature(question).parameters.items()
+        if key not in ("table", "by", "reference")
     }
     if name not in known:
         raise UnknownName(f"option of {metric}", name, known, f"It has {', '.join(known) or 'none'}.")
     kind = type(known[name])
     try:
-        return {"true": True, "false": False}[text.lower()] if kind is bool else kind(text) if kind in (int, float) else text
+        return (
+            {"true": True, "false": False}[text.lower()]
+            if kind is bool
+            else kind(text)
+            if kind in (int, float)
+            else text
+        )
     except (KeyError, ValueError):
         wanted = {bool: "true or false", int: "a whole number", float: "a number"}[kind]
         raise SoritesError(f"the option {name} of {metric} wants {wanted}, got {text!r}") from None
 
 
-def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] = NO_OPTIONS, run: Path | None = None) -> str:
+def explain_empty(
+    answer: pl.DataFrame, metric: str, options: Mapping[str, str] = NO_OPTIONS, run: Path | None = None
+) -> str:
     """Say in words why an answer holds nothing; return no words where it holds something."""
     about = first_sentence(METRICS.get(metric))
     if answer.is_empty() and run is not None and (read_info(run).get("imported") or {}).get("as") == "counts":
@@ -117,14 +133,24 @@ def explain_empty(answer: pl.DataFrame, metric: str, options: Mapping[str, str] 
     if answer.is_empty() and "measure" in inspect.signature(METRICS.get(metric)).parameters:
         return f"no rows: nothing was measured here. Type: sorites similarity {run or 'RUN'}"
     if answer.is_empty():
-        return f"no rows. {metric} answers: {about} This run holds nothing to answer that with, given these options."
+        return (
+            f"no rows. {metric} answers: {about} This run holds nothing to answer that with, given these"
+            " options."
+        )
     if "value" not in answer.columns or answer["value"].null_count() < answer.height:
         return ""
     if "things" in answer.columns and answer["n"].sum() and not answer["things"].sum():
         return f"every value is null: {NO_TRUTH}"
     reason = f"every value is null, n up to {max(answer['n'].to_list())}. {metric} answers: {about}"
-    if "strange" in answer.columns and not answer["strange"].sum() and options.get("framework") != "model-specific":
-        return f"{reason} None of these pictures is strange; to count those that the model gets wrong: --framework model-specific"
+    if (
+        "strange" in answer.columns
+        and not answer["strange"].sum()
+        and options.get("framework") != "model-specific"
+    ):
+        return (
+            f"{reason} None of these pictures is strange; to count those that the model gets wrong:"
+            " --framework model-specific"
+        )
     return reason
 
 
@@ -140,12 +166,18 @@ def measure_note(metric: str, options: Mapping[str, str] = NO_OPTIONS) -> str:
 
 
 def with_class_names(answer: pl.DataFrame, infos: Sequence[Mapping[str, Any]]) -> pl.DataFrame:
-    """Return an answer with the name of each class beside its number, where it has such and all runs call them alike."""
+    """Return an answer with the name of each class beside its number, where it has such and all
+    runs call them alike.
+    """
     columns = [name for name in ("label", "pred") if name in answer.columns]
     if not columns:
         return answer
     found = [class_names(info) for info in infos if info]
-    if len(found) < len(infos) or found[0] is None or any(one is None or one.names != found[0].names for one in found):
+    if (
+        len(found) < len(infos)
+        or found[0] is None
+        or any(one is None or one.names != found[0].names for one in found)
+    ):
         return answer
     named = answer.clone()
     for column in columns:

@@ -1,7 +1,8 @@
 """The one way out for words: any text, on whatever stands behind stdout and stderr.
 
-Names of files and models are data. Control characters in them never reach a terminal, what a stream cannot spell is spelled in
-ASCII, and a stream that cannot be written is one line and not a traceback.
+Names of files and models are data. Control characters in them never reach a terminal, what a stream
+cannot spell is spelled in ASCII, and a stream that cannot be written is one line and not a
+traceback.
 """
 
 from __future__ import annotations
@@ -16,10 +17,11 @@ import warnings
 from collections.abc import Iterator
 from typing import Any, TextIO, cast
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
+# The name of the ``codecs`` error handler that spells characters which the encoding of our streams
+# does not have.
 PLAIN = "sorites-plain"
-"""The name of the ``codecs`` error handler that spells characters which the encoding of our streams does not have."""
 
 _CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _ASCII = {
@@ -33,16 +35,25 @@ class Unwritten(SoritesError):
     """Output that could not be written, for example because the disk is full."""
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"cannot write the output: {why}. Files that were finished are kept; type the command again")
+        super().__init__(
+            f"cannot write the output: {why}. Files that were finished are kept; type the command again"
+        )
 
 
 def without_controls(text: str, but: str = "\n\t") -> str:
-    """Return text whose control characters, and marks that turn the direction of writing, are spelled as escapes (``\\x1b``)."""
-    return _CONTROL.sub(lambda found: found[0] if found[0] in but else found[0].encode("unicode_escape").decode(), text)
+    """Return text whose control characters, and marks that turn the direction of writing, are
+    spelled as escapes (``\\x1b``).
+    """
+    return _CONTROL.sub(
+        lambda found: found[0] if found[0] in but else found[0].encode("unicode_escape").decode(), text
+    )
 
 
 def say(text: str, *, err: bool = False, nl: bool = True, exact: bool = False) -> None:
-    """Print text on stdout, or on stderr; nothing in it is markup. ``exact`` text goes unchanged to anything but a terminal."""
+    """Print text on stdout, or on stderr; nothing in it is markup.
+
+    ``exact`` text goes unchanged to anything but a terminal.
+    """
     stream = sys.stderr if err else sys.stdout
     if stream is None:
         return
@@ -67,14 +78,19 @@ def _in_ascii(error: UnicodeError) -> tuple[str, int]:
     if not isinstance(error, UnicodeEncodeError):
         raise error
     lost = error.object[error.start : error.end]
-    return "".join(_ASCII.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in lost), error.end
+    return (
+        "".join(_ASCII.get(letter) or letter.encode("ascii", "backslashreplace").decode() for letter in lost),
+        error.end,
+    )
 
 
 codecs.register_error(PLAIN, _in_ascii)
 
 
 def _give_up(stream: Any) -> None:
-    """Let what is still to be written to a stream go nowhere, so that closing it at the end raises nothing more."""
+    """Let what is still to be written to a stream go nowhere, so that closing it at the end raises
+    nothing more.
+    """
     with contextlib.suppress(Exception):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, stream.fileno())
@@ -104,7 +120,9 @@ class _Steady:
 
 @contextlib.contextmanager
 def steady() -> Iterator[None]:
-    """Make stdout and stderr take any text while a command runs; turn what cannot be written to stdout into an error of ours."""
+    """Make stdout and stderr take any text while a command runs; turn what cannot be written to
+    stdout into an error of ours.
+    """
     before, shown = sys.stderr, warnings.showwarning
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -123,7 +141,9 @@ def steady() -> Iterator[None]:
         sys.stderr, warnings.showwarning = before, shown
 
 
-def _note(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+def _note(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
     """Show a warning: our own as a note, those of libraries with where they come from."""
     mine = category is UserWarning
     say(f"note: {message}" if mine else f"{category.__name__}: {message} ({filename}:{lineno})", err=True)

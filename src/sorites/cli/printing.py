@@ -14,27 +14,32 @@ import polars as pl
 
 from sorites.cli.output import say, without_controls
 from sorites.core import CLEAN, METRICS
-from sorites.errors import SoritesError
-from sorites.metrics._scenes import without_truth
-from sorites.pipeline.fitted import read_record
-from sorites.table import read
+from sorites.core.errors import SoritesError
+from sorites.core.table import read
+from sorites.evaluation.fit import read_record
+from sorites.metrics.detection.scenes import without_truth
 
+# The width of a console, in characters, at which no name is ever cut or folded.
 WIDE = 10_000
-"""The width of a console, in characters, at which no name is ever cut or folded."""
 
+# Numbers nearer to 0 than this are taken for rounding errors.
 NOISE = 1e-15
-"""Numbers nearer to 0 than this are taken for rounding errors."""
 
 FAILED = "half failed at (%)"
+# The resamples of the intervals in a summary.
 FEW = 200
-"""The resamples of the intervals in a summary."""
 
 
 def format_frame(frame: pl.DataFrame, format: str) -> str:
-    """Return a frame as text: rounded for the eye (``table``), or complete and exact for another program (``csv``, ``json``)."""
+    """Return a frame as text: rounded for the eye (``table``), or complete and exact for another
+    program (``csv``, ``json``).
+    """
     if format == "csv":
         nested = [name for name, dtype in frame.schema.items() if dtype.is_nested()]
-        spelled = [pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], pl.String) for name in nested]
+        spelled = [
+            pl.Series(name, [json.dumps(value) for value in frame[name].to_list()], pl.String)
+            for name in nested
+        ]
         return frame.with_columns(spelled).write_csv()
     if format == "json":
         return frame.write_json() + "\n"
@@ -51,7 +56,9 @@ def _draw_table(frame: pl.DataFrame) -> str:
     numeric = {name for name, dtype in frame.schema.items() if dtype.is_numeric()}
     table = Table(box=box.SIMPLE, pad_edge=False)
     for name in frame.columns:
-        table.add_column(without_controls(name, ""), justify="right" if name in numeric else "left", no_wrap=True)
+        table.add_column(
+            without_controls(name, ""), justify="right" if name in numeric else "left", no_wrap=True
+        )
     for row in frame.iter_rows():
         cells = ("–" if v is None else _number(v) if isinstance(v, float) else str(v) for v in row)
         table.add_row(*(without_controls(cell, "") for cell in cells))
@@ -77,18 +84,24 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
         echo(format_frame(answer, "table"))
         if answer[FAILED].drop_nulls().len():
             echo(
-                "half failed: the median failure point, in % of the greatest severity here; a picture wrong when clean fails at 0"
+                "half failed: the median failure point, in % of the greatest severity here; a picture wrong"
+                " when clean fails at 0"
             )
     if "boxes" in outputs:
         echo(format_frame(box_headline(folder), "table"))
         if without_truth(table):
             echo("there is no mAP, because the source has no true boxes")
-    counts = table.select(rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()).collect(engine="streaming")
+    counts = table.select(
+        rows=pl.len(), errors=pl.col("error").count(), probes=pl.col("probe").sum()
+    ).collect(engine="streaming")
     rows, errors, probes = counts.row(0)
     if errors:
-        first = table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
+        first = (
+            table.filter(pl.col("error").is_not_null()).select("sample_id", "error").head(1).collect().row(0)
+        )
         echo(
-            f"{errors} rows are errors; they stay in the table and are left out of every mean. The first, {first[0]}: {first[1]}"
+            f"{errors} rows are errors; they stay in the table and are left out of every mean. The first,"
+            f" {first[0]}: {first[1]}"
         )
     for model, fits in read_record(folder).items():
         if fits.get("left_out"):
@@ -101,8 +114,9 @@ def print_run_summary(folder: Path, echo: Callable[[str], None] = say, worked: b
 
 
 def headline(folder: Path) -> pl.DataFrame:
-    """Return one row per model: accuracy clean and under shift with their intervals, the drop, and where half the pictures
-    have failed."""
+    """Return one row per model: accuracy clean and under shift with their intervals, the drop, and
+    where half the pictures have failed.
+    """
     table = read(folder).filter(pl.col("output") != "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("accuracy")(table.filter(pl.col("shift") == CLEAN), by=["model"])
@@ -116,14 +130,18 @@ def headline(folder: Path) -> pl.DataFrame:
 
 
 def box_headline(folder: Path) -> pl.DataFrame:
-    """Return one row per detector: mAP clean and under shift, the drop, and where half of the things are lost."""
+    """Return one row per detector: mAP clean and under shift, the drop, and where half of the
+    things are lost.
+    """
     table = read(folder).filter(pl.col("output") == "boxes")
     models = table.select(pl.col("model").unique().sort()).collect(engine="streaming")
     clean = METRICS.get("map")(table.filter(pl.col("shift") == CLEAN), by=["model"], resamples=FEW)
     drop = METRICS.get("map_drop")(table, by=["model"], resamples=FEW)
     half = METRICS.get("box_failure_point")(table, by=["model"], relative=True)
     shifted = METRICS.get("mean_map")(table, by=["model"], resamples=FEW)
-    frame = models.join(clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left")
+    frame = models.join(
+        clean.select("model", "n", _percent_with_interval().alias("clean mAP")), on="model", how="left"
+    )
     for name, part in (("shifted mAP", shifted), ("drop", drop), ("half of the things lost at (%)", half)):
         frame = frame.join(part.select("model", _percent_with_interval().alias(name)), on="model", how="left")
     return frame

@@ -1,8 +1,9 @@
 """Write the shifted pictures of a suite as a dataset folder: ``shift/level/class/name.png`` and a sidecar.
 
-The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and evaluating on the fly
-give the same table. Files are lossless unless a JPEG quality is asked for. Where true boxes are known, ``annotations.json``
-beside the sidecar holds them as COCO does, for any other tool.
+The sidecar tells the ``folder`` source what every file is, so that evaluating the folder and
+evaluating on the fly give the same table. Files are lossless unless a JPEG quality is asked for.
+Where true boxes are known, ``annotations.json`` beside the sidecar holds them as COCO does, for any
+other tool.
 """
 
 from __future__ import annotations
@@ -11,38 +12,91 @@ import functools
 import io
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from PIL import Image as Pillow
 
 from sorites.core import CLEAN, Picture, Sample, Setting
-from sorites.datasets.annotations import ANNOTATIONS, Size, coco_json
-from sorites.engines import Engine
-from sorites.errors import SoritesError
-from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
-from sorites.pipeline import plan as plans
-from sorites.pipeline.folder import DATASET_INFO, read_dataset_info, same_run
-from sorites.pipeline.identity import Info, describe
-from sorites.pipeline.pictures import Shot, shots
-from sorites.pipeline.plan import Plan, Unit
-from sorites.pipeline.reopen import refuse_attacks
-from sorites.pipeline.running import chosen_engine, lent, running_in
-from sorites.pipeline.shards import slug
-from sorites.progress import Bar
-from sorites.rng import digest
-from sorites.sources import _sidecar as sidecar
-from sorites.stores import place
-from sorites.suite import Suite, load
-from sorites.table import write
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, coco, coco_category_ids
+from sorites.core.progress import Bar
+from sorites.core.rng import digest
+from sorites.core.table import write
+from sorites.evaluation import plan as plans
+from sorites.evaluation.engines import Engine
+from sorites.evaluation.images import Shot, shots
+from sorites.evaluation.plan import Plan, Unit
+from sorites.evaluation.reopen import refuse_attacks
+from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info, same_run
+from sorites.evaluation.storage.record import Info, describe
+from sorites.evaluation.storage.shards import slug
+from sorites.evaluation.worker import chosen_engine, lent, running_in
+from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
+from sorites.io.stores import place
+from sorites.sources import sidecar
+from sorites.suites.suite import Suite, load
+
+# True boxes of a dataset as COCO's annotation file, beside its pictures, so that any tool for detection
+# can read it.
+
+
+ANNOTATIONS = "annotations.json"
+# The height and the width of a picture in px.
+Size = tuple[int, int]
+
+
+def category_ids(labels: Labels) -> dict[str, int]:
+    """Return the number of each class id in the file: COCO's own for COCO's classes, otherwise 1,
+    2, 3 ... in their order.
+    """
+    numbers = coco_category_ids() if labels.ids == coco().ids else range(1, len(labels) + 1)
+    return dict(zip(labels.ids, numbers, strict=True))
+
+
+def coco_json(records: Sequence[tuple[Mapping[str, Any], Size]], labels: Labels) -> bytes:
+    """Return the annotation file of pictures given by rows of the sidecar and their sizes; a
+    picture whose boxes are not known is not in it. Ids of pictures and annotations begin with 1,
+    because 0 means unmatched in COCO's tools.
+    """
+    numbers = category_ids(labels)
+    images: list[dict[str, Any]] = []
+    annotations: list[dict[str, Any]] = []
+    for record, (height, width) in records:
+        if record[sidecar.BOXES] is None:
+            continue
+        images.append({"id": len(images) + 1, "file_name": record["path"], "width": width, "height": height})
+        for cell in record[sidecar.BOXES]:
+            annotations.append(
+                {"id": len(annotations) + 1, "image_id": len(images), **_annotation(cell, numbers)}
+            )
+    categories = [
+        {"id": numbers[id_], "name": name} for id_, name in zip(labels.ids, labels.names, strict=True)
+    ]
+    return json.dumps(
+        {"images": images, "annotations": annotations, "categories": categories}, indent=1
+    ).encode()
+
+
+def _annotation(cell: Mapping[str, Any], numbers: Mapping[str, int]) -> dict[str, Any]:
+    across, down = cell["x1"] - cell["x0"], cell["y1"] - cell["y0"]
+    return {
+        "category_id": numbers[cell["label"]],
+        "bbox": [cell["x0"], cell["y0"], across, down],
+        "area": across * down if cell["area"] is None else cell["area"],
+        "iscrowd": int(cell["crowd"]),
+    }
+
 
 LOCK = ".sorites.lock"
+# The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A
+# longer one ends in a hash.
 LONGEST = 240
-"""The most letters of a picture's name, its ending and number apart; file systems take 255 bytes. A longer one ends in a hash."""
 _ENDS = {".png": b"IEND\xaeB`\x82", ".jpg": b"\xff\xd9"}
+# Records of the pictures that are there with their sizes, and the reasons for those that could not
+# be made.
 Written = tuple[list[tuple[dict[str, Any], Size]], list[str]]
-"""Records of the pictures that are there with their sizes, and the reasons for those that could not be made."""
 
 
 def build(
@@ -54,19 +108,27 @@ def build(
     workers: int | None = None,
     bar: Bar | None = None,
 ) -> tuple[int, list[str]]:
-    """Write the pictures that are not there yet, then the sidecar. Return how many there are, and the errors met."""
+    """Write the pictures that are not there yet, then the sidecar.
+
+    Return how many there are, and the errors met.
+    """
     if quality is not None and not 1 <= quality <= 100:
         raise SoritesError(f"--quality wants 1 to 100, got {quality}")
     if not isinstance(suite, Suite):
         refuse_attacks(suite)
-    plan, folder = plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})), place(out)
+    plan, folder = (
+        plans.make(load(suite).model_copy(update={"models": (), "fit": None, "scorers": ()})),
+        place(out),
+    )
     start, units = chosen_engine(engine, plan), plan.units()
     written: dict[Unit, Written] = {}
     with locked(folder, "dataset", LOCK):
         info = _claim(folder, plan, quality)
         tick = bar("building", plan.images()) if bar else lambda n: None
         with lent(folder, plan, info["run_id"]):
-            for unit, result in start(units, functools.partial(write_unit, folder, quality=quality), workers or start.cores()):
+            for unit, result in start(
+                units, functools.partial(write_unit, folder, quality=quality), workers or start.cores()
+            ):
                 written[unit] = result
                 tick(plan.images_of(unit))
         sized = [pair for unit in units for pair in written[unit][0]]
@@ -79,14 +141,17 @@ def build(
 
 
 def _claim(folder: Path, plan: Plan, quality: int | None) -> Info:
-    """Refuse a folder that holds another dataset: what another suite, seed or quality left there is not mixed in."""
+    """Refuse a folder that holds another dataset: what another suite, seed or quality left there is
+    not mixed in.
+    """
     info = {**describe(plan), "quality": quality}
     path = folder / DATASET_INFO
     if path.exists():
         before = read_dataset_info(folder)
         if before.get("quality") != quality or not same_run(before, info, plan):
             raise SoritesError(
-                f"{folder} holds a dataset built from another suite or with other options; choose another --out DIR"
+                f"{folder} holds a dataset built from another suite or with other options; choose another"
+                " --out DIR"
             )
         info["run_id"] = before["run_id"]
     elif any(p.name != LOCK and not is_temporary(p) for p in folder.iterdir()):
@@ -101,12 +166,16 @@ def _apart(records: Sequence[dict[str, Any]]) -> None:
     seen: set[str] = set()
     for record in records:
         if record["path"] in seen:
-            raise SoritesError(f"two images of {record['sample_id']} under {record['shift']} have one level: {record['path']}")
+            raise SoritesError(
+                f"two images of {record['sample_id']} under {record['shift']} have one level:"
+                f" {record['path']}"
+            )
         seen.add(record["path"])
 
 
 def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
-    """A unit of work: write the pictures of one shift and slice that are not there, or are others than those made now.
+    """A unit of work: write the pictures of one shift and slice that are not there, or are others
+    than those made now.
 
     Return their records and the errors.
     """
@@ -127,7 +196,9 @@ def write_unit(folder: Path, unit: Unit, *, quality: int | None) -> Written:
 
 
 def _holds(path: Path, data: bytes) -> bool:
-    """Return whether a file is there and holds just these bytes; made of a picture that changed since, it holds others."""
+    """Return whether a file is there and holds just these bytes; made of a picture that changed
+    since, it holds others.
+    """
     try:
         return path.stat().st_size == len(data) and path.read_bytes() == data
     except FileNotFoundError:
@@ -135,7 +206,9 @@ def _holds(path: Path, data: bytes) -> bool:
 
 
 def is_whole_picture(path: Path) -> bool:
-    """Return whether a picture file is there up to its last bytes: one that is empty or cut short is written again."""
+    """Return whether a picture file is there up to its last bytes: one that is empty or cut short
+    is written again.
+    """
     end = _ENDS[path.suffix]
     try:
         with path.open("rb") as file:
@@ -148,7 +221,9 @@ def is_whole_picture(path: Path) -> bool:
 
 def _encoded(picture: Picture, quality: int | None) -> bytes:
     buffer = io.BytesIO()
-    options: dict[str, Any] = {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
+    options: dict[str, Any] = (
+        {"format": "JPEG", "quality": quality} if quality else {"format": "PNG", "compress_level": 4}
+    )
     Pillow.fromarray(picture).save(buffer, **options)
     return buffer.getvalue()
 
@@ -169,7 +244,9 @@ def _safe(name: str) -> str:
 
 
 def _names(plan: Plan) -> dict[str, str]:
-    """Sample to ``class/name``: the class id as folder, the file's own name, numbered where two would meet."""
+    """Sample to ``class/name``: the class id as folder, the file's own name, numbered where two
+    would meet.
+    """
     taken: dict[str, int] = {}
     names: dict[str, str] = {}
     for sample in sorted((s for group in plan.groups.values() for s in group), key=lambda s: s.id):

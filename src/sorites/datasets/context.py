@@ -1,10 +1,12 @@
-"""Context composites: photo cut-outs in surroundings that are common or uncommon for them, with 0 to 3 uncommon at once.
+"""Context composites: photo cut-outs in surroundings that are common or uncommon for them, with 0
+to 3 uncommon at once.
 
-Every thing is shown up to eight times in the same pose, once for each choice of common or uncommon time, weather and location. A
-small table in words (``context.tsv``) says what is common for its class. There is no weather indoors, and a class for which night
-is common has no uncommon time, so some things are shown fewer times. The clean picture is the one with nothing uncommon; the
-others belong to the shift ``context``, whose severity counts what is uncommon. The idea is from FOCUS (Kattakinda & Feizi, ICML
-2022).
+Every thing is shown up to eight times in the same pose, once for each choice of common or uncommon
+time, weather and location. A small table in words (``context.tsv``) says what is common for its
+class. There is no weather indoors, and a class for which night is common has no uncommon time, so
+some things are shown fewer times. The clean picture is the one with nothing uncommon; the others
+belong to the shift ``context``, whose severity counts what is uncommon. The idea is from FOCUS
+(Kattakinda & Feizi, ICML 2022).
 """
 
 from __future__ import annotations
@@ -25,22 +27,43 @@ from PIL import Image as Pillow
 
 from sorites import core
 from sorites.core import CLEAN, Attr, Picture, Sample, to_picture
-from sorites.datasets.build import LOCK, is_whole_picture
-from sorites.errors import SoritesError
-from sorites.files import is_temporary, locked, sweep_temporaries, write_bytes
-from sorites.labels import Labels, imagenet
-from sorites.pipeline.folder import DATASET_INFO, read_dataset_info
-from sorites.rng import digest, fair_order, rng_for
-from sorites.scenes.composite import WEATHER, CutOut, Pose, at_night, box_of, cut_out, draw_pose, insert, weathered
-from sorites.scenes.scenery import place
-from sorites.sources import _sidecar as sidecar
-from sorites.sources._backgrounds import Background, fetch
-from sorites.sources._scattered import SIDES
-from sorites.sources.context import TRUTH
-from sorites.table import BOX, write
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, coco, imagenet
+from sorites.core.rng import digest, fair_order, rng_for
+from sorites.core.table import BOX, write
+from sorites.datasets.build import ANNOTATIONS, LOCK, Size, coco_json, is_whole_picture
+from sorites.evaluation.storage.folder import DATASET_INFO, read_dataset_info
+from sorites.io.files import is_temporary, locked, sweep_temporaries, write_bytes
+from sorites.scenes.composite import (
+    WEATHER,
+    CutOut,
+    Pose,
+    at_night,
+    box_of,
+    cut_out,
+    draw_pose,
+    insert,
+    weathered,
+)
+from sorites.scenes.scenery import DRAWN, place
+from sorites.sources import sidecar
+from sorites.sources.composites import (
+    COUNT,
+    SIDE,
+    SIDES,
+    THINGS,
+    TRUTH,
+    Background,
+    Recipe,
+    Thing,
+    fetch,
+    parse_range,
+    samples,
+)
+from sorites.sources.composites import things as stamps
 
+# The side of the pictures in pixels; the central 7/8, which models see, holds the whole thing.
 SIZE = 256
-"""The side of the pictures in pixels; the central 7/8, which models see, holds the whole thing."""
 
 KINDS = ("time", "weather", "location")
 VERSION = 1
@@ -78,7 +101,9 @@ def read_habits(text: str) -> dict[str, Habits]:
     """Parse the table of habits: class ids to what is common for the class."""
     rows = [line.split("\t") for line in text.splitlines()[1:] if line.strip()]
     if any(len(row) != 5 for row in rows):
-        raise SoritesError("context: wanted lines of id, class, time, common and uncommon places with tabs between them")
+        raise SoritesError(
+            "context: wanted lines of id, class, time, common and uncommon places with tabs between them"
+        )
     return {id_: Habits(name, *(tuple(cell.split(", ")) for cell in cells)) for id_, name, *cells in rows}
 
 
@@ -89,8 +114,9 @@ def habits() -> dict[str, Habits]:
 
 
 def surroundings(known: Habits, rng: np.random.Generator) -> list[Surroundings]:
-    """Return the surroundings that a thing is shown in, by rising number of uncommon attributes; ``rng`` chooses between words
-    that are equally common."""
+    """Return the surroundings that a thing is shown in, by rising number of uncommon attributes;
+    ``rng`` chooses between words that are equally common.
+    """
     usual, odd = (str(rng.choice(places)) for places in (known.common, known.uncommon))
     fall = str(rng.choice(list(WEATHER)))
     found = []
@@ -159,8 +185,9 @@ def build_context(
 ) -> tuple[int, int]:
     """Write the composites as a dataset folder and return how many things and pictures it has.
 
-    Pictures that are there from a call that was stopped are not made again. ``drawn`` uses only drawn places, so that no
-    photograph is fetched. Samples whose class has no line in the table of habits are left out.
+    Pictures that are there from a call that was stopped are not made again. ``drawn`` uses only
+    drawn places, so that no photograph is fetched. Samples whose class has no line in the table of
+    habits are left out.
     """
     folder, space = Path(out), labels or imagenet()
     if not SIDES[0] <= size <= SIDES[1]:
@@ -170,10 +197,13 @@ def build_context(
     made_of = {"context": VERSION, "source": source, "seed": seed, "limit": limit, "drawn": drawn}
     made_of |= {"size": size} if size != SIZE else {}
     with claimed(folder, made_of):
-        known = [s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()]
+        known = [
+            s for s in core.source(source, space) if s.label is not None and space.ids[s.label] in habits()
+        ]
         if not known:
             raise SoritesError(
-                f"no sample of {source} has a class that the table of habits (context.tsv) knows; try --source stamps"
+                f"no sample of {source} has a class that the table of habits (context.tsv) knows; try"
+                " --source stamps"
             )
         chosen = fair_order(known, lambda sample: [sample.id])[:limit]
         photographs = () if drawn else fetch()
@@ -209,7 +239,9 @@ def _claim(folder: Path, made_of: dict[str, object]) -> None:
         before = read_dataset_info(folder)
         differs = [key for key in made_of if before.get(key) != made_of[key]]
         if differs:
-            raise SoritesError(f"{folder} holds another dataset (its {differs[0]} differs); choose another --out DIR")
+            raise SoritesError(
+                f"{folder} holds another dataset (its {differs[0]} differs); choose another --out DIR"
+            )
     elif any(other.name != LOCK and not is_temporary(other) for other in folder.iterdir()):
         raise SoritesError(f"{folder} is not empty; choose another --out DIR")
     sweep_temporaries(folder)
@@ -217,7 +249,9 @@ def _claim(folder: Path, made_of: dict[str, object]) -> None:
     write_bytes(json.dumps({"run_id": run_id, **made_of}, indent=1).encode(), path)
 
 
-def _record(sample: Sample, around: Surroundings, space: Labels, source: str, seed: int, size: int) -> dict[str, object]:
+def _record(
+    sample: Sample, around: Surroundings, space: Labels, source: str, seed: int, size: int
+) -> dict[str, object]:
     """Return the sidecar's row of a picture."""
     words = dict(zip(KINDS, around.words, strict=True))
     spelled = json.dumps(words, sort_keys=True)
@@ -252,3 +286,93 @@ def png(picture: Picture) -> bytes:
     buffer = io.BytesIO()
     Pillow.fromarray(picture).save(buffer, "PNG", compress_level=4)
     return buffer.getvalue()
+
+
+# Composites of several things as a dataset folder: pictures, a sidecar with their true boxes, and COCO's
+# annotation file.
+
+
+"""It rises when pictures change."""
+
+
+def build_scattered(
+    out: str | Path,
+    source: str = "stamps",
+    *,
+    things: str = THINGS,
+    size: int = SIDE,
+    seed: int = 0,
+    limit: int | None = None,
+    drawn: bool = False,
+    labels: Labels | None = None,
+) -> tuple[int, int]:
+    """Write pictures of several things each, and return how many there are and how many boxes they have.
+
+    ``stamps`` are the cut-outs of COCO's classes; another source needs masks and labels of these
+    classes, and its things may stand anywhere. ``limit`` is the number of pictures, 150 by default.
+    Pictures that are there from a call that was stopped are not made again.
+    """
+    folder, space = Path(out), labels or coco()
+    recipe = Recipe(seed, parse_range(things), size, drawn)
+    count = COUNT if limit is None else limit
+    made_of = {
+        "composites": VERSION,
+        "source": source,
+        "things": things,
+        "size": size,
+        "seed": seed,
+        "limit": count,
+    }
+    with claimed(folder, {**made_of, "drawn": drawn}):
+        cuts = stamps(space) if source == "stamps" else _things(source, space)
+        made = samples(cuts, recipe, count, () if drawn else fetch())
+        rows = [_written(folder, sample, source, space, seed, size) for sample in made]
+        write(sidecar.frame([record for record, _ in rows]), folder / sidecar.NAME)
+        write_bytes(coco_json(rows, space), folder / ANNOTATIONS)
+    return len(rows), sum(len(sample.truth or ()) for sample in made)
+
+
+def _things(source: str, space: Labels) -> list[Thing]:
+    """Return the cut-outs of a source as things; a name of its label is the name of its class."""
+    found = [
+        sample
+        for sample in core.source(source, space)
+        if sample.alpha is not None and sample.label is not None
+    ]
+    if not found:
+        raise SoritesError(
+            f"no sample of {source} has a mask and a label: composites need cut-outs, such as --source stamps"
+        )
+    return [
+        Thing(space.names[s.label or 0], s.label, tuple(DRAWN), functools.cache(functools.partial(_cut, s)))
+        for s in found
+    ]
+
+
+def _cut(sample: Sample) -> CutOut:
+    if sample.alpha is None:
+        raise SoritesError(f"{sample.id} has no mask: composites need cut-outs, such as --source stamps")
+    return cut_out(sample.load(), sample.alpha())
+
+
+def _written(
+    folder: Path, sample: Sample, source: str, space: Labels, seed: int, size: int
+) -> tuple[dict[str, object], Size]:
+    """Write one picture unless it is there; return the sidecar's row of it, and its size."""
+    path = f"images/{sample.id.rpartition('/')[2]}.png"
+    if not is_whole_picture(folder / path):
+        write_bytes(png(sample.load()), folder / path)
+    record: dict[str, object] = {
+        "path": path,
+        "sample_id": sample.id,
+        "image_id": digest("composites", source, sample.id).hex(),
+        "attrs": [vars(attr) for attr in sample.attrs],
+        "family": CLEAN,
+        "shift": CLEAN,
+        "severity": 0.0,
+        "params": "{}",
+        "framed": False,
+        "seed": seed,
+        sidecar.BOXES: sidecar.boxes(sample.truth or (), space.ids),
+    }
+    return record, (size, size)

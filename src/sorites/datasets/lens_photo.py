@@ -1,4 +1,6 @@
-"""Photograph whole pictures through one lens; the results are lossless PNG files that record how they were made."""
+"""Photograph whole pictures through one lens; the results are lossless PNG files that record how
+they were made.
+"""
 
 from __future__ import annotations
 
@@ -14,22 +16,25 @@ from PIL import Image as Pillow
 from PIL import PngImagePlugin
 
 from sorites.core import Picture, to_picture
-from sorites.errors import SoritesError
-from sorites.files import write_bytes
+from sorites.core.errors import SoritesError
+from sorites.core.progress import Bar
+from sorites.io.files import write_bytes
+from sorites.io.paths import is_file, resolved
 from sorites.lenses.store import Entry
 from sorites.optics.tracing.field import TiledPicture, transfer
-from sorites.progress import Bar
-from sorites.reading.places import is_file, resolved
-from sorites.sources._decode import decode
+from sorites.sources.decode import decode
 
+# Changes whenever a pixel changes.
 VERSION = 1
-"""Changes whenever a pixel changes."""
+# The key of the PNG's text that records how it was made; a file with the same record is not made
+# again.
 NOTE = "sorites"
-"""The key of the PNG's text that records how it was made; a file with the same record is not made again."""
 
 
 def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
-    """Return an 8-bit picture as seen through the lens; memory beyond the two pictures does not grow with their height."""
+    """Return an 8-bit picture as seen through the lens; memory beyond the two pictures does not
+    grow with their height.
+    """
     tiled = TiledPicture(picture, entry.arrays["kernels"].shape[-1], corner)
     result = np.empty(picture.shape, np.uint8)
     for top, strip in tiled.through(transfer(entry.arrays["kernels"], tiled.tiling)):
@@ -40,7 +45,10 @@ def through(entry: Entry, picture: Picture, corner: float = 1.0) -> Picture:
 def photograph(
     entry: Entry, pictures: Sequence[Path], out: Path, corner: float = 1.0, bar: Bar | None = None
 ) -> list[tuple[Path, str]]:
-    """Write each picture to ``out`` as a PNG under its stem. Return those that failed, with the reason; the rest is written."""
+    """Write each picture to ``out`` as a PNG under its stem.
+
+    Return those that failed, with the reason; the rest is written.
+    """
     if not 0 < corner <= 1:
         raise SoritesError(f"--corner wants a number above 0 and up to 1 of the half field, got {corner}")
     tick = bar("lens", len(pictures)) if bar else lambda n: None
@@ -57,8 +65,9 @@ def photograph(
 
 
 def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path | str]]:
-    """Yield where each picture is written, or why it cannot be: no file may stand for two pictures, or replace one that was not
-    written here."""
+    """Yield where each picture is written, or why it cannot be: no file may stand for two pictures,
+    or replace one that was not written here.
+    """
     given = {resolved(path) for path in pictures}
     taken: dict[Path, Path] = {}
     for path in pictures:
@@ -66,9 +75,21 @@ def _targets(pictures: Sequence[Path], out: Path) -> Iterator[tuple[Path, Path |
         if resolved(target) in given:
             yield path, f"{path}: it would overwrite {target}; choose another --out DIR"
         elif os.path.lexists(target) and _read_note(target) is None:
-            yield path, f"{path}: {target} exists and was not written by sorites lens photo; choose another --out DIR"
+            yield (
+                path,
+                (
+                    f"{path}: {target} exists and was not written by sorites lens photo; choose another"
+                    " --out DIR"
+                ),
+            )
         elif taken.setdefault(target, path) != path:
-            yield path, f"{path}: {target} is already the result for {taken[target]}; rename one, or choose another --out DIR"
+            yield (
+                path,
+                (
+                    f"{path}: {target} is already the result for {taken[target]}; rename one, or choose"
+                    " another --out DIR"
+                ),
+            )
         else:
             yield path, target
 
@@ -85,12 +106,16 @@ def _one(entry: Entry, path: Path, target: Path, corner: float) -> None:
     info = PngImagePlugin.PngInfo()
     info.add_text(NOTE, note)
     buffer = io.BytesIO()
-    Pillow.fromarray(through(entry, decode(raw, str(path)), corner)).save(buffer, "PNG", compress_level=4, pnginfo=info)
+    Pillow.fromarray(through(entry, decode(raw, str(path)), corner)).save(
+        buffer, "PNG", compress_level=4, pnginfo=info
+    )
     write_bytes(buffer.getvalue(), target)
 
 
 def _note(entry: Entry, raw: bytes, corner: float) -> str:
-    """Return the record of how a picture is made: hashes of the kernels and of the picture, lens, corner and version."""
+    """Return the record of how a picture is made: hashes of the kernels and of the picture, lens,
+    corner and version.
+    """
     hashes = {"kernels": entry.arrays["kernels"].tobytes(), "picture": raw}
     parts = {key: hashlib.blake2b(data, digest_size=8).hexdigest() for key, data in hashes.items()}
     return json.dumps({**parts, "lens": entry.name, "corner": corner, "version": VERSION}, sort_keys=True)

@@ -1,7 +1,9 @@
-"""Classify a picture by how well a diffusion model knows the noise on it under each class (Li et al., ICCV 2023).
+"""Classify a picture by how well a diffusion model knows the noise on it under each class (Li et
+al., ICCV 2023).
 
-Noise of several draws is laid on the picture, the same for all classes; the class whose words let the network predict it best
-wins. Classes that are surely behind drop out in stages, and draws stop when only one class is left.
+Noise of several draws is laid on the picture, the same for all classes; the class whose words let
+the network predict it best wins. Classes that are surely behind drop out in stages, and draws stop
+when only one class is left.
 """
 
 from __future__ import annotations
@@ -13,33 +15,40 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.diffusion.noising import NOISE_STEPS, latents_of, noised, predicted
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
+from sorites.core.samples import Picture
+from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
-from sorites.errors import SoritesError
-from sorites.rng import digest
-from sorites.torch_tools import one_thread
-from sorites.types import Picture
+from sorites.diffusion.sampler import NOISE_STEPS, latents_of, noised, predicted
 
 LOSSES = ("l1", "l2")
+# Noisy pictures that go through the network at once.
 BATCH = 48
-"""Noisy pictures that go through the network at once."""
+# Gives the errors of the draws from one number to another under some of the conditions, draws x
+# conditions.
 Asked = Callable[[int, int, NDArray[np.int64]], NDArray[np.float64]]
-"""Gives the errors of the draws from one number to another under some of the conditions, draws x conditions."""
+# The least gap between the logit of a class that dropped out and those that stayed.
 LEAST = 1e-5
-"""The least gap between the logit of a class that dropped out and those that stayed."""
 
 
 @dataclass(frozen=True)
 class Judging:
-    """The rules for judging a picture: at most ``draws`` of noise, and the draws after which classes drop out."""
+    """The rules for judging a picture: at most ``draws`` of noise, and the draws after which
+    classes drop out.
+    """
 
     draws: int = 32
     loss: str = "l1"
     """The mean size of the error, or its mean square; CNS-Bench took the former."""
     first: int = 4
-    """Draws before classes drop out for the first time; after that whenever the number of draws has doubled."""
+    """Draws before classes drop out for the first time; after that whenever the number of draws has
+    doubled.
+    """
     sure: float = 2.0
-    """A class drops out when it is behind the leader by this many standard errors of their paired difference; 0: none does."""
+    """A class drops out when it is behind the leader by this many standard errors of their paired
+    difference; 0: none does.
+    """
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -70,14 +79,18 @@ class Judging:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result for one picture: minus the error per class, the draws that each rests on, and passes of the network."""
+    """The result for one picture: minus the error per class, the draws that each rests on, and
+    passes of the network.
+    """
 
     logits: NDArray[np.float32]
     draws: NDArray[np.int64]
     passes: int
 
 
-def judged(pipe: Pipe, picture: Picture, conditions: Sequence[Any], owners: Sequence[int], how: Judging) -> Verdict:
+def judged(
+    pipe: Pipe, picture: Picture, conditions: Sequence[Any], owners: Sequence[int], how: Judging
+) -> Verdict:
     """Judge one 8-bit picture of the pipeline's width. ``owners`` says which class each condition describes.
 
     A class is as good as the best of its conditions. All draws follow from the picture and the seed alone.
@@ -116,14 +129,18 @@ def staged(found: Asked, owners: Sequence[int], how: Judging) -> Verdict:
 
 
 def _draws(latent: Any, picture: Picture, how: Judging) -> tuple[Any, Any]:
-    """Return noise and noise steps: every prefix of the steps is spread over the whole range (van der Corput 1935)."""
+    """Return noise and noise steps: every prefix of the steps is spread over the whole range (van
+    der Corput 1935).
+    """
     import torch
 
     key = digest(np.ascontiguousarray(picture).tobytes().hex(), picture.shape, how.seed, size=8)
     generator = torch.Generator().manual_seed(int.from_bytes(key, "little") >> 1)
     offset = float(torch.rand(1, generator=generator))
     spread = np.array([(_reversed(i) + offset) % 1 for i in range(how.draws)])
-    times = torch.from_numpy((spread * NOISE_STEPS).astype(np.int64).clip(0, NOISE_STEPS - 1)).to(latent.device)
+    times = torch.from_numpy((spread * NOISE_STEPS).astype(np.int64).clip(0, NOISE_STEPS - 1)).to(
+        latent.device
+    )
     return torch.randn((how.draws, *latent.shape[1:]), generator=generator).to(latent), times
 
 
@@ -132,7 +149,9 @@ def _reversed(number: int) -> float:
     return int(f"{number:032b}"[::-1], 2) / 2**32
 
 
-def _errors(pipe: Pipe, latent: Any, noise: Any, times: Any, conditions: Sequence[Any], how: Judging) -> NDArray[np.float64]:
+def _errors(
+    pipe: Pipe, latent: Any, noise: Any, times: Any, conditions: Sequence[Any], how: Judging
+) -> NDArray[np.float64]:
     """Return the errors of the network, draws x conditions."""
     import torch
 
@@ -141,7 +160,9 @@ def _errors(pipe: Pipe, latent: Any, noise: Any, times: Any, conditions: Sequenc
     found = []
     for some in (pairs[i : i + BATCH] for i in range(0, len(pairs), BATCH)):
         rows = [draw for draw, _ in some]
-        apart = predicted(pipe, noisy[rows], times[rows], [conditions[place] for _, place in some]) - aim[rows]
+        apart = (
+            predicted(pipe, noisy[rows], times[rows], [conditions[place] for _, place in some]) - aim[rows]
+        )
         size = apart.float().abs() if how.loss == "l1" else apart.float() ** 2
         found.append(size.mean(dim=tuple(range(1, size.ndim))))
     return np.asarray(torch.cat(found).cpu().double().numpy()).reshape(len(noise), len(conditions))
@@ -156,9 +177,14 @@ def _kept(errors: NDArray[np.float64], alive: NDArray[np.int64], sure: float) ->
     return left
 
 
-def _verdict(errors: NDArray[np.float64], alive: NDArray[np.int64], owner: NDArray[np.int64], passes: int) -> Verdict:
-    """Turn errors into one logit per class. A condition that dropped out is set behind the winner by their difference over the
-    draws that both had, and never before one that stayed longer."""
+def _verdict(
+    errors: NDArray[np.float64], alive: NDArray[np.int64], owner: NDArray[np.int64], passes: int
+) -> Verdict:
+    """Turn errors into one logit per class.
+
+    A condition that dropped out is set behind the winner by their difference over the draws that
+    both had, and never before one that stayed longer.
+    """
     had = (~np.isnan(errors)).sum(0)
     winner = alive[int(errors[:, alive].mean(0).argmin())]
     best, logit, behind = errors[:, winner].mean(), np.zeros(len(owner)), -np.inf

@@ -1,4 +1,5 @@
-"""Load a pipeline from a folder as diffusers writes it: Stable Diffusion 1.x, 2.x, XL and their Turbo versions, and DiT.
+"""Load a pipeline from a folder as diffusers writes it: Stable Diffusion 1.x, 2.x, XL and their
+Turbo versions, and DiT.
 
 Nothing is fetched and nothing is unpickled: weights are read from safetensors files on this machine.
 """
@@ -14,24 +15,26 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from sorites.errors import SoritesError
-from sorites.reading.places import reason
-from sorites.reading.texts import json_file
-from sorites.torch_tools import beside_torchvision
+from sorites.core.errors import SoritesError
+from sorites.core.torch_tools import beside_torchvision
+from sorites.io.paths import reason
+from sorites.io.readers import json_file
 
+# The pipelines that are understood, by the name in ``model_index.json``.
 KINDS = {"StableDiffusionPipeline": "sd", "StableDiffusionXLPipeline": "sdxl", "DiTPipeline": "dit"}
-"""The pipelines that are understood, by the name in ``model_index.json``."""
+# The kinds that draw by words; a DiT draws by the number of a class, and only serves as a
+# classifier here.
 BY_WORDS = ("sd", "sdxl")
-"""The kinds that draw by words; a DiT draws by the number of a class, and only serves as a classifier here."""
 WANTED = (
-    "a folder that diffusers wrote (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder, tokenizer, scheduler"
+    "a folder that diffusers wrote (pipe.save_pretrained), with model_index.json, unet, vae, text_encoder,"
+    " tokenizer, scheduler"
 )
+# The parts with weights, by kind.
 PARTS = {
     "sd": ("unet", "vae", "text_encoder"),
     "sdxl": ("unet", "vae", "text_encoder", "text_encoder_2"),
     "dit": ("transformer", "vae"),
 }
-"""The parts with weights, by kind."""
 PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 DTYPES = ("float32", "bfloat16", "float16")
 TOY = "toy"
@@ -39,7 +42,9 @@ TOY = "toy"
 
 @dataclass(frozen=True, eq=False)
 class Pipe:
-    """A loaded pipeline. ``parts`` is what diffusers made of the folder; ``version`` is a hash of its weights and settings."""
+    """A loaded pipeline. ``parts`` is what diffusers made of the folder; ``version`` is a hash of
+    its weights and settings.
+    """
 
     path: Path
     kind: str
@@ -47,7 +52,9 @@ class Pipe:
     version: str
     device: str = "cpu"
     busy: threading.RLock = field(default_factory=threading.RLock, repr=False)
-    """Held while pictures are drawn: adapters hang on the network itself, so two threads cannot draw at once."""
+    """Held while pictures are drawn: adapters hang on the network itself, so two threads cannot
+    draw at once.
+    """
 
     words: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Learnt words by the name of their class: what stands for the class in a prompt."""
@@ -79,11 +86,17 @@ def toy_folder() -> Path:
 
 
 def load(
-    path: str | Path, device: str | None = None, dtype: str | None = None, kinds: tuple[str, ...] = BY_WORDS, fresh: bool = False
+    path: str | Path,
+    device: str | None = None,
+    dtype: str | None = None,
+    kinds: tuple[str, ...] = BY_WORDS,
+    fresh: bool = False,
 ) -> Pipe:
-    """Load the pipeline in a folder, or the embedded one if the path is ``toy``; a ``fresh`` one shares nothing with others.
+    """Load the pipeline in a folder, or the embedded one if the path is ``toy``; a ``fresh`` one
+    shares nothing with others.
 
-    It goes to the graphics card where there is one, there in bfloat16 as CNS-Bench was made, and to the processor in float32.
+    It goes to the graphics card where there is one, there in bfloat16 as CNS-Bench was made, and to
+    the processor in float32.
     """
     folder = toy_folder() if str(path) == TOY else Path(path)
     if dtype not in (None, *DTYPES):
@@ -103,18 +116,25 @@ def _read(folder: Path, device: str, dtype: str, kinds: tuple[str, ...]) -> Pipe
 
     options: dict[str, Any] = {"variant": _variant(folder / PARTS[kind][0])}
     if kind == "sd":
-        options.update(safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False)
+        options.update(
+            safety_checker=None, feature_extractor=None, image_encoder=None, requires_safety_checker=False
+        )
     try:
         with quiet():
-            parts = getattr(diffusers, name).from_pretrained(folder, local_files_only=True, use_safetensors=True, **options)
+            parts = getattr(diffusers, name).from_pretrained(
+                folder, local_files_only=True, use_safetensors=True, **options
+            )
             parts = parts.to(device, getattr(torch, dtype))
     except Exception as error:  # a damaged or partial folder makes the libraries raise nearly anything
-        raise SoritesError(f"cannot load the pipeline in {folder}: {reason(error)}. Wanted {WANTED}") from error
+        raise SoritesError(
+            f"cannot load the pipeline in {folder}: {reason(error)}. Wanted {WANTED}"
+        ) from error
     for part in PARTS[kind]:
         getattr(parts, part).requires_grad_(False).eval()
     if kind in BY_WORDS and getattr(parts.unet.config, "time_cond_proj_dim", None):
         raise SoritesError(
-            f"the pipeline in {folder} was distilled with its guidance inside (LCM): no slider can be trained on it"
+            f"the pipeline in {folder} was distilled with its guidance inside (LCM): no slider can be trained"
+            " on it"
         )
     return Pipe(folder, kind, parts, version_of(folder), device)
 
@@ -124,7 +144,9 @@ _loaded = functools.lru_cache(maxsize=2)(_read)
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Keep bars and notes of the libraries off the screen: what matters of a folder is checked before, and said in errors."""
+    """Keep bars and notes of the libraries off the screen: what matters of a folder is checked
+    before, and said in errors.
+    """
     import diffusers
     import transformers
 
@@ -157,7 +179,9 @@ def checked(folder: Path, kinds: tuple[str, ...] = BY_WORDS) -> tuple[str, str]:
     wanted = [*PARTS[kind], *(["tokenizer"] if kind in BY_WORDS else []), "scheduler"]
     missing = [part for part in wanted if not (folder / part).is_dir()]
     if missing:
-        raise SoritesError(f"{folder} is no whole pipeline: it has no folder {', '.join(missing)}. Wanted {WANTED}")
+        raise SoritesError(
+            f"{folder} is no whole pipeline: it has no folder {', '.join(missing)}. Wanted {WANTED}"
+        )
     _refuse_pickles(folder, PARTS[kind])
     return kind, str(name)
 
@@ -166,10 +190,15 @@ def _refuse_pickles(folder: Path, parts: tuple[str, ...]) -> None:
     for part in parts:
         if not list((folder / part).glob("*.safetensors")):
             pickles = sorted(path.name for path in (folder / part).iterdir() if path.suffix in PICKLES)
-            got = f"only {pickles[0]}, a pickle, which can run any code when it is read" if pickles else "no weights"
+            got = (
+                f"only {pickles[0]}, a pickle, which can run any code when it is read"
+                if pickles
+                else "no weights"
+            )
             raise SoritesError(
-                f"{folder / part}: wanted weights as .safetensors, got {got}. Fetch the safetensors of that model, or write them "
-                "where you trust the file: pipe.save_pretrained(DIR, safe_serialization=True)"
+                f"{folder / part}: wanted weights as .safetensors, got {got}. Fetch the safetensors of that"
+                " model, or write them where you trust the file: pipe.save_pretrained(DIR,"
+                " safe_serialization=True)"
             )
 
 
@@ -181,7 +210,11 @@ def _variant(network: Path) -> str | None:
 
 def version_of(folder: Path) -> str:
     """Return a hash of all weights and settings of a pipeline."""
-    files = sorted(path for path in folder.rglob("*") if path.suffix in (".safetensors", ".json", ".txt") and path.is_file())
+    files = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.suffix in (".safetensors", ".json", ".txt") and path.is_file()
+    )
     states = tuple((path, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
     return _hashed(folder, states)
 

@@ -1,38 +1,309 @@
 """Draw pictures: noise to latents step by step, with the sliders switched on from a noise step downwards.
 
-All pictures of a prompt and a seed are the same until the sliders come in, so those steps are done once for all of them; the
-later steps take every severity of a trajectory through the network together. Each picture has a generator of its own.
-Dünkel et al., "CNS-Bench", ICCV 2025, 3.2; Gandikota et al., "Concept Sliders", ECCV 2024.
+All pictures of a prompt and a seed are the same until the sliders come in, so those steps are done
+once for all of them; the later steps take every severity of a trajectory through the network
+together. Each picture has a generator of its own. Dünkel et al., "CNS-Bench", ICCV 2025, 3.2;
+Gandikota et al., "Concept Sliders", ECCV 2024.
 """
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
 
-from sorites.diffusion.layers import Dial, attached
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
+from sorites.core.samples import Image, Picture, to_image, to_picture
+from sorites.core.torch_tools import one_thread
 from sorites.diffusion.pipeline import Pipe
-from sorites.diffusion.prompts import Words, words_for
-from sorites.diffusion.requests import Drawing, Request, noise_seed
-from sorites.diffusion.schedules import early_and_late, scheduler_of
-from sorites.errors import SoritesError
-from sorites.torch_tools import one_thread
-from sorites.types import Image, to_image, to_picture
+from sorites.diffusion.sliders import Dial, Slider, attached
 
+# Define requests to the sampler: pictures of a prompt and a seed, at places of some sliders; and how they
+# are drawn.
+
+
+# The negative prompt of CNS-Bench.
+NEGATIVE = "blurry,text,caption,lowquality,lowresolution,low res,grainy,ugly"
+SCHEDULERS, SEEDINGS = ("ddim", "own"), ("prompt", "plain")
+# A start at which sliders are active from the first step.
+ALL_STEPS = 1000
+
+
+@dataclass(frozen=True)
+class Drawing:
+    """The settings of the sampler. The defaults are those of CNS-Bench."""
+
+    steps: int = 50
+    guidance: float = 7.5
+    start: int = 750
+    """Sliders are active at noise steps of this number and below, of 1000: 750 is the last three quarters."""
+    negative: str = NEGATIVE
+    side: int | None = None
+    """The width in pixels at which the network draws; its own where it is not set."""
+    size: int | None = None
+    """The width to which a finished picture is scaled; as it is drawn where it is not set."""
+    scheduler: str = "ddim"
+    """``ddim``, or ``own`` for the one in the pipeline's folder."""
+    seeding: str = "prompt"
+    """``prompt``: the noise follows from the class and the seed; ``plain``: from the seed alone, as
+    diffusers does it.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be drawn."""
+        checks = (
+            ("steps", 1 <= self.steps <= 1000, "a whole number from 1 to 1000"),
+            ("guidance", 0 <= self.guidance <= 100, "a number from 0 to 100"),
+            ("start", 0 <= self.start <= 1000, "a noise step from 0 to 1000"),
+            ("side", self.side is None or 8 <= self.side <= 4096, "pixels from 8 to 4096"),
+            ("size", self.size is None or 8 <= self.size <= 4096, "pixels from 8 to 4096"),
+            ("scheduler", self.scheduler in SCHEDULERS, " or ".join(SCHEDULERS)),
+            ("seeding", self.seeding in SEEDINGS, " or ".join(SEEDINGS)),
+        )
+        for name, right, wanted in checks:
+            if not right:
+                raise SoritesError(f"{name}: wanted {wanted}, got {getattr(self, name)!r}")
+
+    def facts(self) -> Mapping[str, Any]:
+        """Return every parameter by its name."""
+        return asdict(self)
+
+
+def drawing_from(facts: Mapping[str, Any], **changes: Any) -> Drawing:
+    """Return how pictures are drawn, from what was recorded with a slider; ``changes`` that are not
+    None come first.
+    """
+    known = {field.name for field in fields(Drawing)}
+    recorded = facts.get("drawing")
+    had = (
+        {key: value for key, value in recorded.items() if key in known}
+        if isinstance(recorded, Mapping)
+        else {}
+    )
+    return Drawing(**{**had, **{key: value for key, value in changes.items() if value is not None}})
+
+
+# The settings of the sampler for the toy world.
+TOY_DRAWING = Drawing(steps=20, guidance=2.0, negative="")
+
+
+@dataclass(frozen=True, eq=False)
+class Request:
+    """One trajectory: a prompt and a seed, the sliders on it, and for each picture where every
+    slider stands.
+    """
+
+    prompt: str
+    seed: int
+    sliders: tuple[Slider, ...] = ()
+    places: tuple[tuple[float, ...], ...] = ((),)
+    noise: str = ""
+    """The text that fixes the noise beside the seed; the prompt unless it is set.
+
+    Two prompts can share their noise this way.
+    """
+
+    def __post_init__(self) -> None:
+        """Refuse places that do not fit the sliders."""
+        wrong = [place for place in self.places if len(place) != len(self.sliders)]
+        if wrong:
+            raise SoritesError(f"wanted one severity for each of {len(self.sliders)} sliders, got {wrong[0]}")
+
+    @property
+    def beginning(self) -> tuple[str, str, int]:
+        """Return what the early steps follow from: they are the same whatever the sliders are."""
+        return self.prompt, self.noise or self.prompt, self.seed
+
+
+def along(prompt: str, seed: int, slider: Slider, severities: tuple[float, ...], noise: str = "") -> Request:
+    """Return the request for one slider at several severities."""
+    return Request(prompt, seed, (slider,), tuple((severity,) for severity in severities), noise)
+
+
+def noise_seed(noise: str, seed: int, seeding: str) -> int:
+    """Return the seed of torch's generator for one picture."""
+    return seed if seeding == "plain" else int.from_bytes(digest(noise, seed, size=8), "little") >> 1
+
+
+# Words as the network takes them: what the text encoders make of a prompt, and what Stable Diffusion XL
+# wants beside it.
+
+
+@dataclass(frozen=True, eq=False)
+class Words:
+    """A prompt and what it is steered away from, encoded; ``pooled`` and ``sizes`` only for Stable
+    Diffusion XL.
+    """
+
+    prompt: Any
+    negative: Any
+    pooled: Any = None
+    negative_pooled: Any = None
+    sizes: Any = None
+
+    @staticmethod
+    def batch(words: Sequence[Words], guided: bool) -> tuple[Any, dict[str, Any] | None]:
+        """Return the hidden states of a batch, those steered away from first, and the added
+        conditions where there are some.
+        """
+        import torch
+
+        hidden = [one.negative for one in words] * guided + [one.prompt for one in words]
+        if words[0].pooled is None:
+            return torch.cat(hidden), None
+        pooled = [one.negative_pooled for one in words] * guided + [one.pooled for one in words]
+        sizes = [one.sizes for one in words] * (1 + guided)
+        return torch.cat(hidden), {"text_embeds": torch.cat(pooled), "time_ids": torch.cat(sizes)}
+
+
+def words_for(pipe: Pipe, prompt: str, drawing: Drawing, side: int) -> Words:
+    """Encode one prompt by itself, so that nothing depends on the others of a batch."""
+    return encoded(pipe, prompt, drawing.negative, side)
+
+
+def encoded(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+    """Encode a prompt with the pipeline's own encoders."""
+    import torch
+
+    with torch.no_grad():
+        return followed(pipe, prompt, negative, side)
+
+
+def followed(pipe: Pipe, prompt: str, negative: str, side: int) -> Words:
+    """Encode a prompt so that gradients can go back to what the encoders read."""
+    import torch
+
+    if pipe.kind == "sd":
+        found = pipe.parts.encode_prompt(prompt, pipe.device, 1, True, negative)
+        return Words(found[0], found[1])
+    found = pipe.parts.encode_prompt(
+        prompt=prompt, device=pipe.device, num_images_per_prompt=1, do_classifier_free_guidance=True,
+        negative_prompt=negative or None,
+    )  # fmt: skip
+    sizes = torch.tensor([[side, side, 0, 0, side, side]], dtype=found[0].dtype, device=pipe.device)
+    prompt_, negative_, pooled, negative_pooled = found
+    return Words(prompt_, negative_, pooled, negative_pooled, sizes)
+
+
+# The noise steps of a drawing, and which of them come before the sliders.
+
+
+# Schedulers whose step follows from the step itself; others remember earlier answers of the
+# network.
+SHAREABLE = ("DDIMScheduler", "EulerDiscreteScheduler", "EulerAncestralDiscreteScheduler")
+
+
+def scheduler_of(pipe: Pipe, drawing: Drawing) -> Any:
+    """Return a scheduler of its own for one drawing, with its noise steps set."""
+    import diffusers
+
+    own = pipe.parts.scheduler
+    if drawing.scheduler == "ddim":
+        scheduler = diffusers.DDIMScheduler.from_config(own.config)
+    elif type(own).__name__ in SHAREABLE:
+        scheduler = type(own).from_config(own.config)
+    else:
+        raise SoritesError(
+            f"the pipeline's scheduler {type(own).__name__} remembers earlier steps; wanted"
+            f" {', '.join(SHAREABLE)}, or ddim"
+        )
+    scheduler.set_timesteps(drawing.steps, device=pipe.device)
+    return scheduler
+
+
+def early_and_late(scheduler: Any, drawing: Drawing) -> tuple[list[Any], list[Any]]:
+    """Return the noise steps before the sliders are switched on, and those after."""
+    times = list(scheduler.timesteps)
+    first = next((place for place, time in enumerate(times) if float(time) <= drawing.start), len(times))
+    return times[:first], times[first:]
+
+
+def passes(steps: int, early: int, severities: int, shared: bool = True) -> int:
+    """Return how many passes of the network a trajectory takes, without those for guidance."""
+    return (early if shared else early * severities) + (steps - early) * severities
+
+
+# Add noise to pictures, and say what the network should predict for them: word training and the
+# classifier need both.
+
+
+# Noise steps that networks of this kind are trained on.
+NOISE_STEPS = 1000
+
+
+def latents_of(pipe: Pipe, pictures: Sequence[Picture]) -> Any:
+    """Return the latents of 8-bit pictures of the pipeline's width: the mean of what the
+    autoencoder gives, without a draw.
+    """
+    import torch
+
+    vae = pipe.parts.vae
+    number = torch.float32 if getattr(vae.config, "force_upcast", False) else vae.dtype
+    if vae.dtype != number:
+        vae.to(number)
+    stacked = torch.from_numpy(np.stack(pictures)).permute(0, 3, 1, 2).to(pipe.device, number) / 127.5 - 1
+    with torch.no_grad():
+        found = vae.encode(stacked)
+        latents = found.latent_dist.mode() if hasattr(found, "latent_dist") else found.latents
+    mean, std = getattr(vae.config, "latents_mean", None), getattr(vae.config, "latents_std", None)
+    if mean is not None and std is not None:
+        shift, spread = (
+            torch.tensor(part, device=pipe.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
+        )
+        latents = (latents - shift) / spread
+    return (latents * vae.config.scaling_factor).to(pipe.network.dtype)
+
+
+def noised(pipe: Pipe, latents: Any, noise: Any, times: Any) -> tuple[Any, Any]:
+    """Return latents with noise of some steps on them, and what the network should say: the noise,
+    or the velocity.
+    """
+    scheduler = pipe.parts.scheduler
+    kept = getattr(scheduler, "alphas_cumprod", None)
+    kind = getattr(scheduler.config, "prediction_type", "")
+    if kept is None or kind not in ("epsilon", "v_prediction"):
+        raise SoritesError(
+            f"the pipeline's scheduler {type(scheduler).__name__} predicts {kind!r}; wanted epsilon or"
+            " v_prediction"
+        )
+    share = kept.to(latents.device, latents.dtype)[times].view(-1, *(1,) * (latents.ndim - 1))
+    noisy = share.sqrt() * latents + (1 - share).sqrt() * noise
+    return noisy, noise if kind == "epsilon" else share.sqrt() * noise - (1 - share).sqrt() * latents
+
+
+def predicted(pipe: Pipe, noisy: Any, times: Any, conditions: Sequence[Any]) -> Any:
+    """Return what the network says of noisy latents, each with its own words, or with the number of
+    its class for a DiT.
+    """
+    import torch
+
+    if pipe.kind == "dit":
+        numbers = torch.tensor(list(conditions), device=noisy.device)
+        out = pipe.network(noisy, timestep=times, class_labels=numbers, return_dict=False)[0]
+        return out[:, : noisy.shape[1]]
+    hidden, added = Words.batch(conditions, False)
+    return pipe.network(
+        noisy, times, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
+    )[0]
+
+
+# Pictures that go through the network at once; with guidance each goes through it twice.
 BATCH = 12
-"""Pictures that go through the network at once; with guidance each goes through it twice."""
 
+# Batches that are begun together: their early steps have fewer pictures, and fill the network only
+# so.
 AHEAD = 4
-"""Batches that are begun together: their early steps have fewer pictures, and fill the network only so."""
 
 
 @dataclass(eq=False)
 class State:
-    """Pictures on their way: latents, the words of each, and the generator that each draws further noise from."""
+    """Pictures on their way: latents, the words of each, and the generator that each draws further
+    noise from.
+    """
 
     latents: Any
     words: list[Words]
@@ -40,15 +311,23 @@ class State:
 
     def repeated(self, places: Sequence[int]) -> State:
         """Return a state that starts from the pictures at these places, each with a copy of its generator."""
-        return State(self.latents[list(places)], [self.words[i] for i in places], [_twin(self.generators[i]) for i in places])
+        return State(
+            self.latents[list(places)],
+            [self.words[i] for i in places],
+            [_twin(self.generators[i]) for i in places],
+        )
 
 
-def sample(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH) -> list[list[Image]]:
+def sample(
+    pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
+) -> list[list[Image]]:
     """Return the pictures of each request, H x W x 3 in 0..1, one for each of its places."""
     return list(sampled(pipe, requests, drawing, batch))
 
 
-def sampled(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH) -> Iterator[list[Image]]:
+def sampled(
+    pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = None, batch: int = BATCH
+) -> Iterator[list[Image]]:
     """Yield the pictures of each request in the order of the requests, a few batches at a time."""
     if batch < 1:
         raise SoritesError(f"wanted at least 1 picture at a time, got {batch}")
@@ -57,10 +336,14 @@ def sampled(pipe: Pipe, requests: Sequence[Request], drawing: Drawing | None = N
 
 
 def _groups(requests: Sequence[Request], batch: int) -> Iterator[list[Request]]:
-    """Yield requests that stand in a row and share their sliders or their beginnings, as many as fill a few batches."""
+    """Yield requests that stand in a row and share their sliders or their beginnings, as many as
+    fill a few batches.
+    """
     group: list[Request] = []
     for request in requests:
-        full = sum(len(one.places) for one in group) + len(request.places) > AHEAD * batch or len(group) == batch
+        full = (
+            sum(len(one.places) for one in group) + len(request.places) > AHEAD * batch or len(group) == batch
+        )
         if group and (full or not _alike(group[-1], request)):
             yield group
             group = []
@@ -87,11 +370,17 @@ def _drawn(pipe: Pipe, requests: Sequence[Request], drawing: Drawing, batch: int
             jobs = [(member, place) for member in members for place in requests[member].places]
             with attached(pipe.parts.unet, [slider.lows for slider in sliders]) as dial:
                 for some in (jobs[i : i + batch] for i in range(0, len(jobs), batch)):
-                    state = start.repeated([beginnings.index(requests[member].beginning) for member, _ in some])
-                    places = torch.tensor([place for _, place in some], dtype=state.latents.dtype, device=pipe.device)
+                    state = start.repeated(
+                        [beginnings.index(requests[member].beginning) for member, _ in some]
+                    )
+                    places = torch.tensor(
+                        [place for _, place in some], dtype=state.latents.dtype, device=pipe.device
+                    )
                     _walk(pipe, state, late, copy.deepcopy(scheduler), drawing, dial, places)
                     dial.scales = None
-                    for (member, _), image in zip(some, decoded(pipe, state.latents, drawing.size), strict=True):
+                    for (member, _), image in zip(
+                        some, decoded(pipe, state.latents, drawing.size), strict=True
+                    ):
                         pictures[member].append(image)
     return pictures
 
@@ -110,15 +399,26 @@ def _start(pipe: Pipe, beginnings: Sequence[tuple[str, str, int]], drawing: Draw
 
     unet, factor = pipe.parts.unet, int(pipe.parts.vae_scale_factor)
     side = (drawing.side or pipe.side) // factor
-    generators = [torch.Generator("cpu").manual_seed(noise_seed(noise, seed, drawing.seeding)) for _, noise, seed in beginnings]
+    generators = [
+        torch.Generator("cpu").manual_seed(noise_seed(noise, seed, drawing.seeding))
+        for _, noise, seed in beginnings
+    ]
     shape = (1, int(unet.config.in_channels), side, side)
     noises = [torch.randn(shape, generator=generator, dtype=unet.dtype) for generator in generators]
     latents = torch.cat(noises).to(pipe.device) * scheduler.init_noise_sigma
-    return State(latents, [words_for(pipe, prompt, drawing, side * factor) for prompt, _, _ in beginnings], generators)
+    return State(
+        latents, [words_for(pipe, prompt, drawing, side * factor) for prompt, _, _ in beginnings], generators
+    )
 
 
 def _walk(
-    pipe: Pipe, state: State, times: Sequence[Any], scheduler: Any, drawing: Drawing, dial: Dial | None, places: Any
+    pipe: Pipe,
+    state: State,
+    times: Sequence[Any],
+    scheduler: Any,
+    drawing: Drawing,
+    dial: Dial | None,
+    places: Any,
 ) -> None:
     """Take a state through some noise steps."""
     import torch
@@ -129,10 +429,16 @@ def _walk(
     hidden, added = Words.batch(state.words, guided)
     if dial is not None and places.shape[1] and bool((places != 0).any()):
         dial.scales = torch.cat([places, places]) if guided else places
-    options = {"generator": state.generators} if type(scheduler).__name__ == "EulerAncestralDiscreteScheduler" else {}
+    options = (
+        {"generator": state.generators}
+        if type(scheduler).__name__ == "EulerAncestralDiscreteScheduler"
+        else {}
+    )
     for time in times:
         into = scheduler.scale_model_input(torch.cat([state.latents] * 2) if guided else state.latents, time)
-        out = pipe.parts.unet(into, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False)[0]
+        out = pipe.parts.unet(
+            into, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
+        )[0]
         if guided:
             without, with_ = out.chunk(2)
             out = without + drawing.guidance * (with_ - without)
@@ -150,7 +456,9 @@ def decoded(pipe: Pipe, latents: Any, size: int | None = None) -> Iterator[Image
     scaled = latents.to(number) / vae.config.scaling_factor
     mean, std = getattr(vae.config, "latents_mean", None), getattr(vae.config, "latents_std", None)
     if mean is not None and std is not None:
-        shift, spread = (torch.tensor(part, device=scaled.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std))
+        shift, spread = (
+            torch.tensor(part, device=scaled.device, dtype=number).view(1, -1, 1, 1) for part in (mean, std)
+        )
         scaled = scaled * spread + shift
     pictures = (vae.decode(scaled, return_dict=False)[0] / 2 + 0.5).clamp(0, 1)
     for picture in pictures.permute(0, 2, 3, 1).float().cpu().numpy():
@@ -163,7 +471,9 @@ def _scaled(image: Image, size: int | None) -> Image:
         return image
     from PIL import Image as Pillow
 
-    return to_image(np.asarray(Pillow.fromarray(to_picture(image)).resize((size, size), Pillow.Resampling.BICUBIC)))
+    return to_image(
+        np.asarray(Pillow.fromarray(to_picture(image)).resize((size, size), Pillow.Resampling.BICUBIC))
+    )
 
 
 def _twin(generator: Any) -> Any:

@@ -1,9 +1,11 @@
-"""Learnt words: vectors that a text encoder reads in the place of a class's name (textual inversion, Gal et al., ICLR 2023).
+"""Learnt words: vectors that a text encoder reads in the place of a class's name (textual
+inversion, Gal et al., ICLR 2023).
 
-A folder of words holds one folder per class, ``022_bald eagle``, with ``learned_embeds.safetensors`` in the layout of diffusers
-(``pipe.load_textual_inversion`` reads it as well) and ``word.json`` with everything that it was learnt by. Published embeddings
-are read too, named by their file: safetensors (one token, ``emb_params``, or ``clip_l`` and ``clip_g``), and torch files that
-hold only weights (one token, or ``string_to_param``).
+A folder of words holds one folder per class, ``022_bald eagle``, with
+``learned_embeds.safetensors`` in the layout of diffusers (``pipe.load_textual_inversion`` reads it
+as well) and ``word.json`` with everything that it was learnt by. Published embeddings are read too,
+named by their file: safetensors (one token, ``emb_params``, or ``clip_l`` and ``clip_g``), and
+torch files that hold only weights (one token, or ``string_to_param``).
 """
 
 from __future__ import annotations
@@ -15,19 +17,23 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
 from sorites.diffusion.pipeline import BY_WORDS, Pipe, load, quiet
-from sorites.errors import SoritesError
-from sorites.files import write_bytes
-from sorites.reading.places import reason
-from sorites.reading.texts import json_file
-from sorites.rng import digest
+from sorites.io.files import write_bytes
+from sorites.io.paths import reason
+from sorites.io.readers import json_file
 
 WEIGHTS, FACTS = "learned_embeds.safetensors", "word.json"
 PICKLES = (".bin", ".pt", ".pth")
 ENCODERS = {"sd": ("text_encoder",), "sdxl": ("text_encoder", "text_encoder_2")}
+# The number of the end token in settings of old, which is wrong: an encoder that has it takes the
+# highest number for the end.
 OLD_END = 2
-"""The number of the end token in settings of old, which is wrong: an encoder that has it takes the highest number for the end."""
-WANTED = f'a folder of "sorites generate words" (NUMBER_CLASS/{WEIGHTS}), or files CLASS.safetensors, .bin, .pt with embeddings'
+WANTED = (
+    f'a folder of "sorites generate words" (NUMBER_CLASS/{WEIGHTS}), or files CLASS.safetensors, .bin, .pt'
+    " with embeddings"
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +52,9 @@ class Word:
     @property
     def version(self) -> str:
         """Return a hash of its vectors."""
-        return digest(*(part.detach().float().cpu().numpy().tobytes().hex() for part in self.vectors), size=8).hex()
+        return digest(
+            *(part.detach().float().cpu().numpy().tobytes().hex() for part in self.vectors), size=8
+        ).hex()
 
 
 def save(word: Word, folder: Path) -> None:
@@ -61,13 +69,19 @@ def save(word: Word, folder: Path) -> None:
 
 
 def words(folder: str | Path) -> list[Word]:
-    """Read all words of a folder, ours and published ones; a folder of ours without its facts is unfinished and left out."""
+    """Read all words of a folder, ours and published ones; a folder of ours without its facts is
+    unfinished and left out.
+    """
     root = Path(folder)
     if not root.is_dir():
         raise SoritesError(f"{root} is not a folder. Wanted {WANTED}")
     ours = [path for path in sorted(root.glob(f"*/{WEIGHTS}")) if (path.parent / FACTS).is_file()]
-    others = sorted(path for path in root.iterdir() if path.suffix in (".safetensors", *PICKLES) and path.is_file())
-    found = [_ours(path) for path in ours] + [Word(path.stem.replace("_", " "), _vectors(path)) for path in others]
+    others = sorted(
+        path for path in root.iterdir() if path.suffix in (".safetensors", *PICKLES) and path.is_file()
+    )
+    found = [_ours(path) for path in ours] + [
+        Word(path.stem.replace("_", " "), _vectors(path)) for path in others
+    ]
     if not found:
         raise SoritesError(f"{root} holds no finished words. Wanted {WANTED}")
     return found
@@ -79,7 +93,10 @@ def _ours(path: Path) -> Word:
         raise SoritesError(f"{path.parent / FACTS}: wanted an object with the class of the word")
     word = Word(facts["class"], _vectors(path), facts)
     if facts.get("version") != word.version:
-        raise SoritesError(f"{path} is not what {FACTS} beside it describes: it was changed or cut short. Learn that word again")
+        raise SoritesError(
+            f"{path} is not what {FACTS} beside it describes: it was changed or cut short. Learn that word"
+            " again"
+        )
     return word
 
 
@@ -94,7 +111,8 @@ def _vectors(file: Path) -> tuple[Any, ...]:
         parts = [part for part in found.values() if hasattr(part, "shape")][:2]
     if len(parts) not in (1, 2) or any(part.ndim not in (1, 2) for part in parts):
         raise SoritesError(
-            f"{file}: wanted the vectors of one word, got {', '.join(map(str, found))[:80] or 'nothing'}. Wanted {WANTED}"
+            f"{file}: wanted the vectors of one word, got {', '.join(map(str, found))[:80] or 'nothing'}."
+            f" Wanted {WANTED}"
         )
     return tuple(part.float().reshape(-1, part.shape[-1]) for part in parts)
 
@@ -110,15 +128,23 @@ def _tables(file: Path) -> dict[str, Any]:
         found = torch.load(file, map_location="cpu", weights_only=True)
     except Exception as error:  # a damaged or hostile file makes the readers raise nearly anything
         said = reason(error)
-        why = "it holds more than weights, and reading it could run any code" if "weights only" in said.lower() else said
+        why = (
+            "it holds more than weights, and reading it could run any code"
+            if "weights only" in said.lower()
+            else said
+        )
         raise SoritesError(f"cannot read {file}: {why}. Wanted {WANTED}") from error
     if not isinstance(found, dict):
-        raise SoritesError(f"{file}: wanted a table of embeddings, got {type(found).__name__}. Wanted {WANTED}")
+        raise SoritesError(
+            f"{file}: wanted a table of embeddings, got {type(found).__name__}. Wanted {WANTED}"
+        )
     return found
 
 
 def with_words(pipe: Pipe, folder: str | Path) -> Pipe:
-    """Return a pipeline of its own that knows the words of a folder; prompts for those classes then use them."""
+    """Return a pipeline of its own that knows the words of a folder; prompts for those classes then
+    use them.
+    """
     return taught(pipe, words(folder))
 
 
@@ -130,7 +156,9 @@ def taught(pipe: Pipe, known: list[Word]) -> Pipe:
     made = load(pipe.path, pipe.device, number, fresh=True)
     for word in known:
         _add(made, word)
-    version = digest(pipe.version, *(part for word in known for part in (word.name, word.version)), size=8).hex()
+    version = digest(
+        pipe.version, *(part for word in known for part in (word.name, word.version)), size=8
+    ).hex()
     return replace(made, version=version, words={word.name: word.token for word in known})
 
 
@@ -140,7 +168,8 @@ def _add(pipe: Pipe, word: Word) -> None:
     encoders = ENCODERS[pipe.kind]
     if len(word.vectors) != len(encoders):
         raise SoritesError(
-            f"the word for {word.name} is for another pipeline: it has {len(word.vectors)} parts, not {len(encoders)}"
+            f"the word for {word.name} is for another pipeline: it has {len(word.vectors)} parts, not"
+            f" {len(encoders)}"
         )
     for name, vectors in zip(encoders, word.vectors, strict=True):
         encoder = getattr(pipe.parts, name)
@@ -148,7 +177,8 @@ def _add(pipe: Pipe, word: Word) -> None:
         width = encoder.get_input_embeddings().weight.shape[1]
         if vectors.shape[1] != width:
             raise SoritesError(
-                f"the word for {word.name} is for another pipeline: its vectors have {vectors.shape[1]} numbers, not {width}"
+                f"the word for {word.name} is for another pipeline: its vectors have {vectors.shape[1]}"
+                f" numbers, not {width}"
             )
         with torch.no_grad(), quiet():
             pipe.parts.load_textual_inversion(
@@ -158,7 +188,9 @@ def _add(pipe: Pipe, word: Word) -> None:
 
 
 def _end_by_number(encoder: Any, tokenizer: Any) -> None:
-    """Let an encoder find the end of a text by the end's own number: the highest is that of a learnt word now."""
+    """Let an encoder find the end of a text by the end's own number: the highest is that of a
+    learnt word now.
+    """
     for part in encoder.modules():
         if getattr(part, "eos_token_id", None) == OLD_END:
             part.eos_token_id = tokenizer.eos_token_id

@@ -1,4 +1,6 @@
-"""The set of traced lenses: one safetensors file per lens, ranked by quality, with subsets spread evenly over the quality."""
+"""The set of traced lenses: one safetensors file per lens, ranked by quality, with subsets spread
+evenly over the quality.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +9,186 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StrictInt,
+    StrictStr,
+    ValidationError,
+    model_validator,
+)
 
-from sorites.errors import SoritesError, UnknownName
-from sorites.files import write_bytes
-from sorites.lenses.facts import lens_arrays, lens_facts
-from sorites.optics.tracing.positions import PERCENT
-from sorites.reading.places import entries, is_dir, is_file
-from sorites.reading.tensors import tensors
-from sorites.rng import digest
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.rng import digest
+from sorites.io.files import write_bytes
+from sorites.io.paths import entries, is_dir, is_file
+from sorites.io.readers import json_object
+from sorites.io.tables import tensors
+from sorites.optics.tracing.blur import PERCENT, POSITIONS
 
 if TYPE_CHECKING:
     import polars as pl
 
+# Check the facts that files of traced lenses hold, key by key, before anything is computed with them.
+
+
+Number = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=-1e12, lt=1e12)]
+Length = Annotated[float, Field(strict=True, allow_inf_nan=False, gt=0, lt=1e12)]
+Arrays = Mapping[str, NDArray[Any]]
+
+# The widest kernel of a traced lens, px.
+WIDEST = 1023
+
+
+class _Facts(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+
+class _Layout(_Facts):
+    """Surfaces (vertex, radius, whether glass follows), and at two fields rays with a point (z, y)
+    on each surface.
+    """
+
+    surfaces: list[tuple[Number, Number, StrictBool]] = Field(min_length=1)
+    rays: list[list[list[tuple[Number, Number]]]] = Field(min_length=2, max_length=2)
+    stop: StrictInt
+
+    @model_validator(mode="after")
+    def _a_point_per_surface(self) -> _Layout:
+        if not all(self.rays) or any(len(path) != len(self.surfaces) for some in self.rays for path in some):
+            raise ValueError("wanted rays at both fields with one point on each surface")
+        return self
+
+
+class _Lens(_Facts):
+    efl_mm: Number
+    f_number: Length
+    fov_deg: Length
+    pitch_um: Length
+    pixels: StrictInt = Field(gt=0, lt=2**31)
+    mtf50: list[Number] = Field(min_length=len(PERCENT), max_length=len(PERCENT))
+    quality: Number
+    lens: StrictStr
+    layout: _Layout
+
+
+class _Tolerance(_Facts):
+    lens: StrictStr
+    element: StrictInt
+    kind: Literal["decentre", "tilt", "spacing"]
+    unit: StrictStr
+    stops: list[Number] = Field(min_length=2)
+    field: Number
+    azimuths: list[Annotated[int, Field(strict=True, ge=0, lt=360)]] = Field(min_length=1)
+
+    @model_validator(mode="after")
+    def _rises_from_zero(self) -> _Tolerance:
+        if self.stops[0] != 0 or any(
+            low >= high for low, high in zip(self.stops, self.stops[1:], strict=False)
+        ):
+            raise ValueError("wanted stops that rise from 0")
+        return self
+
+
+def lens_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """Return what the file of a traced lens says of it."""
+    return _checked(_Lens, header, path, "traced lens")
+
+
+def tolerance_facts(header: Mapping[str, str], path: Path) -> dict[str, Any]:
+    """Return what the file of a production error says of it."""
+    return _checked(_Tolerance, header, path, "traced tolerance")
+
+
+def _checked(kind: type[_Facts], header: Mapping[str, str], path: Path, what: str) -> dict[str, Any]:
+    if "about" not in header:
+        raise SoritesError(f"{path} is not a {what}: it has no about")
+    try:
+        about = json_object(header["about"])
+        kind.model_validate(about)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(map(str, first["loc"]))
+        said = (
+            f"it has no {where}"
+            if first["type"] == "missing"
+            else f"{where}: {first['msg'].removeprefix('Value error, ')}"
+        )
+        raise SoritesError(f"{path} is not a {what}: {said}") from error
+    except (ValueError, RecursionError) as error:
+        raise SoritesError(
+            f"{path} is not a {what}: what it says of itself cannot be read: {error}"
+        ) from error
+    return about
+
+
+def lens_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
+    """Return the arrays of a traced lens: kernels by place and colour, and MTF and Zernike terms by
+    field and colour.
+    """
+    start = {
+        "kernels": (len(POSITIONS), 3),
+        **dict.fromkeys(("mtf", "zernike", "zernike12"), (len(PERCENT), 3)),
+    }
+    least = {"mtf": 2, "zernike": 12, "zernike12": 12}
+    for name, first in start.items():
+        if name not in arrays:
+            raise SoritesError(f"{path} is not a traced lens: it has no {name}")
+        shape = arrays[name].shape
+        if shape[:2] != first or (name in least and (len(shape) != 3 or shape[2] < least[name])):
+            raise SoritesError(
+                f"{path} is not a traced lens: wanted {name} of shape {first} and more, got {shape}"
+            )
+    made = {name: _numbers(array, name, path) for name, array in arrays.items()}
+    return {**made, "kernels": light(made["kernels"], path)}
+
+
+def light(kernels: NDArray[np.float32], path: Path) -> NDArray[np.float32]:
+    """Return kernels if they are: square, odd, and with some light in each."""
+    side = kernels.shape[-1] if kernels.ndim > 2 else 0
+    if kernels.ndim < 3 or kernels.shape[-2] != side or side % 2 == 0 or side > WIDEST:
+        raise SoritesError(
+            f"{path}: wanted square kernels of an odd number of px up to {WIDEST}, got {kernels.shape}"
+        )
+    if not kernels.size or not (kernels.sum((-2, -1), dtype=np.float64) > 1e-9).all() or kernels.min() < 0:
+        raise SoritesError(f"{path}: wanted kernels of light, which is never negative and somewhere above 0")
+    return kernels
+
+
+def _numbers(array: NDArray[Any], name: str, path: Path) -> NDArray[np.float32]:
+    values = array.astype(np.float64) if array.dtype.kind == "f" else np.full(1, np.nan)
+    if not (np.abs(values) < 1e30).all():
+        raise SoritesError(f"{path}: wanted {name} as finite numbers, got an array of {array.dtype}")
+    return np.asarray(array, np.float32)
+
+
+def tolerance_arrays(arrays: Arrays, path: Path) -> dict[str, NDArray[np.float32]]:
+    """Return the kernels and sharpness of a production error as numbers."""
+    made = {name: _numbers(array, name, path) for name, array in arrays.items()}
+    return {**made, "kernels": light(made["kernels"], path)} if "kernels" in made else made
+
 
 SUFFIX = ".safetensors"
+# Endings of names that are not lenses but production errors of a lens (``sorites lens tolerance``).
 ERRORS = (".decentre", ".tilt", ".spacing")
-"""Endings of names that are not lenses but production errors of a lens (``sorites lens tolerance``)."""
 ARRAYS = ("kernels", "mtf", "zernike", "zernike12")
 ABOUT = ("efl_mm", "f_number", "fov_deg", "pitch_um", "pixels", "mtf50", "quality", "lens", "layout")
+# Changes whenever a tap of the built-in lenses changes, or the way kernels are applied to a
+# picture.
 VERSION = 3
-"""Changes whenever a tap of the built-in lenses changes, or the way kernels are applied to a picture."""
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about it (``about``)."""
+    """A traced lens: its arrays (``kernels``, ``mtf``, ``zernike``, ``zernike12``) and facts about
+    it (``about``).
+    """
 
     name: str
     arrays: Mapping[str, NDArray[np.float32]]
@@ -53,7 +206,9 @@ def builtin() -> Path:
 
 
 def existing_names(folder: Path) -> list[str]:
-    """Return the names of the lenses in a folder, which may be none; production errors of a lens do not count as lenses."""
+    """Return the names of the lenses in a folder, which may be none; production errors of a lens do
+    not count as lenses.
+    """
     if not is_dir(folder):
         return []
     found = (entry.name.removesuffix(SUFFIX) for entry in entries(folder) if entry.name.endswith(SUFFIX))
@@ -61,10 +216,14 @@ def existing_names(folder: Path) -> list[str]:
 
 
 def names(folder: Path) -> list[str]:
-    """Return the names of the lenses in a folder; an empty folder raises an error that says how to get some."""
+    """Return the names of the lenses in a folder; an empty folder raises an error that says how to
+    get some.
+    """
     found = existing_names(folder)
     if not found:
-        raise SoritesError(f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".')
+        raise SoritesError(
+            f'no lenses in {folder}. Make some with "sorites lens import FILE.zmx --out {folder}".'
+        )
     return found
 
 
@@ -87,11 +246,15 @@ def version(folder: Path) -> str:
     """Return a version string that changes with any of the folder's lenses."""
     if folder == builtin():
         return f"{VERSION}"
-    return digest(VERSION, *(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))).hex()
+    return digest(
+        VERSION, *(f"{name} {(folder / (name + SUFFIX)).read_bytes().hex()}" for name in names(folder))
+    ).hex()
 
 
 def save(entry: Entry, folder: Path, small: bool = False) -> Path:
-    """Write an entry and return its path; ``small`` stores arrays in half precision (kernels are normalised again on loading)."""
+    """Write an entry and return its path; ``small`` stores arrays in half precision (kernels are
+    normalised again on loading).
+    """
     from safetensors.numpy import save as packed
 
     kind = np.float16 if small else np.float32
@@ -102,25 +265,39 @@ def save(entry: Entry, folder: Path, small: bool = False) -> Path:
 
 
 def ranked(folder: Path) -> pl.DataFrame:
-    """Return a table of the lenses of a folder by falling quality, followed by the refused prescriptions with their reasons."""
+    """Return a table of the lenses of a folder by falling quality, followed by the refused
+    prescriptions with their reasons.
+    """
     import polars as pl
 
     rows = []
     for name in names(folder):
         about = load(folder, name).about
         plain = {key: float(about[key]) for key in ("efl_mm", "f_number", "fov_deg", "pitch_um")}
-        fields = {f"mtf50_{percent:02d}": float(v) for percent, v in zip(PERCENT, about["mtf50"], strict=True)}
-        rows.append({"name": name, **plain, "pixels": int(about["pixels"]), **fields, "quality": float(about["quality"])})
+        fields = {
+            f"mtf50_{percent:02d}": float(v) for percent, v in zip(PERCENT, about["mtf50"], strict=True)
+        }
+        rows.append(
+            {
+                "name": name,
+                **plain,
+                "pixels": int(about["pixels"]),
+                **fields,
+                "quality": float(about["quality"]),
+            }
+        )
     table = pl.DataFrame(rows).sort("quality", "name", descending=[True, False])
     refused = reasons(folder)
     if not refused:
         return table
-    return pl.concat([table, pl.DataFrame({"name": list(refused), "refused": list(refused.values())})], how="diagonal")
+    return pl.concat(
+        [table, pl.DataFrame({"name": list(refused), "refused": list(refused.values())})], how="diagonal"
+    )
 
 
 def reasons(folder: Path) -> dict[str, str]:
     """Return the reason of each refused prescription of a folder, by name."""
-    from sorites.reading.frames import csv
+    from sorites.io.tables import csv
 
     sheet = folder / "refused.csv"
     if not is_file(sheet):
@@ -128,14 +305,16 @@ def reasons(folder: Path) -> dict[str, str]:
     table = csv(sheet)
     if lost := [name for name in ("lens", "reason") if name not in table.columns]:
         raise SoritesError(
-            f"{sheet}: wanted the columns lens and reason; {lost[0]} missing. Delete the file to go on without it."
+            f"{sheet}: wanted the columns lens and reason; {lost[0]} missing. Delete the file to go on"
+            " without it."
         )
     return {lens: reason or "" for lens, reason in table.select("lens", "reason").rows() if lens}
 
 
 def selected(qualities: Mapping[str, float], n: int) -> list[str]:
-    """Select the ``n`` lenses nearest to values spread evenly from the lowest quality to the highest, each lens at most once, and
-    return them by rising quality."""
+    """Select the ``n`` lenses nearest to values spread evenly from the lowest quality to the
+    highest, each lens at most once, and return them by rising quality.
+    """
     if not 1 <= n <= len(qualities):
         raise SoritesError(f"select: wanted 1 to {len(qualities)} lenses, got {n}")
     left = dict(sorted(qualities.items(), key=lambda item: (item[1], item[0])))
@@ -149,8 +328,10 @@ def selected(qualities: Mapping[str, float], n: int) -> list[str]:
 
 
 def coefficient_space(zernike: NDArray[np.float32], field: int = 2) -> tuple[Sequence[float], float]:
-    """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma (a unit vector), and the
-    vector's length in waves, at one of the five fields. Colours are averaged, and the larger coefficient of each pair counts."""
+    """Return the balance of a lens between defocus with spherical aberration, astigmatism and coma
+    (a unit vector), and the vector's length in waves, at one of the five fields. Colours are
+    averaged, and the larger coefficient of each pair counts.
+    """
     mean = np.abs(zernike[field].mean(0))
     pairs = np.array([max(mean[i - 1], mean[j - 1]) for i, j in ((4, 9), (5, 6), (7, 8))])
     size = float(np.linalg.norm(pairs))

@@ -1,6 +1,8 @@
-"""Production errors of one lens: its blurs as designed and with one element moved step by step, one safetensors file per kind.
+"""Production errors of one lens: its blurs as designed and with one element moved step by step, one
+safetensors file per kind.
 
-A step is a position on the dial of the shift (an error in um or arc minutes); the files call the steps ``stops``.
+A step is a position on the dial of the shift (an error in um or arc minutes); the files call the
+steps ``stops``.
 """
 
 from __future__ import annotations
@@ -17,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError, UnknownName
-from sorites.files import write_bytes
-from sorites.lenses.facts import tolerance_arrays, tolerance_facts
-from sorites.progress import Bar
-from sorites.reading.places import entries, is_dir, is_file
-from sorites.reading.tensors import tensors
-from sorites.rng import digest
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.progress import Bar
+from sorites.core.rng import digest
+from sorites.io.files import write_bytes
+from sorites.io.paths import entries, is_dir, is_file
+from sorites.io.tables import tensors
+from sorites.lenses.store import tolerance_arrays, tolerance_facts
 
 if TYPE_CHECKING:
     import polars as pl
@@ -31,15 +33,19 @@ if TYPE_CHECKING:
     from sorites.optics.tracing.lens import Lens
 
 SUFFIX = ".safetensors"
+# Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a
+# picture.
 VERSION = 2
-"""Changes whenever a tap of the built-in tolerances changes, or the way kernels are applied to a picture."""
 
 
 @dataclass(frozen=True, eq=False)
 class Tolerance:
-    """A traced production error. ``kernels`` is step x place x colour x y x x: step 0 is the lens as designed, place 0 is the
-    axis, and the other places are the traced azimuths of one field. ``mtf50`` is step x place, in cycles per pixel. ``about`` has
-    lens, element, kind, unit, stops, field and more."""
+    """A traced production error.
+
+    ``kernels`` is step x place x colour x y x x: step 0 is the lens as designed, place 0 is the
+    axis, and the other places are the traced azimuths of one field. ``mtf50`` is step x place, in
+    cycles per pixel. ``about`` has lens, element, kind, unit, stops, field and more.
+    """
 
     kernels: NDArray[np.float32]
     mtf50: NDArray[np.float32]
@@ -51,7 +57,9 @@ class Tolerance:
         return tuple(map(float, self.about["stops"]))
 
     def taps(self, severity: float, azimuth: int | None) -> NDArray[np.float64]:
-        """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly between neighbouring steps."""
+        """Return the kernel at a severity and an azimuth (None: the axis), interpolated linearly
+        between neighbouring steps.
+        """
         (low, share), (place, mirrored) = self._between(severity), self._place(azimuth)
         pair = self.kernels[low : low + 2, place].astype(np.float64)
         mixed = (1 - share) * pair[0] + share * pair[1]
@@ -62,8 +70,9 @@ class Tolerance:
         return float(np.interp(severity, self.steps, self.mtf50[:, self._place(azimuth)[0]]))
 
     def _place(self, azimuth: int | None) -> tuple[int, bool]:
-        """Return the number of the kernel at an azimuth, and whether it must be mirrored: a lens with an element moved along y is
-        symmetric about the yz plane."""
+        """Return the number of the kernel at an azimuth, and whether it must be mirrored: a lens
+        with an element moved along y is symmetric about the yz plane.
+        """
         if azimuth is None:
             return 0, False
         traced = self.about["azimuths"]
@@ -94,15 +103,22 @@ def find(where: Path, kind: str) -> Path:
     if is_file(where):
         came = about(where)["kind"]
         if came != kind:
-            raise SoritesError(f"{where} holds {came}, wanted {kind}; give a folder with both, or only --shift {came}")
+            raise SoritesError(
+                f"{where} holds {came}, wanted {kind}; give a folder with both, or only --shift {came}"
+            )
         return where
     ending = f".{kind}{SUFFIX}"
-    found = [Path(entry.path) for entry in entries(where) if entry.name.endswith(ending)] if is_dir(where) else []
+    found = (
+        [Path(entry.path) for entry in entries(where) if entry.name.endswith(ending)] if is_dir(where) else []
+    )
     if not found:
-        raise SoritesError(f'no {kind} in {where}. Trace it with "sorites lens tolerance LENS --of {kind} --out {where}".')
+        raise SoritesError(
+            f'no {kind} in {where}. Trace it with "sorites lens tolerance LENS --of {kind} --out {where}".'
+        )
     if len(found) > 1:
         raise SoritesError(
-            f"{where} holds {kind} of several lenses ({', '.join(one.name for one in found)}); give one of these files"
+            f"{where} holds {kind} of several lenses ({', '.join(one.name for one in found)}); give one of"
+            " these files"
         )
     return found[0]
 
@@ -119,7 +135,9 @@ def load(path: Path) -> Tolerance:
     kernels = arrays["kernels"]
     wanted = len(info["stops"]), 1 + len(info["azimuths"]), 3
     if kernels.shape[:3] != wanted or arrays["mtf50"].shape != wanted[:2]:
-        raise SoritesError(f"cannot read the tolerance {path}: wanted kernels of {wanted}, got shape {kernels.shape}")
+        raise SoritesError(
+            f"cannot read the tolerance {path}: wanted kernels of {wanted}, got shape {kernels.shape}"
+        )
     return Tolerance(kernels / kernels.sum((-2, -1), keepdims=True), arrays["mtf50"], info)
 
 
@@ -135,7 +153,9 @@ def version(path: Path) -> str:
 
 
 def save(tolerance: Tolerance, folder: Path) -> Path:
-    """Write ``LENS.KIND.safetensors``; kernels are in half precision (they are normalised again on loading)."""
+    """Write ``LENS.KIND.safetensors``; kernels are in half precision (they are normalised again on
+    loading).
+    """
     from safetensors.numpy import save as packed
 
     path = folder / f"{tolerance.about['lens']}.{tolerance.about['kind']}{SUFFIX}"
@@ -148,9 +168,17 @@ def save(tolerance: Tolerance, folder: Path) -> Path:
 
 
 def traced(
-    name: str, kind: str, steps: Sequence[float], field: float, folder: Path, bar: Bar | None = None, **more: Any
+    name: str,
+    kind: str,
+    steps: Sequence[float],
+    field: float,
+    folder: Path,
+    bar: Bar | None = None,
+    **more: Any,
 ) -> tuple[Tolerance, Path]:
-    """Trace a tolerance as ``trace`` does and save it in the folder; a file from the same lens and settings is loaded instead."""
+    """Trace a tolerance as ``trace`` does and save it in the folder; a file from the same lens and
+    settings is loaded instead.
+    """
     text = Path(name).read_bytes().hex() if is_file(name) else name
     cause = digest(text, kind, list(steps), field, sorted(more.items(), key=str), VERSION).hex()
     path = folder / f"{Path(name).stem if text != name else name}.{kind}{SUFFIX}"
@@ -172,15 +200,30 @@ def trace(
     glasses: Mapping[str, tuple[float, float]] | None = None,
     bar: Bar | None = None,
 ) -> Tolerance:
-    """Trace a lens (a .zmx file, or the name of one of optiland's objectives) with an element moved by each step. Without an
-    ``element``, the one that blurs most at the last step is moved."""
-    from sorites.optics.tracing.tolerance import AZIMUTHS, UNITS, built_blurs, designed, elements, worst_element
+    """Trace a lens (a .zmx file, or the name of one of optiland's objectives) with an element moved
+    by each step. Without an ``element``, the one that blurs most at the last step is moved.
+    """
+    from sorites.optics.tracing.tolerance import (
+        AZIMUTHS,
+        UNITS,
+        built_blurs,
+        designed,
+        elements,
+        worst_element,
+    )
 
     steps = [float(step) for step in steps]
     if kind not in UNITS:
         raise SoritesError(f"of: wanted {', '.join(UNITS)}, got {kind!r}")
-    if not steps or any(low >= high for low, high in zip([0.0, *steps], steps, strict=False)) or not np.isfinite(steps[-1]):
-        raise SoritesError(f"stops: wanted rising numbers above 0 such as 1,5,10, got {','.join(f'{one:g}' for one in steps)}")
+    if (
+        not steps
+        or any(low >= high for low, high in zip([0.0, *steps], steps, strict=False))
+        or not np.isfinite(steps[-1])
+    ):
+        raise SoritesError(
+            "stops: wanted rising numbers above 0 such as 1,5,10, got"
+            f" {','.join(f'{one:g}' for one in steps)}"
+        )
     if not 0 < field <= 1:
         raise SoritesError(f"field: wanted a part of the half field of view above 0, up to 1, got {field:g}")
     tick = bar("tracing", 2 + len(steps)) if bar else lambda n: None
@@ -224,12 +267,20 @@ def _lens(name: str, glasses: Mapping[str, tuple[float, float]]) -> Lens:
 
 
 def table(tolerance: Tolerance) -> pl.DataFrame:
-    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean of azimuths), and its worst azimuth."""
+    """Return one row per step: MTF50 in cycles per pixel on the axis, at the field (mean of
+    azimuths), and its worst azimuth.
+    """
     import polars as pl
 
     azimuths = around(tolerance.about)
-    field = np.array([[tolerance.sharpness(step, azimuth) for azimuth in azimuths] for step in tolerance.steps])
-    columns = {"mtf50_axis": tolerance.mtf50[:, 0].astype(float), "mtf50_field": field.mean(1), "mtf50_worst": field.min(1)}
+    field = np.array(
+        [[tolerance.sharpness(step, azimuth) for azimuth in azimuths] for step in tolerance.steps]
+    )
+    columns = {
+        "mtf50_axis": tolerance.mtf50[:, 0].astype(float),
+        "mtf50_field": field.mean(1),
+        "mtf50_worst": field.min(1),
+    }
     steps = {f"{tolerance.about['kind']}_{tolerance.about['unit']}": tolerance.steps}
     rounded = {key: np.round(value, 4) for key, value in columns.items()}
     return pl.DataFrame({**steps, **rounded, "worst_at": [azimuths[int(i)] for i in field.argmin(1)]})

@@ -1,27 +1,40 @@
-"""Trace a prescription into a lens of the set. A prescription that cannot be traced is refused with the reason."""
+"""Trace a prescription into a lens of the set.
+
+A prescription that cannot be traced is refused with the reason.
+"""
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Mapping
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sorites.errors import SoritesError
-from sorites.lenses.store import SUFFIX, Entry, load, save
-from sorites.reading.places import is_file
-from sorites.rng import digest
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.progress import Bar
+from sorites.core.rng import digest
+from sorites.io.files import write_bytes
+from sorites.io.paths import is_dir, is_file
+from sorites.lenses.store import SUFFIX, Entry, existing_names, load, save
 
 if TYPE_CHECKING:
+    import polars as pl
+
     from sorites.optics.tracing.lens import Lens
     from sorites.optics.tracing.prescription import Glass
 
+# Index and Abbe number at the d line by name, for glasses that are not in optiland's catalogues.
 Glasses = Mapping[str, tuple[float, float]]
-"""Index and Abbe number at the d line by name, for glasses that are not in optiland's catalogues."""
+# Changes whenever the same prescription leads to another entry.
 TRACING = 4
-"""Changes whenever the same prescription leads to another entry."""
 
 
 def trace_lens(lens: Lens, focus: str = "best") -> Entry:
@@ -52,25 +65,35 @@ def trace_lens(lens: Lens, focus: str = "best") -> Entry:
 
 
 def image_mm(lens: Lens) -> float:
-    """Return the width of the image of the whole field, extrapolated from the chief ray of the outermost traced field."""
+    """Return the width of the image of the whole field, extrapolated from the chief ray of the
+    outermost traced field.
+    """
+    from sorites.optics.tracing.blur import FIELDS
     from sorites.optics.tracing.lens import D_LINE_UM
-    from sorites.optics.tracing.positions import FIELDS
     from sorites.optics.tracing.rays import chief
 
     return 2 * abs(chief(lens, FIELDS[-1] * lens.field_deg, 90.0, D_LINE_UM)[1]) / FIELDS[-1]
 
 
 def layout(lens: Lens) -> dict[str, Any]:
-    """Return what a drawing needs, in mm: each surface as (vertex z, radius of curvature or 0, whether glass follows), rays at
-    two fields, and the number of the aperture stop."""
+    """Return what a drawing needs, in mm: each surface as (vertex z, radius of curvature or 0,
+    whether glass follows), rays at two fields, and the number of the aperture stop.
+    """
     from sorites.optics.tracing.lens import D_LINE_UM
     from sorites.optics.tracing.rays import beams, paths
 
     angles = [0.0, 0.7 * lens.field_deg]
     boxes = beams(lens, angles, 90.0, D_LINE_UM)
-    rays = [[_rounded(path) for path in paths(lens, a, box, D_LINE_UM)] for a, box in zip(angles, boxes, strict=True)]
+    rays = [
+        [_rounded(path) for path in paths(lens, a, box, D_LINE_UM)]
+        for a, box in zip(angles, boxes, strict=True)
+    ]
     inner = [
-        [round(float(np.squeeze(s.geometry.cs.z)), 5), _radius(s), bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001)]
+        [
+            round(float(np.squeeze(s.geometry.cs.z)), 5),
+            _radius(s),
+            bool(np.squeeze(s.material_post.n(D_LINE_UM)) > 1.0001),
+        ]
         for s in lens.surfaces[1:]
     ]
     return {"surfaces": inner, "rays": rays, "stop": lens.stop - 1}
@@ -88,7 +111,9 @@ def _radius(surface: Any) -> float:
 
 
 def lens_digest(lens: Lens) -> str:
-    """Return a hash of the lens itself: it is the same for two files that describe one lens, whatever they are called."""
+    """Return a hash of the lens itself: it is the same for two files that describe one lens,
+    whatever they are called.
+    """
     shapes = [_shape(one) for one in lens.surfaces[1:-1]]
     rims = [(i, round(rim, 6)) for i, rim in sorted(lens.rims.items())]
     vignetting = [tuple(round(value, 6) for value in vars(one).values()) for one in lens.vignetting]
@@ -96,8 +121,10 @@ def lens_digest(lens: Lens) -> str:
 
 
 def _shape(surface: Any) -> tuple[Any, ...]:
-    """Return radius, conic, even terms, distance to the next surface, and the index behind it at the three wavelengths."""
-    from sorites.optics.aberrated import LINES_UM
+    """Return radius, conic, even terms, distance to the next surface, and the index behind it at
+    the three wavelengths.
+    """
+    from sorites.optics.psf import LINES_UM
 
     bent = surface.geometry
     terms = [float(f"{float(one):.6g}") for one in getattr(bent, "coefficients", ()) or ()]
@@ -112,8 +139,8 @@ def _shape(surface: Any) -> tuple[Any, ...]:
 
 
 def trace_file(path: str, folder: str, focus: str = "best", glasses: Glasses | None = None) -> dict[str, Any]:
-    """Trace one prescription (a .zmx file, or the name of a built-in objective) into the folder and return its row of the batch's
-    table.
+    """Trace one prescription (a .zmx file, or the name of a built-in objective) into the folder and
+    return its row of the batch's table.
 
     A lens that the folder already has from the same prescription and settings is not traced again.
     """
@@ -151,8 +178,9 @@ def _row(name: str, reason: str, lens: str | None = None) -> dict[str, Any]:
 
 
 def _traced(folder: Path, name: str, cause: str) -> str | None:
-    """Return the digest of the lens that the folder has from exactly this prescription, or None if it must be traced; a file that
-    cannot be read must."""
+    """Return the digest of the lens that the folder has from exactly this prescription, or None if
+    it must be traced; a file that cannot be read must.
+    """
     if not is_file(folder / f"{name}{SUFFIX}"):
         return None
     try:
@@ -172,7 +200,9 @@ def read_glasses(texts: Iterable[str]) -> dict[str, tuple[float, float]]:
         except ValueError:
             nd = vd = math.nan
         if not (name and 1 < nd < math.inf and 0 < vd < math.inf):
-            raise SoritesError(f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46 (ND above 1, VD above 0), got {text!r}")
+            raise SoritesError(
+                f"--glass wants NAME=ND,VD such as BK1=1.51009,63.46 (ND above 1, VD above 0), got {text!r}"
+            )
         found[name] = nd, vd
     return found
 
@@ -182,3 +212,146 @@ def _given(glasses: Glasses | None) -> dict[str, Glass]:
     from sorites.optics.tracing.prescription import Glass
 
     return {name: Glass("", nd, vd) for name, (nd, vd) in (glasses or {}).items()}
+
+
+# Trace a batch of prescriptions into a folder of lenses in parallel; refused ones do not end it, and
+# reasons are kept.
+
+
+def trace_all(
+    paths: Iterable[str],
+    folder: Path,
+    focus: str = "best",
+    workers: int = 1,
+    glasses: Glasses | None = None,
+    bar: Bar | None = None,
+) -> pl.DataFrame:
+    """Trace a batch, ``workers`` lenses at a time, and return one row per prescription: lens,
+    accepted, reason.
+
+    A refused prescription does not end the batch. A lens that is the same as an earlier one is
+    removed again and counts as refused.
+    """
+    import polars as pl
+
+    given = list(dict.fromkeys(found for path in paths for found in _prescriptions(path)))
+    twice = [name for name, n in Counter(map(name_of, given)).items() if n > 1]
+    if twice:
+        raise SoritesError(
+            f"two prescriptions would both become the lens {twice[0]}; rename one of the files"
+        )
+    _make_folder(folder)
+    before = existing_names(folder)
+    work = functools.partial(trace_file, folder=str(folder), focus=focus, glasses=dict(glasses or {}))
+    tick = bar("tracing", len(given)) if bar else lambda n: None
+    rows = []
+    for row in _each(work, given, workers):
+        rows.append(row)
+        tick(1)
+    _remove_duplicates(rows, folder, before)
+    schema = {"lens": pl.String, "accepted": pl.Boolean, "reason": pl.String}
+    table = pl.DataFrame([{key: row[key] for key in schema} for row in rows], schema=schema)
+    _keep_reasons(table, folder / "refused.csv")
+    return table
+
+
+def _prescriptions(path: str) -> list[str]:
+    """Return the objective or file of that name, or the .zmx files of a folder; anything else
+    raises an error before any work.
+    """
+    from sorites.optics.tracing.assembly import OBJECTIVES
+
+    where = Path(path)
+    if path in OBJECTIVES or is_file(where):
+        return [path]
+    if is_dir(where):
+        found = sorted(str(one) for one in where.rglob("*") if one.suffix.lower() == ".zmx" and one.is_file())
+        if not found:
+            raise SoritesError(f"no .zmx files in {path}; give .zmx files or folders that have some")
+        return found
+    raise UnknownName(
+        "lens file or objective",
+        path,
+        OBJECTIVES,
+        "Give .zmx files, folders of them, or optiland's objectives.",
+    )
+
+
+def _make_folder(folder: Path) -> None:
+    """Create the folder, or say why it cannot be created."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise SoritesError(
+            f"cannot make the folder {folder}: {error.strerror}; choose another --out DIR"
+        ) from error
+
+
+def _keep_reasons(table: pl.DataFrame, sheet: Path) -> None:
+    """Write the refusals of this batch to a CSV file, and keep those that earlier batches wrote for
+    other lenses.
+    """
+    import polars as pl
+
+    from sorites.io.tables import csv
+
+    refused = table.filter(~pl.col("accepted"))
+    if sheet.is_file():
+        earlier = csv(sheet, infer_schema=True, schema=table.schema)
+        refused = pl.concat([earlier.join(table, on="lens", how="anti"), refused])
+    write_bytes(refused.write_csv().encode(), sheet)
+
+
+def _each(
+    work: functools.partial[dict[str, Any]], given: Sequence[str], workers: int
+) -> Iterator[dict[str, Any]]:
+    """Yield the row of each prescription in order, computed in this process or in several."""
+    if workers == 1 or len(given) < 2:
+        yield from map(work, given)
+        return
+    with (
+        one_thread_each(),
+        ProcessPoolExecutor(min(workers, len(given)), multiprocessing.get_context("spawn")) as pool,
+    ):
+        yield from pool.map(work, given)
+
+
+@contextmanager
+def one_thread_each() -> Iterator[None]:
+    """Limit processes that start within this context to one thread each, so that they do not
+    compete for the cores.
+    """
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMBA_NUM_THREADS")
+    before = {name: os.environ.get(name) for name in names}
+    os.environ |= dict.fromkeys(names, "1")
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _remove_duplicates(rows: list[dict[str, Any]], folder: Path, before: Sequence[str]) -> None:
+    """Remove duplicates: of equal lenses the one that the folder had ``before`` stays, or else the
+    first of the batch.
+    """
+    batch = {row["lens"]: row for row in rows if row["accepted"]}
+    first = _known(folder, sorted(set(existing_names(folder)) - {row["lens"] for row in rows}))
+    for name in [*(name for name in before if name in batch), *batch]:
+        row = batch[name]
+        twin = first.setdefault(row["digest"], name)
+        if row["accepted"] and twin != name:
+            (folder / f"{name}{SUFFIX}").unlink()
+            row.update(accepted=False, reason=f"it is the same lens as {twin}")
+
+
+def _known(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Return the names of lenses in the folder by digest, without those that cannot be read."""
+    found = {}
+    for name in names:
+        with suppress(SoritesError):
+            found[str(load(folder, name).about["lens"])] = name
+    return found

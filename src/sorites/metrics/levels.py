@@ -1,12 +1,15 @@
-"""Strangeness by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against one familiar pool.
+"""Strangeness by level (IS-OOD, NeurIPS 2024): each cell of semantic and covariate level against
+one familiar pool.
 
-The familiar pool is every clean picture of a known class; a cell holds the other pictures of its two levels. A cell of
-fewer than ``min_n`` pictures is too small to be reliable: its value is null, and its ``n`` stays. The published code skips cells
-below 10. A level is an integer bin of a measured distance, never a severity.
+The familiar pool is every clean picture of a known class; a cell holds the other pictures of its
+two levels. A cell of fewer than ``min_n`` pictures is too small to be reliable: its value is null,
+and its ``n`` stays. The published code skips cells below 10. A level is an integer bin of a
+measured distance, never a severity.
 
-Sets of pictures (see ``_sets``) are held apart, each against the same familiar pool, and named in the column ``set``: in IS-OOD
-the correlation with the covariate level has another sign on ImageNet-21K than on Syn-IS (its third insight), so that a mixture of
-both says nothing of either. ``pooled`` makes one map of all sets, whose name in ``set`` starts with "pooled:" and lists them.
+Sets of pictures (see ``_sets``) are held apart, each against the same familiar pool, and named in
+the column ``set``: in IS-OOD the correlation with the covariate level has another sign on
+ImageNet-21K than on Syn-IS (its third insight), so that a mixture of both says nothing of either.
+``pooled`` makes one map of all sets, whose name in ``set`` starts with "pooled:" and lists them.
 """
 
 from __future__ import annotations
@@ -16,12 +19,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from sorites.core import add_metric
-from sorites.errors import SoritesError, UnknownName
-from sorites.metrics._pools import BY_SCORER, framework_named
-from sorites.metrics._rows import answer_frame
-from sorites.metrics._sets import SET, pooled_sets
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.table import Table
 from sorites.metrics.ood import NUMBERS, ood_numbers
-from sorites.table import Table
+from sorites.metrics.rows import SET, answer_frame, pooled_sets
+from sorites.metrics.separation import BY_SCORER, framework_named
 
 MIN_N = 10
 AXES = {"semantic": "sem_level", "covariate": "cov_level"}
@@ -33,16 +35,20 @@ BY_SET = (*BY_SCORER, SET)
 def level_map(
     table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
 ) -> pl.DataFrame:
-    """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``; ``n`` counts its pictures.
+    """AUROC, or another number of ``ood``, per ``set`` and cell of ``sem_level`` and ``cov_level``;
+    ``n`` counts its pictures.
 
-    ``set`` is added to ``by`` where it is left out, as ``model`` and ``scorer`` are; ``pooled`` makes one map of all sets.
+    ``set`` is added to ``by`` where it is left out, as ``model`` and ``scorer`` are; ``pooled``
+    makes one map of all sets.
     """
     if metric not in NUMBERS:
         raise UnknownName("number", metric, NUMBERS, f"One of {', '.join(NUMBERS)}.")
     if min_n < 1:
         raise SoritesError(f"min_n is a number of pictures from 1 up, got {min_n}")
     wanted = [key for key in ([by] if isinstance(by, str) else by) if key not in CELL]
-    asked = pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
+    asked = (
+        pooled_sets(table, (pl.col("output") == "ood") & framework_named("graded")[1]) if pooled else table
+    )
     keys = list(dict.fromkeys([*wanted, *BY_SET]))
     found = ood_numbers(asked, [*keys, *CELL], "graded", "clean", [metric])
     graded = found.filter(pl.col("sem_level").is_not_null() & pl.col("cov_level").is_not_null())
@@ -57,14 +63,16 @@ def level_curve(
 ) -> pl.DataFrame:
     """Mean over the cells of ``level_map`` at each ``level`` of one ``axis``, semantic or covariate.
 
-    ``cells`` is the number of cells and ``n`` counts their pictures. ``least`` and ``most`` are the extremes of the cells: that
-    spread shows the effect of the other axis and is not an interval.
+    ``cells`` is the number of cells and ``n`` counts their pictures. ``least`` and ``most`` are the
+    extremes of the cells: that spread shows the effect of the other axis and is not an interval.
     """
     cells = level_map(table, by, metric, min_n, pooled)
     keys = [key for key in cells.columns[: cells.columns.index("value")] if key not in CELL]
     fair = cells.filter(pl.col("value").is_not_null())
     along = [
-        fair.rename({column: "level"}).with_columns(axis=pl.lit(axis)).select(*keys, "axis", "level", "value", "n")
+        fair.rename({column: "level"})
+        .with_columns(axis=pl.lit(axis))
+        .select(*keys, "axis", "level", "value", "n")
         for axis, column in AXES.items()
     ]
     value = pl.col("value")
@@ -80,8 +88,8 @@ def correlation(
 ) -> pl.DataFrame:
     """Pearson correlation of the level means with the level, along each ``axis`` (IS-OOD, equation 5).
 
-    ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not differ. Levels whose cells are
-    all too small are left out, and the others keep their numbers.
+    ``levels`` counts the levels; the value is null with fewer than 3, or where the means do not
+    differ. Levels whose cells are all too small are left out, and the others keep their numbers.
     """
     return _along(table, by, metric, min_n, pooled, pl.corr("level", "value"))
 
@@ -90,7 +98,8 @@ def correlation(
 def sensitivity(
     table: Table, by: Sequence[str] = BY_SET, metric: str = "auroc", min_n: int = MIN_N, pooled: bool = False
 ) -> pl.DataFrame:
-    """Change of the level means per level, by least squares and without its sign, along each ``axis`` (IS-OOD, equation 6).
+    """Change of the level means per level, by least squares and without its sign, along each
+    ``axis`` (IS-OOD, equation 6).
 
     The value is a fraction, where the paper prints percent. It is null with fewer than 3 ``levels``.
     """
@@ -98,10 +107,14 @@ def sensitivity(
     return _along(table, by, metric, min_n, pooled, slope.abs())
 
 
-def _along(table: Table, by: Sequence[str], metric: str, min_n: int, pooled: bool, number: pl.Expr) -> pl.DataFrame:
+def _along(
+    table: Table, by: Sequence[str], metric: str, min_n: int, pooled: bool, number: pl.Expr
+) -> pl.DataFrame:
     curve = level_curve(table, by, metric, min_n, pooled)
     keys = curve.columns[: curve.columns.index("axis")]
     enough = pl.when(pl.len() >= 3).then(number)
-    line = curve.group_by(*keys, "axis").agg(value=enough, n=pl.col("n").sum(), levels=pl.len().cast(pl.Int64))
+    line = curve.group_by(*keys, "axis").agg(
+        value=enough, n=pl.col("n").sum(), levels=pl.len().cast(pl.Int64)
+    )
     finite = line.with_columns(value=pl.when(pl.col("value").is_finite()).then("value"))
     return answer_frame(finite, keys, "value", "n", "levels", then=["axis"])

@@ -1,7 +1,9 @@
-"""The classifier of the built-in OOD case: EfficientNet-lite1's frozen features and a linear head for six CIFAR classes.
+"""The classifier of the built-in OOD case: EfficientNet-lite1's frozen features and a linear head
+for six CIFAR classes.
 
-The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the familiar classes and kept in
-the user's cache. The backbone is not the referee's, so that the two do not share their mistakes.
+The head is multinomial logistic regression, fitted once on CIFAR-10's training photographs of the
+familiar classes and kept in the user's cache. The backbone is not the referee's, so that the two do
+not share their mistakes.
 """
 
 from __future__ import annotations
@@ -14,25 +16,27 @@ from numpy.typing import NDArray
 
 from sorites import core
 from sorites.core import Head, Model, Sample, add_model
-from sorites.errors import SoritesError
-from sorites.files import cache, cached
-from sorites.labels import labels
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+from sorites.core.rng import digest, fair_order
+from sorites.io.files import cache, cached
 from sorites.models import lite
-from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model
-from sorites.rng import digest, fair_order
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import linear_head, torch_model
 
 VERSION = 1
 PICTURES = 3000
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "ship")
+# The weight of the squared norm of the head, relative to the mean loss per picture.
 SHRINK = 1e-3
-"""The weight of the squared norm of the head, relative to the mean loss per picture."""
 BATCH = 32
 
 
 @add_model
 def cifar6(argument: str | None = None) -> Model:
-    """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1's features and a head fitted here on N pictures (3000)."""
+    """Classify six classes of CIFAR-10 (cifar6 or cifar6:N): lite1's features and a head fitted
+    here on N pictures (3000).
+    """
     count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
     if not 100 <= count <= 30_000:
         raise SoritesError(f"model cifar6: wanted a number of pictures from 100 to 30000, got {argument!r}")
@@ -77,10 +81,14 @@ def _features(backbone: Model, some: Sequence[Sample]) -> NDArray[np.float32]:
     return np.concatenate([part for part in found if part is not None])
 
 
-def fitted(features: NDArray[np.float32], truth: NDArray[np.int64], classes: int, shrink: float = SHRINK) -> Head:
-    """Return the weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x squared weights.
+def fitted(
+    features: NDArray[np.float32], truth: NDArray[np.int64], classes: int, shrink: float = SHRINK
+) -> Head:
+    """Return the weights C x D and bias C that minimise mean cross-entropy + ``shrink`` / 2 x
+    squared weights.
 
-    The weights are those of standardised features while they are fitted, and of the features as they are when returned.
+    The weights are those of standardised features while they are fitted, and of the features as
+    they are when returned.
     """
     from scipy.optimize import minimize
     from scipy.special import log_softmax
@@ -97,7 +105,9 @@ def fitted(features: NDArray[np.float32], truth: NDArray[np.int64], classes: int
         slope = (np.exp(logs) - one_hot).T @ inputs / len(inputs) + decay
         return float(-(logs * one_hot).sum() / len(inputs) + (decay * weights).sum() / 2), slope.ravel()
 
-    found = minimize(loss, np.zeros(classes * inputs.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}).x
+    found = minimize(
+        loss, np.zeros(classes * inputs.shape[1]), jac=True, method="L-BFGS-B", options={"maxiter": 300}
+    ).x
     weights = found.reshape(classes, -1)
     weight = weights[:, :-1] / scale
     return weight.astype(np.float32), (weights[:, -1] - weight @ mean).astype(np.float32)

@@ -1,15 +1,20 @@
-"""Classify with a diffusion model: the class under which it predicts the noise on a picture best (Li et al., ICCV 2023).
+"""Classify with a diffusion model: the class under which it predicts the noise on a picture best
+(Li et al., ICCV 2023).
 
-    diffusion:DIR        a folder of diffusers: Stable Diffusion 1, 2, XL with the classes of the suite, or a DiT with its own
+    diffusion:DIR        a folder of diffusers: Stable Diffusion 1, 2, XL with the classes of the
+        suite, or a DiT with its own
     diffusion:toy        the embedded one
     ?draws=32            draws of noise at most; the same for all classes
     ?loss=l1|l2          the mean size of the error (default), or its mean square
-    ?sure=2&first=4      classes drop out that are behind by so many standard errors, first after so many draws; sure=0: none does
-    ?prompt=a photo of a {class}     the words for a class; several with | between them: a class is as good as the best of them
+    ?sure=2&first=4      classes drop out that are behind by so many standard errors, first after so
+        many draws; sure=0: none does
+    ?prompt=a photo of a {class}     the words for a class; several with | between them: a class is
+        as good as the best of them
     ?words=DIR           learnt words of "sorites generate words"
 
-Logits are minus the error. That of a class which dropped out rests on fewer draws than that of the winner. What is found of a
-picture is kept in the cache as soon as it is found, so that a stopped run goes on after the last picture.
+Logits are minus the error. That of a class which dropped out rests on fewer draws than that of the
+winner. What is found of a picture is kept in the cache as soon as it is found, so that a stopped
+run goes on after the last picture.
 """
 
 from __future__ import annotations
@@ -24,19 +29,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.core.rng import digest
 from sorites.diffusion.classify import Judging, judged
 from sorites.diffusion.pipeline import BY_WORDS, TOY, Pipe, load
-from sorites.diffusion.prompts import encoded
+from sorites.diffusion.sampler import encoded
 from sorites.diffusion.words import with_words
-from sorites.errors import SoritesError
-from sorites.files import cache, write_bytes
-from sorites.labels import imagenet
-from sorites.models._checked import checked
-from sorites.models._options import options as options_of
-from sorites.models._options import without_classes
-from sorites.models._preprocess import Input
-from sorites.reading.texts import numbers, whole
-from sorites.rng import digest
+from sorites.io.files import cache, write_bytes
+from sorites.io.readers import numbers, whole
+from sorites.models.export import checked
+from sorites.models.options import options as options_of
+from sorites.models.options import without_classes
+from sorites.models.preprocess import Input
 
 OPTIONS = ("draws", "loss", "sure", "first", "seed", "prompt", "words")
 PROMPT = "a photo of a {class}"
@@ -46,10 +51,14 @@ VERSION = 1
 
 @add_model
 def diffusion(argument: str | None) -> Model:
-    """Classify by the noise that a diffusion model predicts best (diffusion:DIR, diffusion:toy); classes are the suite's."""
+    """Classify by the noise that a diffusion model predicts best (diffusion:DIR, diffusion:toy);
+    classes are the suite's.
+    """
     path, _, query = (argument or "").partition("?")
     if not path:
-        raise SoritesError("model diffusion: wanted a folder of diffusers. Type: diffusion:DIR or diffusion:toy")
+        raise SoritesError(
+            "model diffusion: wanted a folder of diffusers. Type: diffusion:DIR or diffusion:toy"
+        )
     options = options_of("diffusion", query, OPTIONS)
     pipe = load(path, kinds=(*BY_WORDS, "dit"))
     if "words" in options:
@@ -60,11 +69,15 @@ def diffusion(argument: str | None) -> Model:
             raise SoritesError(f"{name}: a DiT draws by the numbers of classes: leave prompt and words out")
         count = int(pipe.network.config.num_embeds_ada_norm)
         ids = tuple(imagenet().ids) if count == len(imagenet().ids) else None
-        return replace(_model(name, Judge(pipe, how, tuple(range(count)), tuple(range(count)), ""), wants), labels=ids)
+        return replace(
+            _model(name, Judge(pipe, how, tuple(range(count)), tuple(range(count)), ""), wants), labels=ids
+        )
     templates = _templates(options.get("prompt", TOY_PROMPT if path == TOY else PROMPT))
     made = partial(_for_classes, name, pipe, how, templates, wants)
     key = _version(pipe, how, templates, ())
-    return Model(name, without_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described)
+    return Model(
+        name, without_classes(name), wants.prepare, version=key, for_classes=made, input=wants.described
+    )
 
 
 def _wants(pipe: Pipe) -> Input:
@@ -94,10 +107,14 @@ def _templates(text: str) -> tuple[str, ...]:
 
 def _version(pipe: Pipe, how: Judging, templates: Sequence[str], classes: Sequence[str]) -> str:
     libraries = [version(name) for name in ("torch", "diffusers", "transformers")]
-    return digest(VERSION, pipe.version, sorted(how.facts().items()), list(templates), list(classes), libraries, size=16).hex()
+    return digest(
+        VERSION, pipe.version, sorted(how.facts().items()), list(templates), list(classes), libraries, size=16
+    ).hex()
 
 
-def _for_classes(name: str, pipe: Pipe, how: Judging, templates: Sequence[str], wants: Input, classes: Sequence[str]) -> Model:
+def _for_classes(
+    name: str, pipe: Pipe, how: Judging, templates: Sequence[str], wants: Input, classes: Sequence[str]
+) -> Model:
     """Return the model whose classes have these names, in their order."""
     spoken = [pipe.word(each.replace("_", " ")) for each in classes]
     prompts = [template.replace("{class}", each) for each in spoken for template in templates]
@@ -110,7 +127,14 @@ def _for_classes(name: str, pipe: Pipe, how: Judging, templates: Sequence[str], 
 
 def _model(name: str, judge: Judge, wants: Input) -> Model:
     size = sum(weights.numel() for weights in judge.pipe.network.parameters())
-    return Model(name, checked(name, judge.forward), wants.prepare, version=judge.version, parameters=size, input=wants.described)
+    return Model(
+        name,
+        checked(name, judge.forward),
+        wants.prepare,
+        version=judge.version,
+        parameters=size,
+        input=wants.described,
+    )
 
 
 @dataclass(frozen=True, eq=False)

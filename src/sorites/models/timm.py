@@ -1,8 +1,9 @@
-"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH`` with weights from a file;
-``timm:NAME@random`` has none, for trials without a network.
+"""Use any classifier of timm, by its name there: ``timm:resnet50.a1_in1k``, or ``timm:NAME@PATH``
+with weights from a file; ``timm:NAME@random`` has none, for trials without a network.
 
-Size, crop, filter and normalisation are those that the weights were published with. A file is safetensors or a torch
-zip that holds only tensors; without a file the published weights are fetched, because the name asks for them.
+Size, crop, filter and normalisation are those that the weights were published with. A file is
+safetensors or a torch zip that holds only tensors; without a file the published weights are
+fetched, because the name asks for them.
 """
 
 from __future__ import annotations
@@ -11,28 +12,31 @@ import pickle
 from typing import TYPE_CHECKING, Any
 
 from sorites.core import Model, add_model
-from sorites.errors import SoritesError, UnknownName
-from sorites.labels import imagenet
-from sorites.models._preprocess import Input
-from sorites.models._torch import linear_head, torch_model, with_features
-from sorites.reading.hubs import hub, not_fetched
-from sorites.reading.places import is_file
-from sorites.torch_tools import beside_torchvision, one_thread
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.labels import imagenet
+from sorites.core.torch_tools import beside_torchvision, one_thread
+from sorites.io.hub import hub, not_fetched
+from sorites.io.paths import is_file
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import linear_head, torch_model, with_features
 
 if TYPE_CHECKING:
     import torch
     from torch import nn
 
+# In the place of a file: no weights; what is random in the network is always the same.
 RANDOM = "random"
-"""In the place of a file: no weights; what is random in the network is always the same."""
 
 
 @add_model
 def timm(argument: str | None) -> Model:
-    """Run a timm classifier (timm:NAME[@weights-path]): published weights, those of a file, or none (timm:NAME@random)."""
+    """Run a timm classifier (timm:NAME[@weights-path]): published weights, those of a file, or none
+    (timm:NAME@random).
+    """
     if argument is None:
         raise SoritesError(
-            "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or timm:resnet50@weights.safetensors"
+            "model timm: wanted a name and perhaps weights. Type: timm:resnet50 or"
+            " timm:resnet50@weights.safetensors"
         )
     name, _, path = argument.partition("@")
     library = beside_torchvision("timm", "model timm", "timm")
@@ -72,7 +76,8 @@ def _published(library: Any, name: str) -> Any:
     try:
         with hub():
             return library.create_model(name, pretrained=True)
-    except Exception as error:  # missing weights, a missing network and a hub that refuses each have their own exception
+    # missing weights, a missing network and a hub that refuses each have their own exception
+    except Exception as error:
         instead = f"Give a file: timm:{name}@weights.safetensors; timm:{name}@random has none"
         raise not_fetched(f"the published weights of timm:{name}", error, instead) from error
 
@@ -81,7 +86,9 @@ def _from_file(library: Any, name: str, path: str) -> Any:
     state = _weights(library, path)
     try:
         classes = _classes(library.get_pretrained_cfg(name), state)
-        network = library.create_model(name, pretrained=False, **({} if classes is None else {"num_classes": classes}))
+        network = library.create_model(
+            name, pretrained=False, **({} if classes is None else {"num_classes": classes})
+        )
         network.load_state_dict(state)
     except RuntimeError as error:
         reason = " ".join(str(error).split())[:300]
@@ -91,14 +98,22 @@ def _from_file(library: Any, name: str, path: str) -> Any:
 
 def _weights(library: Any, path: str) -> dict[str, Any]:
     if not is_file(path):
-        raise SoritesError(f"there is no weights file {path}. Wanted a .safetensors file or a torch zip of tensors.")
+        raise SoritesError(
+            f"there is no weights file {path}. Wanted a .safetensors file or a torch zip of tensors."
+        )
     try:
         return dict(library.models.load_state_dict(path, weights_only=True))
     except pickle.UnpicklingError as error:
-        raise SoritesError(f"{path} holds more than tensors and is not loaded. Save its state_dict as safetensors.") from error
-    except Exception as error:  # torch and safetensors have a dozen exceptions for files that are cut short or of another kind
+        raise SoritesError(
+            f"{path} holds more than tensors and is not loaded. Save its state_dict as safetensors."
+        ) from error
+    # torch and safetensors have a dozen exceptions for files that are cut short or of another
+    # kind
+    except Exception as error:
         reason = str(error).strip().split("\n")[0]
-        raise SoritesError(f"{path} is not a weights file ({reason}). Wanted safetensors or a torch zip of tensors.") from error
+        raise SoritesError(
+            f"{path} is not a weights file ({reason}). Wanted safetensors or a torch zip of tensors."
+        ) from error
 
 
 def _classes(published: Any, state: dict[str, Any]) -> int | None:
@@ -131,13 +146,17 @@ def _parts(network: Any, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def one_pass(network: Any, wants: Input) -> nn.Module | None:
-    """Return a module that gives logits and features together, or None where the two halves do not make the whole."""
+    """Return a module that gives logits and features together, or None where the two halves do not
+    make the whole.
+    """
     halves = with_features(network, _parts)
     return halves if _same(halves, network, wants) else None
 
 
 def _same(halves: nn.Module, network: nn.Module, wants: Input) -> bool:
-    """Return whether the two halves make the whole; distilled and a few other networks end otherwise and give logits only."""
+    """Return whether the two halves make the whole; distilled and a few other networks end
+    otherwise and give logits only.
+    """
     import torch
 
     x = torch.randn(1, 3, *wants.size, generator=torch.Generator().manual_seed(0))
@@ -147,4 +166,6 @@ def _same(halves: nn.Module, network: nn.Module, wants: Input) -> bool:
             logits, features = halves(x)
         except (AttributeError, RuntimeError, TypeError, ValueError):
             return False
-    return bool(features.ndim == 2 and logits.shape == whole.shape and torch.allclose(logits, whole, atol=1e-5))
+    return bool(
+        features.ndim == 2 and logits.shape == whole.shape and torch.allclose(logits, whole, atol=1e-5)
+    )

@@ -1,20 +1,23 @@
-"""Classifiers of the toy world (four shapes, 16 px), trained on its real pictures; their weights come with the package."""
+"""Classifiers of the toy world (four shapes, 16 px), trained on its real pictures; their weights
+come with the package.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from sorites.core import Model, add_model
-from sorites.diffusion.toy.judge import KINDS, judge
-from sorites.diffusion.toy.pictures import SHAPES, SIDE
-from sorites.errors import MissingExtra, SoritesError
-from sorites.models._preprocess import Input
-from sorites.models._torch import torch_model, with_features
+from sorites.core.errors import MissingExtra, SoritesError
+from sorites.diffusion.toy.world import KINDS, SHAPES, SIDE, judge
+from sorites.models.preprocess import Input
+from sorites.models.torch_module import torch_model, with_features
 
 
 @add_model
 def toy(argument: str | None = None) -> Model:
-    """Classify shapes of the toy world: toy:all saw them plain, in snow and at night, toy:plain saw plain ones only."""
+    """Classify shapes of the toy world: toy:all saw them plain, in snow and at night, toy:plain saw
+    plain ones only.
+    """
     kind = argument or "all"
     if kind not in KINDS:
         raise SoritesError(f"model toy: wanted toy:{' or toy:'.join(KINDS)}, got toy:{kind}")

@@ -1,6 +1,8 @@
-"""A camera in physical units: luminance in cd/m2, time in s, lengths in um, electrons per pixel, digital numbers (DN).
+"""A camera in physical units: luminance in cd/m2, time in s, lengths in um, electrons per pixel,
+digital numbers (DN).
 
-Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw values saturate at H = 78 / ISO.
+Exposure follows ISO 12232: H = 0.65 L t / N^2 lux seconds reach the sensor, and raw values saturate
+at H = 78 / ISO.
 """
 
 from __future__ import annotations
@@ -12,13 +14,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.convolve import Kernel
-from sorites.optics.psf import psf
+from sorites.optics.psf import compute_psf as psf
 
 Light = NDArray[np.float32]
+# The wavelengths at which the red, green and blue filters of a sensor pass the most light.
 WAVELENGTHS_UM = (0.60, 0.54, 0.46)
-"""The wavelengths at which the red, green and blue filters of a sensor pass the most light."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +39,10 @@ class Exposure:
 
 @dataclass(frozen=True)
 class Body:
-    """A camera body in numbers. Electrons are given at ``base_iso``; ``iso``, ``shutter`` (s) and ``aperture`` are ranges."""
+    """A camera body in numbers.
+
+    Electrons are given at ``base_iso``; ``iso``, ``shutter`` (s) and ``aperture`` are ranges.
+    """
 
     name: str
     pixel_um: float
@@ -55,11 +60,15 @@ class Body:
     shutter: tuple[float, float]
     aperture: tuple[float, float]
     shoulder: float
-    """Slope of the developing curve at black: 1 is a straight line, more lifts the shadows and rolls the highlights off."""
+    """Slope of the developing curve at black: 1 is a straight line, more lifts the shadows and
+    rolls the highlights off.
+    """
     contrast: float
     """Depth of the S-curve on top of the display gamma, 0..1."""
     denoise_iso: float
-    """The ISO at which the camera's built-in noise reduction averages the noise of two pixels; it averages more as ISO grows."""
+    """The ISO at which the camera's built-in noise reduction averages the noise of two pixels; it
+    averages more as ISO grows.
+    """
     base_iso: float = 100.0
 
     @property
@@ -93,26 +102,63 @@ class Body:
         for name, unit in (("iso", ""), ("shutter", " s"), ("aperture", "")):
             value, (low, high) = getattr(exposure, name), getattr(self, name)
             if not (isinstance(value, int | float) and low <= value <= high):
-                raise SoritesError(f"camera {self.name}: {name} goes from {low:g} to {high:g}{unit}, got {value!r}")
+                raise SoritesError(
+                    f"camera {self.name}: {name} goes from {low:g} to {high:g}{unit}, got {value!r}"
+                )
         return exposure
 
 
 def blur_size(f_number: float, pitch_um: float, confusion_um: float = 0.0) -> int:
-    """Return the side in pixels of a kernel that holds the circle of confusion and the diffraction rings that matter."""
+    """Return the side in pixels of a kernel that holds the circle of confusion and the diffraction
+    rings that matter.
+    """
     reach = confusion_um / 2 + 4 * max(WAVELENGTHS_UM) * f_number
     return 2 * math.ceil(1 + reach / pitch_um) + 1
 
 
 @functools.lru_cache(maxsize=64)
 def blur(f_number: float, pitch_um: float, confusion_um: float = 0.0, size: int | None = None) -> Kernel:
-    """Return the blur of a point on pixels of ``pitch_um``: diffraction and a focus error, with the light conserved.
+    """Return the blur of a point on pixels of ``pitch_um``: diffraction and a focus error, with the
+    light conserved.
 
-    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of W20 = d / 8N. ``size``
-    is the side of the kernel in pixels; the default is ``blur_size``.
+    ``confusion_um`` is the diameter of the circle of confusion on the sensor, which is a defocus of
+    W20 = d / 8N. ``size`` is the side of the kernel in pixels; the default is ``blur_size``.
     """
     size = blur_size(f_number, pitch_um, confusion_um) if size is None else size
     planes = [
-        psf({4: confusion_um / (16 * f_number * um)}, wavelength_um=um, f_number=f_number, pixel_um=pitch_um, size=size).taps
+        psf(
+            {4: confusion_um / (16 * f_number * um)},
+            wavelength_um=um,
+            f_number=f_number,
+            pixel_um=pitch_um,
+            size=size,
+        ).taps
         for um in WAVELENGTHS_UM
     ]
     return Kernel(np.stack(planes))
+
+
+# Cameras as data. Add one here, or derive one with ``dataclasses.replace``.
+
+
+# A full-frame body in the class of the Canon EOS RP with its 24-105 mm f/4-7.1 lens. Ranges and
+# pixel pitch are from the data sheet. Full well, read noise and white balance are typical of such a
+# sensor. The developing curve is a plain one.
+EOS_RP = Body(
+    name="eos_rp",
+    pixel_um=5.75,
+    full_well_e=50_000,
+    read_e=2.2,
+    late_e=26.0,
+    balance=(2.0, 1.0, 1.5),
+    bits=14,
+    black_dn=512,
+    iso=(100, 40_000),
+    shutter=(1 / 4000, 30),
+    aperture=(4.0, 22),
+    shoulder=1.5,
+    contrast=0.62,
+    denoise_iso=6000,
+)
+
+BODIES = {body.name: body for body in (EOS_RP,)}

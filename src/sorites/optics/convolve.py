@@ -1,7 +1,8 @@
 """Blur one picture by many kernels: one forward FFT per picture, one inverse FFT per kernel.
 
-The default is cross-correlation: the kernel lies over the picture as it is drawn, which is what ``torch.conv2d`` and
-``cv2.filter2D`` do and what OpticsBench publishes. ``flip=True`` is true convolution. The output has the picture's size.
+The default is cross-correlation: the kernel lies over the picture as it is drawn, which is what
+``torch.conv2d`` and ``cv2.filter2D`` do and what OpticsBench publishes. ``flip=True`` is true
+convolution. The output has the picture's size.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import fft
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 Image = NDArray[np.float32]
 Padding = Literal["zeros", "reflect"]
@@ -22,8 +23,9 @@ Padding = Literal["zeros", "reflect"]
 class Kernel:
     """The taps of a filter, ``(kh, kw)`` for every channel or ``(C, kh, kw)``, with the latest FFT of them.
 
-    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: pictures of the same size share
-    its transfer function. Taps need not be odd in number, be non-negative or sum to one, but they must be finite.
+    The origin is the tap ``(kh // 2, kw // 2)``. Keep the object and pass it again: pictures of the
+    same size share its transfer function. Taps need not be odd in number, be non-negative or sum to
+    one, but they must be finite.
     """
 
     def __init__(self, taps: ArrayLike) -> None:
@@ -41,7 +43,9 @@ class Kernel:
         return self.taps.shape[1], self.taps.shape[2]
 
     def transfer(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
-        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``; its origin is sample 0."""
+        """Return the kernel's spectrum on a grid of ``size``, ``(rows, cols // 2 + 1, channels)``;
+        its origin is sample 0.
+        """
         key = (*size, channels, flip)
         last = self._last
         if last is None or last[0] != key:
@@ -50,7 +54,10 @@ class Kernel:
 
     def _transform(self, size: tuple[int, int], channels: int, flip: bool) -> NDArray[np.complex64]:
         if len(self.taps) not in (1, channels):
-            raise SoritesError(f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give 1 or {channels}")
+            raise SoritesError(
+                f"kernel: it has {len(self.taps)} channels and the picture has {channels}; give 1 or"
+                f" {channels}"
+            )
         grid = np.zeros((*size, len(self.taps)))
         grid[: self.size[0], : self.size[1]] = np.moveaxis(self.taps, 0, -1)
         spectrum = fft.rfft2(np.roll(grid, (-(self.size[0] // 2), -(self.size[1] // 2)), (0, 1)), axes=(0, 1))
@@ -63,9 +70,10 @@ def sweep(
 ) -> Iterator[Image]:
     """Yield ``image`` (H x W x C, float32) blurred by each kernel in turn, not clipped.
 
-    ``padding`` is what lies beyond the border: black (``zeros``), or the picture mirrored without repeating its edge
-    (``reflect``, OpenCV's reflect-101), mirrored again as often as a small picture needs. With ``zeros`` a picture
-    smaller than a kernel is an error, because most of the result would be border. The caller may change each result in place.
+    ``padding`` is what lies beyond the border: black (``zeros``), or the picture mirrored without
+    repeating its edge (``reflect``, OpenCV's reflect-101), mirrored again as often as a small
+    picture needs. With ``zeros`` a picture smaller than a kernel is an error, because most of the
+    result would be border. The caller may change each result in place.
     """
     prepared = [kernel if isinstance(kernel, Kernel) else Kernel(kernel) for kernel in kernels]
     _check(image, prepared, padding)
@@ -94,11 +102,13 @@ def _check(image: Image, kernels: list[Kernel], padding: str) -> None:
     if padding not in get_args(Padding):
         raise SoritesError(f"padding: wanted {' or '.join(get_args(Padding))}, got {padding!r}")
     if image.ndim != 3 or image.dtype != np.float32 or not image.size:
-        raise SoritesError(f"blur: wanted a float32 picture of H x W x C, got {image.dtype} of shape {image.shape}")
+        raise SoritesError(
+            f"blur: wanted a float32 picture of H x W x C, got {image.dtype} of shape {image.shape}"
+        )
     height, width, _ = image.shape
     for kernel in kernels if padding == "zeros" else ():
         if height < kernel.size[0] or width < kernel.size[1]:
             raise SoritesError(
-                f"a picture of {width}x{height} px is smaller than the kernel ({kernel.size[1]}x{kernel.size[0]}). "
-                'Give a larger picture, or padding="reflect".'
+                f"a picture of {width}x{height} px is smaller than the kernel"
+                f' ({kernel.size[1]}x{kernel.size[0]}). Give a larger picture, or padding="reflect".'
             )

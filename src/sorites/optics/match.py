@@ -1,8 +1,10 @@
-"""Find the coefficient at which a mode's kernel blurs as much as a reference kernel, and report how well it fits otherwise.
+"""Find the coefficient at which a mode's kernel blurs as much as a reference kernel, and report how
+well it fits otherwise.
 
-All criteria are means over the colours, as in the OpticsBench paper (appendix E-B): the frequency at 50 % contrast, the area
-under the MTF, or the similarity of a test chart blurred by one kernel to the same chart blurred by the other. The paper takes
-"the best overall fit" over its criteria in steps of 0.1 waves and does not say how it weighs them; ``overall`` weighs them alike.
+All criteria are means over the colours, as in the OpticsBench paper (appendix E-B): the frequency
+at 50 % contrast, the area under the MTF, or the similarity of a test chart blurred by one kernel to
+the same chart blurred by the other. The paper takes "the best overall fit" over its criteria in
+steps of 0.1 waves and does not say how it weighs them; ``overall`` weighs them alike.
 """
 
 from __future__ import annotations
@@ -16,25 +18,26 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import brentq, minimize_scalar
 
-from sorites.errors import SoritesError
-from sorites.optics.aberrated import Imager
-from sorites.optics.charts import acutance, slanted_edge, spilled_coins, texture_mtf
+from sorites.core.errors import SoritesError
 from sorites.optics.convolve import sweep
-from sorites.optics.mtf import SLICES, crossing, sharpness
+from sorites.optics.mtf import SLICES, acutance, crossing, sharpness, slanted_edge, spilled_coins, texture_mtf
+from sorites.optics.psf import Imager
 from sorites.optics.quality import psnr, ssim
 
 Array = NDArray[np.float64]
 Single = Literal["mtf50", "area", "ssim", "psnr"]
 Criterion = Literal[Single, "overall"]
+# The step, in waves, between the coefficients that ``overall`` compares.
 STEP = 0.1
-"""The step, in waves, between the coefficients that ``overall`` compares."""
+# The search for a match ends at a coefficient of this many waves.
 MAX_WAVES = 8.0
-"""The search for a match ends at a coefficient of this many waves."""
 
 
 @dataclass(frozen=True)
 class Match:
-    """A coefficient in waves, its kernel (colour, y, x), and the smallest share of light that its frame caught in any colour."""
+    """A coefficient in waves, its kernel (colour, y, x), and the smallest share of light that its
+    frame caught in any colour.
+    """
 
     waves: float
     taps: Array
@@ -42,10 +45,12 @@ class Match:
 
 
 def match(imager: Imager, mode: int, reference: Array, criterion: str = "mtf50") -> Match:
-    """Return the coefficient of Fringe ``mode`` that comes nearest to ``reference``, (y, x) or (colour, y, x), by the criterion.
+    """Return the coefficient of Fringe ``mode`` that comes nearest to ``reference``, (y, x) or
+    (colour, y, x), by the criterion.
 
-    If the frame cuts off so much light that no coefficient blurs as much as the reference, the nearest one is returned.
-    ``overall`` weighs the four single criteria alike and gives a multiple of 0.1 waves.
+    If the frame cuts off so much light that no coefficient blurs as much as the reference, the
+    nearest one is returned. ``overall`` weighs the four single criteria alike and gives a multiple
+    of 0.1 waves.
     """
     if criterion not in get_args(Criterion):
         raise SoritesError(f"criterion: wanted one of {', '.join(get_args(Criterion))}, got {criterion!r}")
@@ -62,9 +67,10 @@ def match(imager: Imager, mode: int, reference: Array, criterion: str = "mtf50")
 def _overall(kernel_of: Callable[[float], Array], reference: Array) -> float:
     """Return the step at which the four criteria together are nearest.
 
-    The first guess is the coefficient of equal MTF50; from there each criterion walks in steps until its cost rises. Over the
-    steps between the places where they stop, each cost is scaled to 0 at its least and 1 at its greatest, and the step with the
-    least mean is taken: no criterion counts for more because of its unit.
+    The first guess is the coefficient of equal MTF50; from there each criterion walks in steps
+    until its cost rises. Over the steps between the places where they stop, each cost is scaled to
+    0 at its least and 1 at its greatest, and the step with the least mean is taken: no criterion
+    counts for more because of its unit.
     """
     at = functools.cache(lambda step: _costs(kernel_of(round(step * STEP, 1)), reference))
     guess = max(round(_crossing(kernel_of, reference, "mtf50") / STEP), 1)
@@ -76,7 +82,9 @@ def _overall(kernel_of: Callable[[float], Array], reference: Array) -> float:
 
 
 def _downhill(costs: Callable[[int], Sequence[float]], which: int, step: int) -> int:
-    """Return the step at which a walk to lower costs of one criterion ends; steps go from one up to ``MAX_WAVES``."""
+    """Return the step at which a walk to lower costs of one criterion ends; steps go from one up to
+    ``MAX_WAVES``.
+    """
     for side in (-1, 1):
         while 1 <= step + side <= MAX_WAVES / STEP and costs(step + side)[which] < costs(step)[which]:
             step += side
@@ -84,8 +92,10 @@ def _downhill(costs: Callable[[int], Sequence[float]], which: int, step: int) ->
 
 
 def _costs(taps: Array, reference: Array) -> list[float]:
-    """Return how far a kernel is from the reference by each single criterion, 0 where they agree: the relative differences of
-    MTF50 (which counts as 0.5 above Nyquist) and area, 1 - SSIM, and for PSNR the root of the mean squared difference."""
+    """Return how far a kernel is from the reference by each single criterion, 0 where they agree:
+    the relative differences of MTF50 (which counts as 0.5 above Nyquist) and area, 1 - SSIM, and
+    for PSNR the root of the mean squared difference.
+    """
     ours, theirs = sharpness(taps), sharpness(reference)
     likeness = _likeness(taps, reference, "coins")
     return [
@@ -97,7 +107,9 @@ def _costs(taps: Array, reference: Array) -> list[float]:
 
 
 def _crossing(kernel_of: Callable[[float], Array], reference: Array, criterion: str) -> float:
-    """Return the coefficient at which the criterion falls through the reference's value; the search doubles it until it does."""
+    """Return the coefficient at which the criterion falls through the reference's value; the search
+    doubles it until it does.
+    """
     wanted = getattr(sharpness(reference), criterion)
 
     def excess(waves: float) -> float:
@@ -112,9 +124,15 @@ def _crossing(kernel_of: Callable[[float], Array], reference: Array, criterion: 
 
 
 def _nearest(kernel_of: Callable[[float], Array], reference: Array, criterion: str) -> float:
-    """Return the coefficient at which the charts are most alike, searched around the coefficient of equal area."""
+    """Return the coefficient at which the charts are most alike, searched around the coefficient of
+    equal area.
+    """
     start = _crossing(kernel_of, reference, "area")
-    return _least(lambda waves: -_likeness(kernel_of(waves), reference, "coins")[criterion], 0.6 * start, 1.6 * start + 0.1)
+    return _least(
+        lambda waves: -_likeness(kernel_of(waves), reference, "coins")[criterion],
+        0.6 * start,
+        1.6 * start + 0.1,
+    )
 
 
 def _least(cost: Callable[[float], float], low: float, high: float) -> float:
@@ -148,15 +166,23 @@ def _in_colours(*kernels: Array) -> list[Array]:
 
 
 def charts(taps: Array, reference: Array) -> dict[str, float]:
-    """Compare two kernels: SSIM and PSNR on both charts, differences in texture MTF50 and acutance on the coins."""
+    """Compare two kernels: SSIM and PSNR on both charts, differences in texture MTF50 and acutance
+    on the coins.
+    """
     taps, reference = _in_colours(taps, reference)
     values: dict[str, float] = {}
     for name, chart in _charts().items():
         ours, theirs = _blurred(chart, taps), _blurred(chart, reference)
         values |= {f"ssim_{name}": ssim(ours, theirs), f"psnr_{name}": psnr(ours, theirs)}
     pairs = [[texture_mtf(chart, seen[..., c]) for c in range(len(taps))] for seen in (ours, theirs)]
-    frequency, sharp = (np.array([[read(curve) for curve in curves] for curves in pairs]).mean(1) for read in (_half, acutance))
-    return values | {"texture_mtf50": float(frequency[0] / frequency[1] - 1), "acutance": float(sharp[0] - sharp[1])}
+    frequency, sharp = (
+        np.array([[read(curve) for curve in curves] for curves in pairs]).mean(1)
+        for read in (_half, acutance)
+    )
+    return values | {
+        "texture_mtf50": float(frequency[0] / frequency[1] - 1),
+        "acutance": float(sharp[0] - sharp[1]),
+    }
 
 
 def _half(curve: Array) -> float:
@@ -165,8 +191,9 @@ def _half(curve: Array) -> float:
 
 
 def residuals(taps: Array, reference: Array) -> dict[str, float]:
-    """Return the relative differences to the reference (ratio minus one): MTF50, MTF20, MTF10 and area of the mean curve, and
-    MTF50 by colour and by slice."""
+    """Return the relative differences to the reference (ratio minus one): MTF50, MTF20, MTF10 and
+    area of the mean curve, and MTF50 by colour and by slice.
+    """
     ours, theirs = sharpness(taps), sharpness(reference)
     values = {name: value / asdict(theirs)[name] - 1 for name, value in asdict(ours).items()}
     for colour, plane in enumerate(taps):

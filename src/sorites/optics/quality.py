@@ -1,4 +1,7 @@
-"""PSNR and SSIM tell how alike two pictures are. Pictures are H x W or H x W x C with values 0..1; channels are averaged."""
+"""PSNR and SSIM tell how alike two pictures are.
+
+Pictures are H x W or H x W x C with values 0..1; channels are averaged.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 Array = NDArray[np.float64]
+# The 11 x 11 Gaussian window of Wang et al. 2004.
 SIGMA, REACH = 1.5, 5
-"""The 11 x 11 Gaussian window of Wang et al. 2004."""
+# This many windows per side are averaged at a time: strips stay in the processor's cache.
 STEP = 16
-"""This many windows per side are averaged at a time: strips stay in the processor's cache."""
 
 
 def psnr(first: Array, second: Array) -> float:
@@ -26,7 +29,9 @@ def psnr(first: Array, second: Array) -> float:
 
 
 def ssim(first: NDArray[Any], second: NDArray[Any], white: float = 1.0) -> float:
-    """Return the structural similarity (Wang et al. 2004), averaged over all windows that lie inside the picture."""
+    """Return the structural similarity (Wang et al. 2004), averaged over all windows that lie
+    inside the picture.
+    """
     _same(first, second)
     a, b = (np.moveaxis(np.atleast_3d(np.asarray(x)), -1, 0) for x in (first, second))
     channels, high, wide = a.shape
@@ -51,10 +56,11 @@ def _fill(maps: Array, first: NDArray[Any], second: NDArray[Any]) -> None:
 
 
 def _windows(maps: Array, down: Array, means: Array) -> Array:
-    """Average maps of ... x H x W over every Gaussian window that lies inside, as products with a band of weights.
+    """Average maps of ... x H x W over every Gaussian window that lies inside, as products with a
+    band of weights.
 
-    Products of a few windows at a time keep most of the band's zeros out, and run at the speed of matrices; ``down`` and
-    ``means`` are written to, because new memory costs as much as the sums.
+    Products of a few windows at a time keep most of the band's zeros out, and run at the speed of
+    matrices; ``down`` and ``means`` are written to, because new memory costs as much as the sums.
     """
     np.matmul(_band(maps.shape[-2]), maps, out=down)
     for i in _starts(maps.shape[-1]):
@@ -64,9 +70,11 @@ def _windows(maps: Array, down: Array, means: Array) -> Array:
 
 
 def _alike(means: Array, white: float) -> float:
-    """Return the sum of the similarity over the windows, from the means of both, of their squares and of their product.
+    """Return the sum of the similarity over the windows, from the means of both, of their squares
+    and of their product.
 
-    It is (2 ab + one) (2 (product - ab) + two) / ((aa + bb + one) (squares - aa - bb + two)), in the memory of the means.
+    It is (2 ab + one) (2 (product - ab) + two) / ((aa + bb + one) (squares - aa - bb + two)), in
+    the memory of the means.
     """
     a, b, squares, product = means
     one, two = (0.01 * white) ** 2, (0.03 * white) ** 2
@@ -104,5 +112,6 @@ def _same(first: NDArray[Any], second: NDArray[Any]) -> None:
     """Raise an error unless both pictures have one shape, larger than the window."""
     if np.shape(first) != np.shape(second) or min(np.shape(first)[:2]) <= 2 * REACH:
         raise SoritesError(
-            f"wanted two pictures of one shape with sides above {2 * REACH} px, got {np.shape(first)} and {np.shape(second)}"
+            f"wanted two pictures of one shape with sides above {2 * REACH} px, got {np.shape(first)} and"
+            f" {np.shape(second)}"
         )

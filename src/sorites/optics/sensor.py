@@ -1,7 +1,9 @@
-"""A sensor turns electrons into raw numbers: photons are counted (Poisson), read noise is added, the converter rounds and clips.
+"""A sensor turns electrons into raw numbers: photons are counted (Poisson), read noise is added,
+the converter rounds and clips.
 
-Part of the read noise arises before the ISO gain and part after it, so a dark picture is cleaner at high ISO than brightened
-later. A picture smaller than its patch of the sensor is the mean of ``area`` pixels, and its noise variance falls by that number.
+Part of the read noise arises before the ISO gain and part after it, so a dark picture is cleaner at
+high ISO than brightened later. A picture smaller than its patch of the sensor is the mean of
+``area`` pixels, and its noise variance falls by that number.
 """
 
 from __future__ import annotations
@@ -15,15 +17,17 @@ from numpy.typing import NDArray
 
 from sorites.optics.camera import Body, Light
 
+# Below this many electrons counts are drawn from the Poisson distribution itself, from there on
+# from a normal distribution of the same mean and variance.
 FEW = 30.0
-"""Below this many electrons counts are drawn from the Poisson distribution itself, from there on from a normal distribution of
-the same mean and variance."""
 
 
 @dataclass(frozen=True)
 class Draw:
-    """The randomness of one shot, drawn before the camera is set: ``photons`` is the quantile of each value's photon count (0 to
-    65535) and ``read`` its read noise (standard normal). Two settings that use the same draw differ only in the setting."""
+    """The randomness of one shot, drawn before the camera is set: ``photons`` is the quantile of
+    each value's photon count (0 to 65535) and ``read`` its read noise (standard normal). Two
+    settings that use the same draw differ only in the setting.
+    """
 
     photons: NDArray[np.uint16]
     read: Light
@@ -60,8 +64,8 @@ class Draw:
 
 
 def raw(electrons: Light, iso: float, draw: Draw, body: Body, area: float = 1.0) -> Light:
-    """Return digital numbers for the mean electrons per pixel; each is the mean of ``area`` pixels, and a whole number if that is
-    1.
+    """Return digital numbers for the mean electrons per pixel; each is the mean of ``area`` pixels,
+    and a whole number if that is 1.
 
     Results lie from 0 to ``white_dn``. No light gives ``black_dn`` plus read noise.
     """
@@ -100,13 +104,16 @@ def _normal() -> Light:
     return np.asarray(ndtri((np.arange(1 << 16) + 0.5) / (1 << 16)), np.float32)
 
 
+# Number of rows of the Poisson table per unit of the square root of the rate.
 STEPS = 48
-"""Number of rows of the Poisson table per unit of the square root of the rate."""
 
 
 def _poisson(rates: Light, draw: Draw) -> Light:
-    """Return Poisson counts by inversion. Twelve bits of the draw are the quantile; the other four choose between the two nearest
-    rates of the table, with the frequency that makes the mean right."""
+    """Return Poisson counts by inversion.
+
+    Twelve bits of the draw are the quantile; the other four choose between the two nearest rates of
+    the table, with the frequency that makes the mean right.
+    """
     scaled = rates * np.float32(STEPS**2)
     row = np.sqrt(scaled).astype(np.int32)
     below = row.astype(np.float32)
@@ -130,3 +137,61 @@ def _poisson_table() -> NDArray[np.uint8]:
     slices = (np.arange(4096) + 0.5) / 4096
     below = pdtr(np.arange(80)[:, None], rates).T
     return np.concatenate([np.searchsorted(row, slices) for row in below]).astype(np.uint8)
+
+
+# A Bayer sensor measures one colour per pixel; the other two are filled in from the neighbours.
+
+
+# The channel that each pixel of a 2 x 2 block measures: red, green, green, blue.
+COLOUR = np.array([[0, 1], [1, 2]])
+
+
+def through_mosaic(electrons: Light, iso: float, draw: Draw, body: Body, area: float) -> Light:
+    """Return raw numbers for H x W x 3 light: a Bayer sensor of 2H x 2W pixels takes it, then it is
+    demosaicked and halved.
+
+    ``area`` is the number of sensor pixels behind one value of the picture. Each of the four sites
+    is the mean of a quarter of them, or one pixel if there are fewer. ``draw`` has shape 2H x 2W x
+    3; its first channel is used, one number per site.
+    """
+    sites = sampled(np.repeat(np.repeat(electrons, 2, 0), 2, 1))
+    chance = Draw(draw.photons[..., 0], draw.read[..., 0])
+    return halved(demosaic(raw(sites, iso, chance, body, max(1.0, area / 4))))
+
+
+def sampled(picture: Light) -> Light:
+    """Return what each pixel measures through its filter, from H x W x 3 to H x W. The sides must be even."""
+    seen = np.empty(picture.shape[:2], picture.dtype)
+    for row, column in np.ndindex(2, 2):
+        seen[row::2, column::2] = picture[row::2, column::2, COLOUR[row, column]]
+    return seen
+
+
+def demosaic(sites: Light) -> Light:
+    """Fill in the missing channels, from H x W to H x W x 3: a channel keeps its measured values
+    and takes the mean of the nearest measured neighbours elsewhere.
+    """
+    picture = np.empty((*sites.shape, 3), sites.dtype)
+    for channel in range(3):
+        mask = np.tile(np.equal(COLOUR, channel), (sites.shape[0] // 2, sites.shape[1] // 2)).astype(
+            sites.dtype
+        )
+        picture[..., channel] = np.where(mask > 0, sites, _around(sites * mask) / _around(mask))
+    return picture
+
+
+def _around(plane: Light) -> Light:
+    """Return the bilinear sum over the 3 x 3 neighbourhood (weights 1, 2, 1).
+
+    Mirrored borders keep the mosaic's pattern.
+    """
+    wide = np.pad(plane, 1, mode="reflect")
+    rows = wide[:-2] + 2 * wide[1:-1] + wide[2:]
+    around: Light = rows[:, :-2] + 2 * rows[:, 1:-1] + rows[:, 2:]
+    return around
+
+
+def halved(picture: Light) -> Light:
+    """Return the means of 2 x 2 blocks."""
+    height, width = picture.shape[0] // 2, picture.shape[1] // 2
+    return np.ascontiguousarray(picture.reshape(height, 2, width, 2, 3).mean((1, 3)))

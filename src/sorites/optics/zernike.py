@@ -1,7 +1,9 @@
-"""Zernike polynomials on the unit disk, not normalised: they peak at 1 at the rim, and coefficients are in peak waves.
+"""Zernike polynomials on the unit disk, not normalised: they peak at 1 at the rim, and coefficients
+are in peak waves.
 
-``m >= 0`` goes with cos(m t), ``m < 0`` with sin(|m| t), as in the Fringe (University of Arizona) order that Zemax uses:
-1 piston, 2-3 tilt, 4 defocus, 5-6 astigmatism, 7-8 coma, 9 spherical, 10-11 trefoil, ..., 37 is (12, 0).
+``m >= 0`` goes with cos(m t), ``m < 0`` with sin(|m| t), as in the Fringe (University of Arizona)
+order that Zemax uses: 1 piston, 2-3 tilt, 4 defocus, 5-6 astigmatism, 7-8 coma, 9 spherical, 10-11
+trefoil, ..., 37 is (12, 0).
 """
 
 from __future__ import annotations
@@ -13,12 +15,13 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import eval_jacobi
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 Array = NDArray[np.float64]
 
+# The (n, m) of each Fringe index. The first 36 follow one rule; the 37th is by convention the next
+# spherical term.
 FRINGE: dict[int, tuple[int, int]] = {37: (12, 0)}
-"""The (n, m) of each Fringe index. The first 36 follow one rule; the 37th is by convention the next spherical term."""
 
 FRINGE |= {
     (1 + half) ** 2 - 2 * m + odd: (2 * half - m, -m if odd else m)
@@ -30,7 +33,9 @@ FRINGE |= {
 
 
 def radial(n: int, m: int, rho: Array) -> Array:
-    """Return the radial polynomial R_n^|m| (Born and Wolf 9.2.1), as a Jacobi polynomial, which is stable at any order."""
+    """Return the radial polynomial R_n^|m| (Born and Wolf 9.2.1), as a Jacobi polynomial, which is
+    stable at any order.
+    """
     m = abs(m)
     if n < m or (n - m) % 2:
         raise SoritesError(f"no Zernike polynomial (n={n}, m={m}): wanted n >= |m| and n - |m| even")
@@ -57,7 +62,9 @@ def rms(n: int, m: int) -> float:
 
 
 def checked(waves: Mapping[int, float]) -> dict[int, float]:
-    """Return the coefficients without zeros, or raise an error if an index is not a Fringe number or a value is not finite."""
+    """Return the coefficients without zeros, or raise an error if an index is not a Fringe number
+    or a value is not finite.
+    """
     for index, value in waves.items():
         fringe(index)
         if not math.isfinite(value):
@@ -74,7 +81,9 @@ def wavefront(waves: Mapping[int, float], rho: Array, theta: Array) -> Array:
 
 
 def wavefront_rms(waves: Mapping[int, float]) -> float:
-    """Return the RMS wavefront error over the disk in waves, without piston; the polynomials are orthogonal, so squares add."""
+    """Return the RMS wavefront error over the disk in waves, without piston; the polynomials are
+    orthogonal, so squares add.
+    """
     return math.sqrt(sum((value * rms(*fringe(index))) ** 2 for index, value in checked(waves).items()))
 
 
@@ -84,5 +93,7 @@ def steepest(waves: Mapping[int, float]) -> float:
 
 
 def _slope(n: int, m: int) -> float:
-    """Return the bound for one polynomial: the steeper of its rim slope, (n (n + 2) - m^2) / 2, and its angular slope, |m|."""
+    """Return the bound for one polynomial: the steeper of its rim slope, (n (n + 2) - m^2) / 2, and
+    its angular slope, |m|.
+    """
     return max((n * (n + 2) - m * m) / 2, float(abs(m)))

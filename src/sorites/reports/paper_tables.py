@@ -1,8 +1,9 @@
 """Tables V, XII, XIII and XXI of the OpticsBench paper, in their layout, for the detectors of a run.
 
-Clean is the untouched pictures, OB the mean over all settings of the optical blurs with the disk (25 as published), LC the mean
-over all lenses and field positions. All values are percentages; the last row is the mean over detectors.
-Mueller, Braun and Keuper, "Examining the Impact of Optical Aberrations to Image Classification and Object Detection Models".
+Clean is the untouched pictures, OB the mean over all settings of the optical blurs with the disk
+(25 as published), LC the mean over all lenses and field positions. All values are percentages; the
+last row is the mean over detectors. Mueller, Braun and Keuper, "Examining the Impact of Optical
+Aberrations to Image Classification and Object Detection Models".
 """
 
 from __future__ import annotations
@@ -13,35 +14,42 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.errors import SoritesError
-from sorites.table import Table
+from sorites.core.errors import SoritesError
+from sorites.core.table import Table
 
 OPTICS = ("astigmatism", "coma", "defocus_spherical", "trefoil", "defocus_disk")
 LENSES = ("lens", "lens_whole")
 KINDS = ("Cls", "Loc", "Both", "Dupe", "Bkg", "Miss")
 MEAN = "Σ"
 
+# A number by detector.
 Cells = Mapping[str, float]
-"""A number by detector."""
 
 
 def paper_tables(table: Table) -> dict[str, pl.DataFrame]:
     """Return the tables that the run has pictures for, by their title; an error where it has no detectors."""
     rows = table.lazy().filter((pl.col("output") == "boxes") & ~pl.col("probe").fill_null(False))
     if rows.limit(1).collect().is_empty():
-        raise SoritesError("--tables paper: the tables are about detectors, and no model of the run gives boxes")
+        raise SoritesError(
+            "--tables paper: the tables are about detectors, and no model of the run gives boxes"
+        )
     optics, lenses = (rows.filter(pl.col("shift").is_in(list(names))) for names in (OPTICS, LENSES))
     clean = _values(metrics.map(rows.filter(pl.col("shift") == CLEAN), by=("model",), resamples=0))
-    blurred, lensed = (_values(metrics.mean_map(some, by=("model",), resamples=0)) for some in (optics, lenses))
+    blurred, lensed = (
+        _values(metrics.mean_map(some, by=("model",), resamples=0)) for some in (optics, lenses)
+    )
     errors = {"clean": _errors(rows.filter(pl.col("shift") == CLEAN)), "OB": _errors(optics)}
     made = {}
     if blurred:
         pairs = {name: _both(cells["Cls"], cells["Loc"]) for name, cells in errors.items()}
         made["Table V: mAP, and Cls / Loc errors"] = _framed(
-            {"mAP clean": clean, "mAP OB": blurred}, {f"Cls / Loc {name}": cells for name, cells in pairs.items()}
+            {"mAP clean": clean, "mAP OB": blurred},
+            {f"Cls / Loc {name}": cells for name, cells in pairs.items()},
         )
     if lensed:
-        made["Table XII: mAP"] = _framed({"clean": clean, "LC": lensed, **({"OB": blurred} if blurred else {})}, {})
+        made["Table XII: mAP"] = _framed(
+            {"clean": clean, "LC": lensed, **({"OB": blurred} if blurred else {})}, {}
+        )
         made |= _by_field(lenses, clean)
     if blurred:
         both = {kind: _both(errors["clean"][kind], errors["OB"][kind]) for kind in KINDS}
@@ -67,22 +75,34 @@ def _errors(rows: pl.LazyFrame) -> dict[str, Cells]:
 
 
 def _values(frame: pl.DataFrame) -> dict[str, float]:
-    return {row["model"]: row["value"] for row in frame.select("model", "value").to_dicts() if row["value"] is not None}
+    return {
+        row["model"]: row["value"]
+        for row in frame.select("model", "value").to_dicts()
+        if row["value"] is not None
+    }
 
 
 def _both(one: Cells, other: Cells) -> dict[str, tuple[float, float]]:
     return {model: (one[model], other[model]) for model in one if model in other}
 
 
-def _framed(single: Mapping[str, Cells], double: Mapping[str, Mapping[str, tuple[float, float]]]) -> pl.DataFrame:
-    """Return columns of numbers and of pairs of numbers as text, a row per detector and one for their mean."""
+def _framed(
+    single: Mapping[str, Cells], double: Mapping[str, Mapping[str, tuple[float, float]]]
+) -> pl.DataFrame:
+    """Return columns of numbers and of pairs of numbers as text, a row per detector and one for
+    their mean.
+    """
     models = sorted({model for cells in (*single.values(), *double.values()) for model in cells})
     columns: dict[str, list[str]] = {"DNN": [*models, MEAN]}
     for name, cells in single.items():
-        columns[name] = [_text([cells.get(model)]) for model in models] + [_text([_mean([cells.get(m) for m in models])])]
+        columns[name] = [_text([cells.get(model)]) for model in models] + [
+            _text([_mean([cells.get(m) for m in models])])
+        ]
     for name, pairs in double.items():
         sides = [[pairs[model][i] if model in pairs else None for model in models] for i in (0, 1)]
-        columns[name] = [_text(pair) for pair in zip(*sides, strict=True)] + [_text([_mean(side) for side in sides])]
+        columns[name] = [_text(pair) for pair in zip(*sides, strict=True)] + [
+            _text([_mean(side) for side in sides])
+        ]
     return pl.DataFrame(columns)
 
 

@@ -1,4 +1,6 @@
-"""Run folders and bare tables as the report wants them: with their story, their class names and their pictures."""
+"""Run folders and bare tables as the report wants them: with their story, their class names and
+their pictures.
+"""
 
 from __future__ import annotations
 
@@ -10,31 +12,34 @@ from typing import Any
 
 import polars as pl
 
+from sorites.analysis.features import features_of
 from sorites.core import Picture, Setting, Stop
-from sorites.errors import SoritesError
-from sorites.pipeline.explanations import Explanations, read_changes
-from sorites.pipeline.features import features_of
-from sorites.pipeline.fitted import chosen_parameters, fit_notes
-from sorites.pipeline.folder import read_info
-from sorites.pipeline.pictures import captured, turned
-from sorites.pipeline.places import place_now
-from sorites.pipeline.plan import Plan
-from sorites.pipeline.reopen import ATTACK, class_names, plan_of
-from sorites.pipeline.run import RunTable
-from sorites.pipeline.shards import read_record
-from sorites.pipeline.unfinished import unfinished
+from sorites.core.errors import SoritesError
+from sorites.core.table import Table, read, set_aside
+from sorites.evaluation.explanations import Explanations, read_changes
+from sorites.evaluation.fit import chosen_parameters, fit_notes
+from sorites.evaluation.images import captured, turned
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.reopen import ATTACK, class_names, plan_of
+from sorites.evaluation.run import RunTable
+from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.record import place_now
+from sorites.evaluation.storage.shards import read_record
+from sorites.evaluation.unfinished import unfinished
+from sorites.io.stores import place
 from sorites.reports.view import RunView
-from sorites.stores import place
-from sorites.table import Table, read, set_aside
 
 
 def report(
-    runs: str | Path | Table | Sequence[str | Path | Table], out: str | Path = "report.html", partial: bool = False
+    runs: str | Path | Table | Sequence[str | Path | Table],
+    out: str | Path = "report.html",
+    partial: bool = False,
 ) -> Path:
     """One self-contained page from run folders or tables.
 
-    An unfinished run is shown on the samples that every model has at every setting, and several runs on what they share; the page
-    says so at its top. ``partial`` shows everything that is there.
+    An unfinished run is shown on the samples that every model has at every setting, and several
+    runs on what they share; the page says so at its top. ``partial`` shows everything that is
+    there.
     """
     from sorites.reports import page
 
@@ -55,7 +60,9 @@ def run_views(item: str | Path | Table) -> list[RunView]:
 
 
 def _about(folder: Path) -> dict[str, Any]:
-    """Return what ``run.json`` says, with the parameters that a search chose for scorers and what is to be said of their fit."""
+    """Return what ``run.json`` says, with the parameters that a search chose for scorers and what
+    is to be said of their fit.
+    """
     info = read_info(folder)
     if info["suite"].get("reference"):
         reference = place_now(folder, info.get("places", {}), info["suite"]["reference"])
@@ -81,7 +88,10 @@ def _records(folder: Path) -> dict[str, Any]:
 
 
 class _Pictures:
-    """Makes any picture of a run again. The plan is opened when the first is asked for, once; a first failure is said once."""
+    """Makes any picture of a run again.
+
+    The plan is opened when the first is asked for, once; a first failure is said once.
+    """
 
     def __init__(self, folder: Path, open_plan: Callable[[], Plan]) -> None:
         self._folder, self._open, self._said = folder, functools.cache(self._opened), False

@@ -12,15 +12,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sorites.registry import Registry
-from sorites.reports.parts.charts import small_multiples
-from sorites.reports.parts.markup import EMPTY, Html
+from sorites.core.registry import Registry
+from sorites.reports.components.charts import small_multiples
+from sorites.reports.components.markup import EMPTY, Html
 from sorites.reports.view import View
 
 
 @dataclass(frozen=True)
 class Section:
-    """One section: ``title`` is its heading, ``short`` its name in the navigation, and ``lead`` says briefly how to read it."""
+    """One section: ``title`` is its heading, ``short`` its name in the navigation, and ``lead``
+    says briefly how to read it.
+    """
 
     title: str
     body: Html
@@ -39,7 +41,9 @@ SECTIONS: Registry[tuple[int, Maker]] = Registry("section", "sorites.reports.sec
 
 
 def add_section(order: int) -> Callable[[Maker], Maker]:
-    """Register a function as a section; sections are sorted by ``order`` (built-in ones lie between 10 and 90), then by name."""
+    """Register a function as a section; sections are sorted by ``order`` (built-in ones lie between
+    10 and 90), then by name.
+    """
 
     def register(maker: Maker) -> Maker:
         SECTIONS.add(maker.__name__, (order, maker))

@@ -10,14 +10,13 @@ from typing import Any
 
 import polars as pl
 
+from sorites.analysis.features import Features, Vectors
 from sorites.core import CLEAN, SHIFTS, Metric, Picture, Shift, Stop, named_spec
-from sorites.errors import SoritesError, UnknownName
-from sorites.labels import Labels, class_name
-from sorites.pipeline.apart import distinct_names, renamed
-from sorites.pipeline.explanations import Explanations
-from sorites.pipeline.features import Features, Vectors
-from sorites.pipeline.together import together
-from sorites.pipeline.unfinished import Unfinished
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.labels import Labels, class_name
+from sorites.evaluation.combine import distinct_names, renamed, together
+from sorites.evaluation.explanations import Explanations
+from sorites.evaluation.unfinished import Unfinished
 
 UNTOUCHED = pl.col("shift") == CLEAN
 Remake = Callable[[str, str, Stop], Picture]
@@ -25,16 +24,22 @@ Remake = Callable[[str, str, Stop], Picture]
 
 @dataclass(frozen=True)
 class RunView:
-    """One run: its table, the content of its ``run.json`` (empty for a bare table), and a way to make its pictures again."""
+    """One run: its table, the content of its ``run.json`` (empty for a bare table), and a way to
+    make its pictures again.
+    """
 
     table: pl.LazyFrame
     name: str
     info: Mapping[str, Any] = field(default_factory=dict)
     labels: Labels | None = None
     picture: Remake | None = None
-    """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may raise SoritesError."""
+    """Takes (sample_id, shift, severity or params) and returns the picture as the model saw it; may
+    raise SoritesError.
+    """
     features: Features | None = None
-    """Takes (model, image ids) and returns the features that the run kept of them; None where it kept none."""
+    """Takes (model, image ids) and returns the features that the run kept of them; None where it
+    kept none.
+    """
     records: Mapping[str, Any] = field(default_factory=dict)
     """The records of how facts of the run were made, by name: the content of ``facts/*.json``."""
     unfinished: Unfinished | None = None
@@ -59,13 +64,17 @@ class View:
     owners: Mapping[str, tuple[RunView, ...]]
     """The runs behind each ``run_id`` of ``table``."""
     notes: tuple[str, ...] = ()
-    """Notes that the reader needs before any number: what is missing, what the runs share, what was left out."""
+    """Notes that the reader needs before any number: what is missing, what the runs share, what was
+    left out.
+    """
     comparable: bool = True
     """False where the runs share no sample, so that no order of models follows."""
     _computed: dict[str, pl.DataFrame] = field(default_factory=dict, repr=False, compare=False)
 
     def compute(self, metric: Metric, where: pl.Expr | None = None, **options: Any) -> pl.DataFrame:
-        """Compute a metric on the whole table, or on the rows that ``where`` keeps; the same call is computed only once."""
+        """Compute a metric on the whole table, or on the rows that ``where`` keeps; the same call
+        is computed only once.
+        """
         key = f"{metric.__module__}.{metric.__qualname__} {where} {sorted(options.items())}"
         if key not in self._computed:
             self._computed[key] = metric(self.table if where is None else self.table.filter(where), **options)
@@ -75,13 +84,17 @@ class View:
     def models(self) -> tuple[str, ...]:
         """Every model of the table, in the order of the suites."""
         named = [named_spec(spec)[0] for run in self.runs for spec in run.suite.get("models", ())]
-        return self._in_order("model", [*named, *(name for run in self.runs for name in run.info.get("models") or ())])
+        return self._in_order(
+            "model", [*named, *(name for run in self.runs for name in run.info.get("models") or ())]
+        )
 
     @functools.cached_property
     def shifts(self) -> tuple[str, ...]:
         """Every shift but clean, in the order of the suites."""
         named = [
-            shift["name"] if isinstance(shift, Mapping) else shift for run in self.runs for shift in run.suite.get("shifts", ())
+            shift["name"] if isinstance(shift, Mapping) else shift
+            for run in self.runs
+            for shift in run.suite.get("shifts", ())
         ]
         return tuple(name for name in self._in_order("shift", named) if name != CLEAN)
 
@@ -109,7 +122,9 @@ class View:
 
     def class_name(self, run_id: str, label: int | None) -> str:
         """Return the name of the class with this label number, where the run has names."""
-        return class_name(next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label)
+        return class_name(
+            next((run.labels for run in self.owners.get(run_id, ()) if run.labels is not None), None), label
+        )
 
     def picture(self, run_id: str, sample_id: str, shift: str, setting: Stop) -> Picture | None:
         """Return the picture as the model saw it, or None where no run behind ``run_id`` can make it again.
@@ -134,8 +149,13 @@ class View:
 
 
 def told_apart(runs: Sequence[RunView]) -> list[RunView]:
-    """Return the runs with the version beside the name of every model that another run holds in another version."""
-    return [_renamed(run, names) for run, names in zip(runs, distinct_names([run.info for run in runs]), strict=True)]
+    """Return the runs with the version beside the name of every model that another run holds in
+    another version.
+    """
+    return [
+        _renamed(run, names)
+        for run, names in zip(runs, distinct_names([run.info for run in runs]), strict=True)
+    ]
 
 
 def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
@@ -147,19 +167,40 @@ def _renamed(run: RunView, names: Mapping[str, str]) -> RunView:
         return Vectors() if kept is None else kept(former.get(model, model), images)
 
     table = run.table.with_columns(pl.col("model").replace(dict(names)))
-    return replace(run, table=table, info=renamed(run.info, names), features=None if kept is None else features)
+    return replace(
+        run, table=table, info=renamed(run.info, names), features=None if kept is None else features
+    )
 
 
 def merge(runs: Sequence[RunView], partial: bool = False) -> View:
-    """Merge runs into one view, on what they share; runs of the same source, frame, labels and seed share their pictures, which
-    then count once. ``partial`` keeps what only some of them have, and what an unfinished run has."""
+    """Merge runs into one view, on what they share; runs of the same source, frame, labels and seed
+    share their pictures, which then count once. ``partial`` keeps what only some of them have, and
+    what an unfinished run has.
+    """
     if not runs:
         raise SoritesError("a report needs at least one run, got none")
     runs = told_apart(runs)
     found = together(runs, partial)
-    cut = tuple(replace(run, table=table) for run, table in zip(runs, found.tables, strict=True)) if found.notes else tuple(runs)
+    cut = (
+        tuple(replace(run, table=table) for run, table in zip(runs, found.tables, strict=True))
+        if found.notes
+        else tuple(runs)
+    )
     owners: dict[str, tuple[RunView, ...]] = {}
     for run, ids in zip(cut, found.ids, strict=True):
         for id_ in ids:
             owners[id_] = (*owners.get(id_, ()), run)
     return View(cut, found.table, owners, found.notes, found.comparable)
+
+
+# The detectors of a page.
+
+
+def box_models(view: View) -> list[str]:
+    """List the models of the view that find boxes, in its order."""
+    boxes = (
+        view.table.filter(pl.col("output") == "boxes")
+        .select(pl.col("model").unique())
+        .collect(engine="streaming")["model"]
+    )
+    return [model for model in view.models if model in set(boxes)]

@@ -1,24 +1,30 @@
 """Fields of numbers over a picture that several shifts draw, smooth, streak and stretch.
 
-They are sums of shifted slices, not transforms: exact at the border, the same in any thread, and fast for the short reaches
-used here.
+They are sums of shifted slices, not transforms: exact at the border, the same in any thread, and
+fast for the short reaches used here.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import cache
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from sorites.core.samples import Image
+from sorites.optics.develop import encoded, light_of_bytes
+
+# An array of H x W, or H x W x C.
 Field = NDArray[np.float32]
-"""An array of H x W, or H x W x C."""
 
 
 def gaussian_taps(sigma: float, truncate: float = 4.0) -> NDArray[np.float64]:
-    """Return the weights of a Gaussian (px) from 0 to its reach; the first counts once, the others twice, and they sum to 1."""
+    """Return the weights of a Gaussian (px) from 0 to its reach; the first counts once, the others
+    twice, and they sum to 1.
+    """
     reach = int(truncate * sigma + 0.5)
     taps: NDArray[np.float64] = np.exp(-0.5 * (np.arange(reach + 1) / max(sigma, 1e-9)) ** 2)
     taps /= 2 * taps.sum() - 1
@@ -32,7 +38,9 @@ def smooth(
     truncate: float = 4.0,
     mode: Literal["edge", "symmetric"] = "edge",
 ) -> Field:
-    """Blur rows and columns by a Gaussian cut at ``truncate`` sigma; ``sigma`` is in px, one number or one per axis."""
+    """Blur rows and columns by a Gaussian cut at ``truncate`` sigma; ``sigma`` is in px, one number
+    or one per axis.
+    """
     sigmas = sigma if isinstance(sigma, tuple) else (sigma, sigma)
     for axis in (0, 1):
         field = _smooth_along(field, gaussian_taps(sigmas[axis], truncate).astype(np.float32), axis, mode)
@@ -62,7 +70,9 @@ def _smooth_along(field: Field, taps: Field, axis: int, mode: Literal["edge", "s
 
 
 def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
-    """Return the weighted sum of the field at whole pixels along a line: 0, 1, 2, ... px away at ``angle`` radians (y down)."""
+    """Return the weighted sum of the field at whole pixels along a line: 0, 1, 2, ... px away at
+    ``angle`` radians (y down).
+    """
     steps = np.arange(len(weights))
     rows = np.ceil(steps * math.sin(angle) - 0.5).astype(int)
     cols = np.ceil(steps * math.cos(angle) - 0.5).astype(int)
@@ -78,7 +88,9 @@ def streak(field: Field, weights: Sequence[float], angle: float) -> Field:
 
 
 def half_gaussian(reach: float, sigma: float) -> list[float]:
-    """Return the weights at 0, 1, 2, ... px from a Gaussian's middle: ``2 reach + 1`` of them, the last one in part."""
+    """Return the weights at 0, 1, 2, ... px from a Gaussian's middle: ``2 reach + 1`` of them, the
+    last one in part.
+    """
     steps = np.arange(math.ceil(2 * reach + 1))
     weights = np.exp(-0.5 * (steps / max(sigma, 1e-9)) ** 2) * np.clip(2 * reach + 1 - steps, 0, 1)
     weights /= weights.sum()
@@ -87,17 +99,23 @@ def half_gaussian(reach: float, sigma: float) -> list[float]:
 
 
 def stretch(field: Field, zoom: float) -> Field:
-    """Enlarge the middle of a field by ``zoom`` (>= 1), bilinearly; the ends of the part kept fall on the border."""
+    """Enlarge the middle of a field by ``zoom`` (>= 1), bilinearly; the ends of the part kept fall
+    on the border.
+    """
     from PIL import Image as pil
 
     height, width = field.shape
     (top, bottom), (left, right) = (_middle(side, zoom) for side in (height, width))
-    drawn = pil.fromarray(field).resize((width, height), pil.Resampling.BILINEAR, box=(left, top, right, bottom))
+    drawn = pil.fromarray(field).resize(
+        (width, height), pil.Resampling.BILINEAR, box=(left, top, right, bottom)
+    )
     return np.asarray(drawn)
 
 
 def _middle(length: int, zoom: float) -> tuple[float, float]:
-    """Return where the pixels kept begin and end, as a box has it: half a (small) pixel beyond the first and the last value."""
+    """Return where the pixels kept begin and end, as a box has it: half a (small) pixel beyond the
+    first and the last value.
+    """
     kept = max(length / zoom, 1.0)
     scale = (kept - 1) / (length - 1) if kept > 1 else 1 / length
     start = (length - kept) / 2 + 0.5 - 0.5 * scale
@@ -105,7 +123,9 @@ def _middle(length: int, zoom: float) -> tuple[float, float]:
 
 
 def across(height: int, width: int, angle: float) -> Field:
-    """Return how far each pixel lies along a direction (radians): 0 at the first corner reached, 1 at the last."""
+    """Return how far each pixel lies along a direction (radians): 0 at the first corner reached, 1
+    at the last.
+    """
     y, x = np.arange(height, dtype=np.float32)[:, None], np.arange(width, dtype=np.float32)
     along = y * np.float32(math.sin(angle)) + x * np.float32(math.cos(angle))
     along -= along.min()
@@ -120,13 +140,19 @@ def passed(along: Field, part: float) -> Field:
 
 
 def plasma_noise(side: int, rng: np.random.Generator) -> list[Field]:
-    """Draw the noise that ``plasma`` needs for a square of ``side`` px or more: per octave three uniform grids, -1..1."""
+    """Draw the noise that ``plasma`` needs for a square of ``side`` px or more: per octave three
+    uniform grids, -1..1.
+    """
     octaves = max(1, (side - 1).bit_length())
-    return [rng.random((3, 1 << k, 1 << k), dtype=np.float32) * np.float32(2) - np.float32(1) for k in range(octaves)]
+    return [
+        rng.random((3, 1 << k, 1 << k), dtype=np.float32) * np.float32(2) - np.float32(1)
+        for k in range(octaves)
+    ]
 
 
 def plasma(noise: Sequence[Field], decay: float) -> Field:
-    """Return diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared times weaker than the last.
+    """Return diamond-square heights on a torus, 0..1; each octave's noise is ``decay`` squared
+    times weaker than the last.
 
     Fournier, Fussell and Carpenter, "Computer rendering of stochastic models", 1982.
     """
@@ -143,3 +169,38 @@ def plasma(noise: Sequence[Field], decay: float) -> Field:
     corner -= corner.min()
     corner /= corner.max()
     return corner
+
+
+# Linear light from sRGB and back, by tables that are finer than a pixel's rounding.
+
+
+# The weights of linear red, green and blue in luminance (ITU-R BT.709).
+GREY = np.array([0.2126, 0.7152, 0.0722], np.float32)
+
+
+@cache
+def _tables() -> tuple[Field, Field]:
+    """Return sRGB to linear light per 8-bit value, and back per 2^14 steps of light; both are finer
+    than a pixel's rounding.
+    """
+    steps = np.arange((1 << 14) + 1) / (1 << 14)
+    return light_of_bytes().astype(np.float32), encoded(steps).astype(np.float32)
+
+
+def to_light(image: Image) -> Image:
+    """Return linear light, interpolated on straight lines between the 8-bit values."""
+    table = _tables()[0]
+    scaled = image * np.float32(255)
+    low = np.minimum(scaled.astype(np.uint8), 254)
+    part = scaled - low
+    light = np.take(table, low)
+    light += part * (np.take(table, low + 1) - light)
+    return light
+
+
+def to_shown(light: Image) -> Image:
+    """Return light as sRGB again; what is brighter than white becomes white."""
+    steps = np.clip(light, 0, 1)
+    steps *= np.float32(1 << 14)
+    steps += np.float32(0.5)
+    return np.take(_tables()[1], steps.astype(np.int16))

@@ -1,4 +1,6 @@
-"""Places to put a thing in: a square crop of a photograph if there is one, else ground and sky drawn in perspective."""
+"""Places to put a thing in: a square crop of a photograph if there is one, else ground and sky
+drawn in perspective.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from PIL import Image as Pillow
 from sorites.core import Image, Picture, to_image
 from sorites.scenes.fields import Field, plasma, plasma_noise, smooth
 
+# The share of a drawn place that lies above the horizon.
 HORIZON = 0.45
-"""The share of a drawn place that lies above the horizon."""
 
 Colour = tuple[float, float, float]
 Place = Callable[[int, np.random.Generator], Image]
@@ -29,8 +31,12 @@ class Photograph(Protocol):
     def load(self) -> Picture: ...
 
 
-def place(location: str, size: int, rng: np.random.Generator, photographs: Sequence[Photograph] = ()) -> Image:
-    """Return a square of ``size`` px that shows a location and nothing else: one of its photographs, or else a drawing."""
+def place(
+    location: str, size: int, rng: np.random.Generator, photographs: Sequence[Photograph] = ()
+) -> Image:
+    """Return a square of ``size`` px that shows a location and nothing else: one of its
+    photographs, or else a drawing.
+    """
     fitting = [one for one in photographs if one.location == location]
     if fitting:
         chosen = fitting[int(rng.integers(len(fitting)))]
@@ -39,11 +45,15 @@ def place(location: str, size: int, rng: np.random.Generator, photographs: Seque
 
 
 def crop(picture: Picture, horizon: float, size: int, rng: np.random.Generator) -> Image:
-    """Return a square of the picture, mostly ground, from a random place along its width; half of the time it is mirrored."""
+    """Return a square of the picture, mostly ground, from a random place along its width; half of
+    the time it is mirrored.
+    """
     height, width = picture.shape[:2]
     side = min(width, height, round(height * min(1.0, 1.7 * (1 - horizon) + 0.15)))
     left = int(rng.integers(width - side + 1))
-    part = Pillow.fromarray(picture[height - side :, left : left + side]).resize((size, size), Pillow.Resampling.LANCZOS)
+    part = Pillow.fromarray(picture[height - side :, left : left + side]).resize(
+        (size, size), Pillow.Resampling.LANCZOS
+    )
     image = to_image(np.asarray(part))
     return np.ascontiguousarray(image[:, ::-1]) if rng.random() < 0.5 else image
 
@@ -56,8 +66,9 @@ def _texture(rng: np.random.Generator, decay: float = 1.5) -> Field:
 
 
 def _ground(size: int) -> tuple[Field, Field, int]:
-    """Return, for each pixel below the horizon, how far across and how far away its ground is, in heights of the camera; and the
-    row of the horizon."""
+    """Return, for each pixel below the horizon, how far across and how far away its ground is, in
+    heights of the camera; and the row of the horizon.
+    """
     top = round(size * HORIZON)
     down = (np.arange(size - top, dtype=np.float32) + 0.7) / size
     away: Field = np.repeat(np.float32(0.55) / down[:, None], size, axis=1).astype(np.float32)
@@ -66,7 +77,9 @@ def _ground(size: int) -> tuple[Field, Field, int]:
 
 
 def _laid(texture: Field, across: Field, away: Field, grain: float) -> Field:
-    """Return the texture on the ground, ``grain`` repeats per unit; it fades in the distance, where it is finer than a pixel."""
+    """Return the texture on the ground, ``grain`` repeats per unit; it fades in the distance, where
+    it is finer than a pixel.
+    """
     side = len(texture)
     rows, cols = ((np.mod(v * (grain * side), side)).astype(np.intp) % side for v in (away, across))
     laid: Field = texture[rows, cols] * np.clip(1.6 / (1 + away * grain), 0, 1)
@@ -83,11 +96,15 @@ def _sky(size: int, low: Colour, high: Colour, rng: np.random.Generator) -> Imag
     return filled
 
 
-def _open(size: int, rng: np.random.Generator, colour: Colour, rough: float, grain: float, low: Colour, high: Colour) -> Image:
+def _open(
+    size: int, rng: np.random.Generator, colour: Colour, rough: float, grain: float, low: Colour, high: Colour
+) -> Image:
     """Return open ground under a sky, with a dim strip of distant hills between them."""
     image = _sky(size, low, high, rng)
     across, away, top = _ground(size)
-    relief = _laid(_texture(rng), across, away, grain) + 0.6 * _laid(_texture(rng, 1.25), across, away, 4 * grain)
+    relief = _laid(_texture(rng), across, away, grain) + 0.6 * _laid(
+        _texture(rng, 1.25), across, away, 4 * grain
+    )
     tone = 1 + np.float32(rough) * relief[..., None]
     image[top:] = np.clip(np.array(colour, np.float32) * tone, 0, 1)
     strip = max(2, size // 40)
@@ -136,20 +153,36 @@ def _water(size: int, rng: np.random.Generator) -> Image:
     """Return open water whose waves get shorter with distance."""
     image = _open(size, rng, (0.16, 0.33, 0.42), 0.16, 1.2, (0.82, 0.88, 0.94), (0.42, 0.62, 0.86))
     across, away, top = _ground(size)
-    waves = np.sin(away * 9 + 0.8 * np.sin(across * 3 + rng.uniform(0, 6)) + rng.uniform(0, 6)) * np.clip(1.5 / away, 0, 1)
+    waves = np.sin(away * 9 + 0.8 * np.sin(across * 3 + rng.uniform(0, 6)) + rng.uniform(0, 6)) * np.clip(
+        1.5 / away, 0, 1
+    )
     image[top:] += (np.maximum(waves, 0) ** 3 * 0.22)[..., None].astype(np.float32)
     return np.clip(image, 0, 1)
 
 
 _BLUE: tuple[Colour, Colour] = ((0.80, 0.87, 0.93), (0.38, 0.60, 0.88))
+# The function that draws each location.
 DRAWN: dict[str, Place] = {
     "grass": partial(_open, colour=(0.30, 0.46, 0.16), rough=0.22, grain=2.5, low=_BLUE[0], high=_BLUE[1]),
-    "forest": partial(_open, colour=(0.23, 0.27, 0.13), rough=0.30, grain=2.0, low=(0.16, 0.24, 0.12), high=(0.10, 0.17, 0.08)),
+    "forest": partial(
+        _open,
+        colour=(0.23, 0.27, 0.13),
+        rough=0.30,
+        grain=2.0,
+        low=(0.16, 0.24, 0.12),
+        high=(0.10, 0.17, 0.08),
+    ),
     "sand": partial(_open, colour=(0.80, 0.67, 0.46), rough=0.08, grain=1.5, low=_BLUE[0], high=_BLUE[1]),
-    "snow": partial(_open, colour=(0.90, 0.93, 0.97), rough=0.04, grain=0.8, low=(0.84, 0.87, 0.90), high=(0.66, 0.73, 0.82)),
+    "snow": partial(
+        _open,
+        colour=(0.90, 0.93, 0.97),
+        rough=0.04,
+        grain=0.8,
+        low=(0.84, 0.87, 0.90),
+        high=(0.66, 0.73, 0.82),
+    ),
     "rocks": partial(_open, colour=(0.45, 0.43, 0.41), rough=0.38, grain=1.8, low=_BLUE[0], high=_BLUE[1]),
     "water": _water,
     "street": _street,
     "indoors": _indoors,
 }
-"""The function that draws each location."""

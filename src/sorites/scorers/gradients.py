@@ -1,4 +1,6 @@
-"""Strangeness from gradients: with respect to the last weights in closed form, to the picture by a backward pass."""
+"""Strangeness from gradients: with respect to the last weights in closed form, to the picture by a
+backward pass.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,18 @@ from typing import Any, ClassVar
 import numpy as np
 
 from sorites.core import Model, Outputs, Picture, add_scorer
-from sorites.scorers import _network
-from sorites.scorers._rows import Fitted, Score, Wide, above, features_of, logits_of, scored
+from sorites.scorers import layers as _network
+from sorites.scorers.base import Fitted, Score, Wide, above, features_of, logits_of, scored
 from sorites.scorers.logits import odds
 
 
 @add_scorer
 def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Minus the L1 norm of the gradient, in the last weights, of the cross-entropy to the uniform distribution
-    (Huang, Geng and Li 2021).
+    """Minus the L1 norm of the gradient, in the last weights, of the cross-entropy to the uniform
+    distribution (Huang, Geng and Li 2021).
 
-    The gradient is an outer product, so its norm is the norm of the features times that of softmax - uniform, divided by T.
+    The gradient is an outer product, so its norm is the norm of the features times that of softmax
+    - uniform, divided by T.
     """
     above(temperature, 0, "gradnorm", "temperature")
 
@@ -33,8 +36,8 @@ def gradnorm(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 class odin(Fitted):
-    """Log-odds against the top class at a high ``temperature``, after every pixel took a step of ``eps`` towards a more
-    confident answer (Liang, Li and Srikant 2018).
+    """Log-odds against the top class at a high ``temperature``, after every pixel took a step of
+    ``eps`` towards a more confident answer (Liang, Li and Srikant 2018).
 
     ``eps`` is a fraction of the full scale of a pixel.
     """

@@ -1,4 +1,6 @@
-"""Strangeness from Gram matrices: do the channels correlate as they do for training pictures of the predicted class?"""
+"""Strangeness from Gram matrices: do the channels correlate as they do for training pictures of the
+predicted class?
+"""
 
 from __future__ import annotations
 
@@ -11,24 +13,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Batches, Head, Model, Outputs, Picture, add_scorer
-from sorites.errors import SoritesError
-from sorites.rng import digest
-from sorites.scorers import _network
-from sorites.scorers._rows import Fitted, Score, Wide, logits_of, whole
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
+from sorites.scorers import layers as _network
+from sorites.scorers.base import Fitted, Score, Wide, logits_of, whole
 
+# The least and the largest of each of K values (2 x K), by predicted class.
 Bounds = dict[int, NDArray[np.float64]]
-"""The least and the largest of each of K values (2 x K), by predicted class."""
+# At most this many training pictures are held out to learn the usual deviation of each layer.
 MOST_HELD_OUT = 1000
-"""At most this many training pictures are held out to learn the usual deviation of each layer."""
 
 
 @add_scorer
 class gram(Fitted):
-    """Deviation of the row sums of Gram matrices (powers 1 to ``powers``) from their range on training pictures of the
-    predicted class, summed over layers, each divided by its usual deviation (Sastry and Oore 2020).
+    """Deviation of the row sums of Gram matrices (powers 1 to ``powers``) from their range on
+    training pictures of the predicted class, summed over layers, each divided by its usual
+    deviation (Sastry and Oore 2020).
 
-    Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that of a ``held`` share of the
-    training pictures, chosen by a hash of their ids, from the range of the others; the range itself is that of all of them.
+    Layers are the ends of the network's stages, or ``layers`` by name. The usual deviation is that
+    of a ``held`` share of the training pictures, chosen by a hash of their ids, from the range of
+    the others; the range itself is that of all of them.
     """
 
     needs: ClassVar = frozenset({"training", "layers"})
@@ -42,7 +46,9 @@ class gram(Fitted):
         self._sizes: tuple[int, ...] = ()
 
     def look(self, model: Model, pictures: Sequence[Picture], framed: bool = False) -> Score:
-        """Return rows that start with their layout: the number of layers, the channels of each; then come the values by layer."""
+        """Return rows that start with their layout: the number of layers, the channels of each;
+        then come the values by layer.
+        """
         return _network.rows(model, pictures, framed, self.name, self._one)
 
     def _one(self, module: Any, batch: Any) -> Wide:
@@ -51,7 +57,10 @@ class gram(Fitted):
         seen: dict[_network.Spot, Any] = {}
         given = _network.named(module, self.layers, self.name) if self.layers else None
         spots = given or _network.stages(module, batch, self.name)
-        with torch.no_grad(), _network.tapped(module, spots, lambda spot, maps: seen.update({spot: maps.clone()})):
+        with (
+            torch.no_grad(),
+            _network.tapped(module, spots, lambda spot, maps: seen.update({spot: maps.clone()})),
+        ):
             module(batch)
         maps = [seen[spot][0].double().flatten(1).cpu().numpy() for spot in spots]
         values = [row_sums(m, power) for m in maps for power in range(1, self.powers + 1)]
@@ -65,7 +74,11 @@ class gram(Fitted):
             count += len(rows)
             for i, (label, row) in enumerate(zip(best, rows, strict=True)):
                 widen(every, label, row)
-                self._hold_out(held, others, HeldOut(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row))
+                self._hold_out(
+                    held,
+                    others,
+                    HeldOut(-_hash(outputs.ids[i] if outputs.ids else row.tobytes()), label, row),
+                )
         if not count:
             raise SoritesError(f"scorer {self.name}: wanted training pictures to be fitted on, got none")
         self.fitted = {"pictures": count, "classes": len(every), "held": len(held)}
@@ -74,7 +87,8 @@ class gram(Fitted):
         return self
 
     def _hold_out(self, held: list[HeldOut], others: Bounds, one: HeldOut) -> None:
-        """Put a picture into ``held`` if its hash is small; when there are too many, the one with the largest hash leaves again.
+        """Put a picture into ``held`` if its hash is small; when there are too many, the one with
+        the largest hash leaves again.
 
         The result does not depend on the order of the pictures.
         """
@@ -86,13 +100,19 @@ class gram(Fitted):
         widen(others, one.label, one.row)
 
     def _deviation(self, held: Sequence[HeldOut], others: Bounds) -> Wide:
-        """Return the mean deviation of each layer on the held-out pictures; 1 where none deviated or none was held out."""
-        strayed = [self._by_layer(stray(one.row, others[one.label])) for one in sorted(held) if one.label in others]
+        """Return the mean deviation of each layer on the held-out pictures; 1 where none deviated
+        or none was held out.
+        """
+        strayed = [
+            self._by_layer(stray(one.row, others[one.label])) for one in sorted(held) if one.label in others
+        ]
         mean = np.mean(strayed, axis=0) if strayed else np.ones(len(self._sizes))
         return np.where(mean > 0, mean, 1.0)
 
     def _read(self, outputs: Outputs) -> tuple[list[int], Wide]:
-        """Return the predicted classes and the values; their layout must be that of the pictures of the fit."""
+        """Return the predicted classes and the values; their layout must be that of the pictures of
+        the fit.
+        """
         rows = self.inside(outputs).astype(np.float64)
         best = logits_of(outputs, self.name).argmax(axis=1).tolist()
         if not len(rows):
@@ -100,7 +120,9 @@ class gram(Fitted):
         layers = int(rows[0, 0])
         sizes = tuple(int(n) * self.powers for n in rows[0, 1 : 1 + layers])
         if sizes != (self._sizes or sizes) or sum(sizes) + layers + 1 != rows.shape[1]:
-            raise SoritesError(f"scorer {self.name}: wanted layers of {self._sizes} values, as it was fitted, got {sizes}")
+            raise SoritesError(
+                f"scorer {self.name}: wanted layers of {self._sizes} values, as it was fitted, got {sizes}"
+            )
         if self._bounds is None:
             self._sizes = sizes
         return best, rows[:, 1 + layers :]
@@ -114,7 +136,10 @@ class gram(Fitted):
         strange = sorted(set(best) - bounds.keys())
         if strange:
             raise SoritesError(f"scorer {self.name}: no training picture was predicted as class {strange[0]}")
-        scores = [(self._by_layer(stray(row, bounds[c])) / self._usual).sum() for c, row in zip(best, rows, strict=True)]
+        scores = [
+            (self._by_layer(stray(row, bounds[c])) / self._usual).sum()
+            for c, row in zip(best, rows, strict=True)
+        ]
         return np.array(scores, np.float32)
 
 
@@ -144,7 +169,11 @@ def row_sums(maps: Wide, power: int) -> Wide:
 def widen(bounds: Bounds, label: int, row: Wide) -> None:
     """Extend the range of a class so that it includes the row."""
     range_ = bounds.get(label)
-    bounds[label] = np.stack([row, row]) if range_ is None else np.stack([np.minimum(range_[0], row), np.maximum(range_[1], row)])
+    bounds[label] = (
+        np.stack([row, row])
+        if range_ is None
+        else np.stack([np.minimum(range_[0], row), np.maximum(range_[1], row)])
+    )
 
 
 def stray(row: Wide, bounds: Wide) -> Wide:

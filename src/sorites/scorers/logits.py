@@ -1,16 +1,20 @@
-"""Strangeness from the logits alone. A larger score is stranger; the score of a picture depends on that picture only."""
+"""Strangeness from the logits alone.
+
+A larger score is stranger; the score of a picture depends on that picture only.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 
 from sorites.core import Outputs, add_scorer
-from sorites.scorers._rows import Score, Wide, above, logits_of, logsumexp, scored, whole
+from sorites.scorers.base import Score, Wide, above, logits_of, logsumexp, scored, whole
 
 
 @add_scorer
 def msp(outputs: Outputs, temperature: float = 1.0) -> Score:
-    """Log-odds against the top class, which rank pictures by the maximum softmax probability (Hendrycks and Gimpel 2017).
+    """Log-odds against the top class, which rank pictures by the maximum softmax probability
+    (Hendrycks and Gimpel 2017).
 
     log((1 - p) / p) has the same order as 1 - p, but it does not saturate in float32 where a model is sure.
     """
@@ -33,7 +37,9 @@ def energy(outputs: Outputs, temperature: float = 1.0) -> Score:
 
 @add_scorer
 def gen(outputs: Outputs, gamma: float = 0.1, top: int = 100) -> Score:
-    """Generalised entropy, the sum of (p (1 - p))^gamma over the ``top`` largest probabilities (Liu et al. 2023)."""
+    """Generalised entropy, the sum of (p (1 - p))^gamma over the ``top`` largest probabilities (Liu
+    et al. 2023).
+    """
     above(gamma, 0, "gen", "gamma")
     most = whole(top, "gen", "top")
 

@@ -1,4 +1,5 @@
-"""Energy after the features, or the weights of the last layer, are shaped so that unusual activations count less.
+"""Energy after the features, or the weights of the last layer, are shaped so that unusual
+activations count less.
 
 All scorers here work on pooled features and the model's last linear layer.
 """
@@ -11,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Batches, Head, Outputs, add_scorer
-from sorites.scorers._memory import Moments, Percentile
-from sorites.scorers._rows import (
+from sorites.scorers.base import (
     Fitted,
+    Moments,
     Narrow,
+    Percentile,
     Real,
     Score,
     Wide,
@@ -26,10 +28,11 @@ from sorites.scorers._rows import (
     scored,
 )
 
+# Up to this share of features that are not 0, a product takes only these: beyond it a full product
+# is faster.
 FEW = 0.2
-"""Up to this share of features that are not 0, a product takes only these: beyond it a full product is faster."""
+# No exponent beyond this: float32 overflows at 88.
 MOST = np.float32(60)
-"""No exponent beyond this: float32 overflows at 88."""
 
 
 class _Headed(Fitted):
@@ -53,7 +56,8 @@ class _Headed(Fitted):
     def product(self, rows: Narrow, share: float) -> Narrow:
         """Return rows times weights, where about this share of the rows is not 0.
 
-        The few that are not 0 are summed in the order of the features, so that float32 does not let a batch show.
+        The few that are not 0 are summed in the order of the features, so that float32 does not let
+        a batch show.
         """
         if share > FEW:
             return (rows.astype(np.float64) @ self.ready(self._weight).T).astype(np.float32)
@@ -69,8 +73,9 @@ class _Headed(Fitted):
 class react(_Headed):
     """Energy with features clipped at a ``percentile`` of all training activations (Sun, Guo and Li 2021).
 
-    The percentile is exact for up to four million activations, and within 0.05 % beyond. Clipping takes from the logits what the
-    last layer makes of the clipped-off part, which most features have none of.
+    The percentile is exact for up to four million activations, and within 0.05 % beyond. Clipping
+    takes from the logits what the last layer makes of the clipped-off part, which most features
+    have none of.
     """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
@@ -90,7 +95,10 @@ class react(_Headed):
 
     def __call__(self, outputs: Outputs) -> Score:
         weight = self.ready(self._weight)
-        rows, logits = features_of(outputs, self.name, weight.shape[1]), logits_of(outputs, self.name, len(weight))
+        rows, logits = (
+            features_of(outputs, self.name, weight.shape[1]),
+            logits_of(outputs, self.name, len(weight)),
+        )
         return narrow_scored(self._rule, rows, logits)
 
     def _rule(self, rows: Narrow, logits: Narrow) -> Narrow:
@@ -152,12 +160,16 @@ class ash_b(_Pruned):
 
     def shape(self, rows: Narrow) -> Narrow:
         kept = self.kept(rows)
-        return np.asarray(kept * (rows.sum(axis=1) / np.count_nonzero(kept, axis=1).astype(np.float32))[:, None])
+        return np.asarray(
+            kept * (rows.sum(axis=1) / np.count_nonzero(kept, axis=1).astype(np.float32))[:, None]
+        )
 
 
 @add_scorer
 class ash_s(_Pruned):
-    """Energy with only the largest features, scaled by exp(sum of all / sum of those kept) (Djurisic et al. 2023)."""
+    """Energy with only the largest features, scaled by exp(sum of all / sum of those kept)
+    (Djurisic et al. 2023).
+    """
 
     def shape(self, rows: Narrow) -> Narrow:
         part = rows * self.kept(rows)
@@ -178,7 +190,10 @@ class scale(_Pruned):
 
     def __call__(self, outputs: Outputs) -> Score:
         weight, bias = self.ready(self._weight), self.ready(self._bias)
-        rows, logits = features_of(outputs, self.name, weight.shape[1]), logits_of(outputs, self.name, len(bias))
+        rows, logits = (
+            features_of(outputs, self.name, weight.shape[1]),
+            logits_of(outputs, self.name, len(bias)),
+        )
 
         def rule(rows: Wide, logits: Wide) -> Wide:
             part = rows * self.kept(rows.astype(np.float32))
@@ -189,7 +204,9 @@ class scale(_Pruned):
 
 @add_scorer
 class dice(_Headed):
-    """Energy with only the weights whose contribution to training pictures is above a ``percentile`` (Sun and Li 2022)."""
+    """Energy with only the weights whose contribution to training pictures is above a
+    ``percentile`` (Sun and Li 2022).
+    """
 
     needs: ClassVar = frozenset({"training", "features", "head"})
 

@@ -1,5 +1,7 @@
-"""The shifts, by family: each module registers one or more ways to move a picture, and says what severity means there."""
+"""The shifts, by family: each module registers one or more ways to move a picture, and says what
+severity means there.
+"""
 
-from sorites.registry import import_all
+from sorites.core.registry import import_all
 
 import_all(__name__, __path__)

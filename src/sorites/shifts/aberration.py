@@ -6,20 +6,255 @@ Each shift is a pair of Zernike modes; a sample draws one of the two and keeps i
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, get_args
+from dataclasses import dataclass, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sorites.core import SHIFTS, Image, Shift
-from sorites.errors import SoritesError
+from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.rng import digest
+from sorites.io.paths import is_file
 from sorites.optics.convolve import Kernel, Padding
 from sorites.optics.convolve import sweep as convolve
-from sorites.shifts._dial import check
-from sorites.shifts._kernels import LEVELS, NAMES, PAIRS, Colours, Kernels, choose, default
+from sorites.optics.psf import LINES_UM, RESIDUAL, Imager
+from sorites.shifts.base import check
 
+# The levels of the OpticsBench aberrations: their coefficients, the kernels they make, and kernels read
+# from a file.
+
+
+Array = NDArray[np.float64]
+Colours = Literal["rgb", "rg"]
+# This number changes whenever a tap of the default kernels does.
+VERSION = 1
+
+LEVELS = (1, 2, 3, 4, 5)
+# The shape of a kernel stack: mode, level, colour, y, x.
+SHAPE = (8, 5, 3, 25, 25)
+
+# The factor by which kernels are scaled down for pictures of 32 px. Their exact share of 224 px is
+# 7; with 4 a small model falls over the levels about as large models do in the paper.
+SMALL = 4
+
+# The published peak coefficient in waves at each level, by Fringe number, in the order of a stack.
+WAVES: dict[int, tuple[float, ...]] = {
+    4: (0.7, 0.9, 1.3, 1.6, 2.1),
+    5: (1.1, 1.5, 2.1, 3.0, 3.7),
+    6: (1.1, 1.5, 2.2, 3.0, 3.8),
+    7: (0.9, 1.3, 2.2, 2.9, 3.5),
+    8: (0.9, 1.3, 2.2, 2.9, 3.5),
+    9: (0.7, 0.9, 1.4, 2.0, 2.6),
+    10: (0.9, 1.4, 2.2, 2.8, 3.3),
+    11: (0.9, 1.4, 2.2, 2.8, 3.2),
+}
+
+NAMES = {
+    4: "defocus",
+    5: "vertical astigmatism",
+    6: "oblique astigmatism",
+    7: "horizontal coma",
+    8: "vertical coma",
+    9: "spherical",
+    10: "oblique trefoil",
+    11: "vertical trefoil",
+}
+PAIRS = {"defocus_spherical": (4, 9), "astigmatism": (5, 6), "coma": (7, 8), "trefoil": (10, 11)}
+# Below this fraction of a level the lens's diffraction fades out too, so that the dial starts at
+# the untouched picture.
+FADE = 0.25
+
+RGB = Imager()
+# The magenta and green variant: red and blue share one kernel. Its wavefront is a fit to the
+# published one.
+RG = Imager(
+    wavelengths_um=(LINES_UM[2], LINES_UM[1], LINES_UM[2]),
+    residual=({**RESIDUAL[2], 4: 0.3}, {**RESIDUAL[1], 4: -0.2}, {**RESIDUAL[2], 4: 0.3}),
+)
+
+
+class Kernels(Protocol):
+    """A set of kernels: the taps (colour, y, x) of a mode at any severity from 0 to 5, and a
+    version that changes with them.
+    """
+
+    @property
+    def version(self) -> str: ...
+    def taps(self, mode: int, severity: float) -> Array: ...
+
+
+@dataclass(frozen=True)
+class Modelled:
+    """Kernels from the optical model, with the coefficients on straight lines between levels.
+
+    Below level 1 the whole wavefront shrinks with the severity, the residual included.
+    """
+
+    imager: Imager = RGB
+    centre: bool = True
+
+    @property
+    def version(self) -> str:
+        return f"{VERSION}"
+
+    def taps(self, mode: int, severity: float) -> Array:
+        waves = float(np.interp(severity, (0, *LEVELS), (0.0, *WAVES[mode])))
+        kernel = self.imager.kernel({mode: waves}, residual=min(severity, 1.0), centre=self.centre)
+        return _mix(point(kernel.shape), kernel, min(severity / FADE, 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class Stack:
+    """Kernels of the five levels as data.
+
+    Between levels, neighbours are mixed or ``between`` is asked; level 0 is a point.
+    """
+
+    array: NDArray[np.float32]
+    between: Kernels | None = None
+
+    @property
+    def version(self) -> str:
+        return f"{VERSION}" if self.between else digest(self.array.tobytes()).hex()
+
+    def taps(self, mode: int, severity: float) -> Array:
+        levels = self.array[list(WAVES).index(mode)].astype(np.float64)
+        low = math.floor(severity)
+        if low == severity and low > 0:
+            return np.asarray(levels[low - 1])
+        if self.between is not None:
+            return self.between.taps(mode, severity)
+        return _mix(levels[low - 1] if low else point(levels[0].shape), levels[low], severity - low)
+
+
+def point(shape: tuple[int, ...]) -> Array:
+    """Return the kernel that leaves a picture as it is: one in the middle, zero elsewhere."""
+    kernel = np.zeros(shape)
+    kernel[..., shape[-2] // 2, shape[-1] // 2] = 1
+    return kernel
+
+
+def _mix(first: Array, second: Array, share: float) -> Array:
+    return np.asarray((1 - share) * first + share * second)
+
+
+def make(kernels: Kernels) -> NDArray[np.float32]:
+    """Return the stack of the eight modes at the five levels."""
+    return np.array([[kernels.taps(mode, level) for level in LEVELS] for mode in WAVES], np.float32)
+
+
+@functools.cache
+def default() -> Stack:
+    """Return the default kernels: shipped data at the levels, the same on every machine, and the
+    optical model between them.
+    """
+    return _shipped(f"optics_bench_{VERSION}.npy", RGB)
+
+
+@functools.cache
+def small() -> Stack:
+    """Return the default kernels scaled down ``SMALL`` times, from shipped data too because making
+    them takes half a minute.
+    """
+    return _shipped(f"optics_bench_{VERSION}_scaled_{SMALL}.npy", shrunk(RGB, SMALL))
+
+
+def _shipped(name: str, imager: Imager) -> Stack:
+    with files("sorites.shifts").joinpath(name).open("rb") as file:
+        return Stack(checked(np.load(file), "the default kernels", imager.size), Modelled(imager))
+
+
+def choose(
+    name: str, *, kernels: str | None = None, colours: str = "rgb", centre: bool = True, scaled: float = 1.0
+) -> Kernels:
+    """Return the kernels that the options of an aberration name; ``configure`` in ``aberration``
+    says what they mean.
+    """
+    if colours not in get_args(Colours):
+        raise SoritesError(f"{name}: wanted colours rgb or rg, got {colours!r}")
+    if isinstance(scaled, bool) or not isinstance(scaled, int | float) or not 1 <= scaled <= SHAPE[-1]:
+        raise SoritesError(f"{name}: wanted kernels scaled down 1 to {SHAPE[-1]} times, got {scaled!r}")
+    if kernels is not None and (colours != "rgb" or not centre or scaled != 1):
+        raise SoritesError(
+            f"{name}: kernels from a file are taken as they are; leave out colours, centre and scaled"
+        )
+    if kernels is not None:
+        return load(kernels)
+    if colours == "rgb" and centre and scaled in (1, SMALL):
+        return default() if scaled == 1 else small()
+    return Modelled(shrunk(RG if colours == "rg" else RGB, scaled), centre)
+
+
+def shrunk(imager: Imager, times: float) -> Imager:
+    """Return the camera with pixels so many times larger, as if its picture were shrunk; the frame
+    is twice as wide as it has to be, as far as the published 25 px go, because light beyond the
+    frame counts for more where the frame is small.
+    """
+    if times == 1:
+        return imager
+    half = min(SHAPE[-1] // 2, math.ceil((2 * SHAPE[-1] / times - 1) / 2))
+    return replace(imager, pixel_um=imager.pixel_um * times, size=2 * half + 1)
+
+
+def load(path: str | Path) -> Stack:
+    """Read a kernel stack from a file: a tensor saved by torch (as OpticsBench publishes it) or a
+    NumPy ``.npy``.
+    """
+    path = Path(path)
+    if not is_file(path):
+        raise SoritesError(f"kernels: there is no file {path}; wanted a torch or .npy file of shape {SHAPE}")
+    try:
+        stack = np.load(path, allow_pickle=False) if path.suffix == ".npy" else _torch(path)
+    except MissingExtra:
+        raise
+    except Exception as error:
+        raise SoritesError(
+            f"kernels: cannot read {path} as a torch or .npy file of shape {SHAPE}: {error}"
+        ) from error
+    return Stack(checked(stack, str(path)))
+
+
+def _torch(path: Path) -> object:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtra("reading kernels saved by torch", "torch") from None
+    stack = torch.load(path, weights_only=True, map_location="cpu")
+    return stack.numpy() if isinstance(stack, torch.Tensor) else stack
+
+
+def checked(stack: object, name: str, side: int = SHAPE[-1]) -> NDArray[np.float32]:
+    """Return ``stack`` if it is a stack of non-negative kernels that each sum to one; raise an
+    error otherwise.
+    """
+    wanted = (*SHAPE[:3], side, side)
+    if not isinstance(stack, np.ndarray) or stack.shape != wanted or stack.dtype.kind != "f":
+        came = (
+            f"shape {stack.shape} of {stack.dtype}" if isinstance(stack, np.ndarray) else type(stack).__name__
+        )
+        raise SoritesError(
+            f"kernels: wanted real numbers of shape {wanted} (mode, level, colour, y, x) in {name}, got"
+            f" {came}"
+        )
+    if not np.isfinite(stack).all() or stack.min() < 0:
+        raise SoritesError(
+            f"kernels: {name} has taps that are negative or not finite; wanted light, which is neither"
+        )
+    off = np.abs(stack.sum((-2, -1), dtype=np.float64) - 1).max()
+    if off > 1e-3:
+        raise SoritesError(
+            f"kernels: in {name} the taps of a kernel sum to {off:.3g} away from 1; wanted 1 within 0.001"
+        )
+    return np.ascontiguousarray(stack, np.float32)
+
+
+# A picture and the Zernike mode that was drawn for it.
 Aberrated = tuple[Image, Mapping[str, Any]]
-"""A picture and the Zernike mode that was drawn for it."""
 
 
 def drawn(pair: tuple[int, int], rng: np.random.Generator) -> int:
@@ -44,7 +279,10 @@ def aberration(name: str, kernels: Kernels, padding: Padding) -> Shift:
     def apply(image: Image, severity: float, rng: np.random.Generator) -> Aberrated:
         return next(together(image, [severity], rng))
 
-    about = f"Blur by a lens aberration: {NAMES[pair[0]]} or {NAMES[pair[1]]}; each sample draws one of the two (OpticsBench)."
+    about = (
+        f"Blur by a lens aberration: {NAMES[pair[0]]} or {NAMES[pair[1]]}; each sample draws one of the two"
+        " (OpticsBench)."
+    )
     stops = tuple(map(float, LEVELS))
     shift = Shift(name, apply, "optics", "levels", stops, version=kernels.version, about=about)
     shift.configure = functools.partial(configure, name)
@@ -63,14 +301,19 @@ def configure(
 ) -> Shift:
     """Return the shift with some of its options changed.
 
-    ``kernels`` names a file with a published stack to use instead of ours. ``padding`` says what lies beyond the border:
-    ``zeros`` as published, or ``reflect``. ``colours`` is ``rgb``, or ``rg`` for the magenta and green variant. ``centre``
-    puts the centre of mass of each kernel on its middle; ``False`` leaves coma off centre, as the first release did.
-    ``scaled`` shrinks the kernels so many times, for pictures that are smaller than the published 224 px.
+    ``kernels`` names a file with a published stack to use instead of ours. ``padding`` says what
+    lies beyond the border: ``zeros`` as published, or ``reflect``. ``colours`` is ``rgb``, or
+    ``rg`` for the magenta and green variant. ``centre`` puts the centre of mass of each kernel on
+    its middle; ``False`` leaves coma off centre, as the first release did. ``scaled`` shrinks the
+    kernels so many times, for pictures that are smaller than the published 224 px.
     """
     if padding not in get_args(Padding) or colours not in get_args(Colours):
-        raise SoritesError(f"{name}: wanted padding zeros or reflect and colours rgb or rg, got {padding!r} and {colours!r}")
-    return aberration(name, choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled), padding)
+        raise SoritesError(
+            f"{name}: wanted padding zeros or reflect and colours rgb or rg, got {padding!r} and {colours!r}"
+        )
+    return aberration(
+        name, choose(name, kernels=kernels, colours=colours, centre=centre, scaled=scaled), padding
+    )
 
 
 for _name in PAIRS:

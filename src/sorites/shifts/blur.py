@@ -1,6 +1,8 @@
-"""Blur by a kernel that is the same all over the picture: one forward transform per picture, one inverse per severity.
+"""Blur by a kernel that is the same all over the picture: one forward transform per picture, one
+inverse per severity.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
@@ -9,30 +11,33 @@ import functools
 import itertools
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from sorites.core import Image, add_shift
+from sorites.core import Image, Picture, add_shift, to_picture
 from sorites.optics.convolve import Kernel
 from sorites.optics.convolve import sweep as convolve
-from sorites.scenes.fields import gaussian_taps
-from sorites.shifts._dial import check
+from sorites.scenes.fields import Field, gaussian_taps, half_gaussian, smooth, streak
+from sorites.shifts.base import LEVELS, add_dial, between, check, clip
 
+# Disks of up to this radius in px are laid on arrays of one size, so that a sweep shares one
+# transform.
 SMALL = 10
-"""Disks of up to this radius in px are laid on arrays of one size, so that a sweep shares one transform."""
 
+# The most px from the middle of a kernel to its edge: a wider kernel would take gigabytes.
 WIDEST = 500
-"""The most px from the middle of a kernel to its edge: a wider kernel would take gigabytes."""
 
 
 @functools.lru_cache(maxsize=64)
 def _published_disk(radius: int) -> NDArray[np.float64]:
-    """Return ImageNet-C's kernel: equal pixels within ``radius`` px, smoothed by a small Gaussian cut at 3 or 5 taps.
+    """Return ImageNet-C's kernel: equal pixels within ``radius`` px, smoothed by a small Gaussian
+    cut at 3 or 5 taps.
 
-    From 8 px up the array is as wide as the disk and the smoothing mirrors at its edge, so the taps sum to as much
-    as 1.0135. The published pictures have this gain, so it is kept here.
+    From 8 px up the array is as wide as the disk and the smoothing mirrors at its edge, so the taps
+    sum to as much as 1.0135. The published pictures have this gain, so it is kept here.
     """
     half = max(radius, 8)
     y, x = np.ogrid[-half : half + 1, -half : half + 1]
@@ -44,7 +49,9 @@ def _published_disk(radius: int) -> NDArray[np.float64]:
 
 
 def disk(radius: float) -> NDArray[np.float64]:
-    """Return ImageNet-C's kernel at a whole radius (px), or a mix of its two neighbours between whole radii; 0 is a point."""
+    """Return ImageNet-C's kernel at a whole radius (px), or a mix of its two neighbours between
+    whole radii; 0 is a point.
+    """
     low, high = math.floor(radius), math.ceil(radius)
     half = max(SMALL, high)
     mixed = np.zeros((2 * half + 1, 2 * half + 1))
@@ -62,7 +69,9 @@ def _kernel(radius: float) -> Kernel:
 
 @add_shift(family="blur", unit="px", levels=(3, 4, 6, 8, 10))
 def defocus_disk(image: Image, severity: float, rng: np.random.Generator) -> Image:
-    """Blur by a disk of radius ``severity`` px, as out of focus, mirrored at the border; whole radii are ImageNet-C's kernels."""
+    """Blur by a disk of radius ``severity`` px, as out of focus, mirrored at the border; whole
+    radii are ImageNet-C's kernels.
+    """
     return next(_defocus(image, [severity], rng))
 
 
@@ -74,8 +83,9 @@ def _defocus(image: Image, severities: Sequence[float], rng: np.random.Generator
             yield np.clip(blurred, 0, 1, out=np.empty(image.shape, np.float32))
 
 
+# The px of border that a Gaussian of sigma up to 6 px needs; all of them get it, so that a sweep
+# shares one transform.
 WIDE = 24
-"""The px of border that a Gaussian of sigma up to 6 px needs; all of them get it, so that a sweep shares one transform."""
 
 
 def _reach(sigma: float) -> int:
@@ -93,7 +103,9 @@ def _gaussian(sigma: float) -> Kernel:
 
 @add_shift(family="blur", unit="px", levels=(1, 2, 3, 4, 6))
 def gaussian_blur(image: Image, severity: float, rng: np.random.Generator) -> Image:
-    """Blur by a Gaussian of standard deviation ``severity`` px, cut at four of them; border pixels are repeated outwards."""
+    """Blur by a Gaussian of standard deviation ``severity`` px, cut at four of them; border pixels
+    are repeated outwards.
+    """
     return next(_gaussian_sweep(image, [severity], rng))
 
 
@@ -104,3 +116,167 @@ def _gaussian_sweep(image: Image, severities: Sequence[float], rng: np.random.Ge
         wide = np.pad(image, ((reach, reach), (reach, reach), (0, 0)), mode="edge")
         for blurred in convolve(wide, map(_gaussian, group), "zeros"):
             yield np.clip(blurred[reach:-reach, reach:-reach], 0, 1, out=np.empty(image.shape, np.float32))
+
+
+# Blur by motion of the camera: sideways and forward.
+
+
+# The left, top, right and bottom of a part of the picture, in px.
+Box = tuple[float, float, float, float]
+
+# The reach and sigma of the streak in px, per level.
+STREAK = ((0, 0), (10, 3), (15, 5), (15, 8), (15, 12), (20, 15))
+
+
+def _angle(image: Image, rng: np.random.Generator) -> float:
+    return math.radians(rng.uniform(-45, 45))
+
+
+@add_dial(_angle, family="blur", unit="level", levels=LEVELS, limit=5)
+def motion_blur(image: Image, severity: float, angle: float) -> Image:
+    """Move the camera along a line within 45 degrees of level, fading as half a Gaussian; one angle
+    per sample.
+    """
+    reach, sigma = between(STREAK, severity)
+    return clip(streak(image, half_gaussian(reach, sigma), angle))
+
+
+# Per level: how much nearer each exposure is than the one before, and how many there are; the first
+# is not nearer.
+ZOOMS = ((0.01, 12), (0.01, 16), (0.02, 11), (0.02, 13), (0.03, 11))
+
+
+@dataclass
+class _Exposures:
+    """The exposures of a forward move; each is made once and kept for the other severities of the sweep."""
+
+    picture: Picture
+    by_box: dict[Box, Picture] = field(default_factory=dict)
+
+    def enlarged(self, box: Box) -> Picture:
+        """Return the part of the picture in ``box``, enlarged to the whole."""
+        from PIL import Image as pil
+
+        if box not in self.by_box:
+            height, width = self.picture.shape[:2]
+            nearer = pil.fromarray(self.picture).resize((width, height), pil.Resampling.BILINEAR, box=box)
+            self.by_box[box] = np.asarray(nearer)
+        return self.by_box[box]
+
+
+def _exposures(image: Image, rng: np.random.Generator) -> _Exposures:
+    return _Exposures(to_picture(image))
+
+
+@add_dial(_exposures, family="blur", unit="level", levels=LEVELS, limit=5)
+def zoom_blur(image: Image, severity: float, exposures: _Exposures) -> Image:
+    """Move the camera forward: take the mean of the picture and of ever nearer exposures of it,
+    each at 8 bits.
+
+    Between levels the two neighbours are mixed; level 0 is the picture itself.
+    """
+    weights = _weights(image.shape[0], image.shape[1], severity)
+    out = image * np.float32(1 - sum(weights.values()))
+    layer = np.empty_like(image)
+    for box, weight in weights.items():
+        np.multiply(exposures.enlarged(box), np.float32(weight / 255), out=layer)
+        out += layer
+    return clip(out)
+
+
+def _weights(height: int, width: int, severity: float) -> dict[Box, float]:
+    """Return the weight of each nearer exposure in the mean at a severity; the rest, up to 1, is
+    the picture itself.
+    """
+    weights: dict[Box, float] = {}
+    for level, (step, count) in enumerate(ZOOMS, 1):
+        share = max(0.0, 1 - abs(severity - level)) / (count + 1)
+        for exposure in range(1, count if share else 0):
+            zoom = 1 + exposure * ((1 + step) - 1)  # as numpy.arange rounds it
+            (top, bottom), (left, right) = _window(height, zoom), _window(width, zoom)
+            box = (left, top, right, bottom)
+            weights[box] = weights.get(box, 0.0) + share
+    return weights
+
+
+def _window(length: int, zoom: float) -> tuple[float, float]:
+    """Return the part of a side that fills it when enlarged ``zoom`` times as published: whole
+    pixels are cut, ends kept.
+    """
+    kept = math.ceil(length / zoom)
+    scale = (kept - 1) / max(round(kept * zoom) - 1, 1) or 1 / length
+    start = (length - kept) // 2 + 0.5 - 0.5 * scale
+    return start, min(start + length * scale, length)
+
+
+# Frosted glass: pixels are replaced by near ones between two blurs.
+
+
+# Per level: the sigma of the blur in px, then how far away pixels are fetched from, in px, in each
+# of up to three rounds.
+GLASS = ((0, 0, 0, 0), (0.7, 1, 1, 0), (0.9, 2, 0, 0), (1, 2, 2, 2), (1.1, 3, 3, 0), (1.5, 4, 4, 0))
+
+
+def _rounds(image: Image, rng: np.random.Generator) -> Field:
+    """Draw three uniform fields per round: where from, down and across, and which pixels are the
+    first to reach further.
+    """
+    return rng.random((3, 3, *image.shape[:2]), dtype=np.float32)
+
+
+@add_dial(_rounds, family="blur", unit="level", levels=LEVELS, limit=5)
+def glass_blur(image: Image, severity: float, rounds: Field) -> Image:
+    """Show the picture through frosted glass: blur by a Gaussian, replace each pixel by a near one,
+    and blur again.
+    """
+    sigma, *reaches = between(GLASS, severity)
+    height, width = image.shape[:2]
+    source = np.arange(height * width)
+    for draw, reach in zip(rounds, reaches, strict=True):
+        if reach > 0:
+            source = source[_fetch(draw, reach)]
+    blurred = smooth(image, sigma).reshape(-1, 3)
+    return clip(smooth(np.take(blurred, source, axis=0).reshape(image.shape), sigma))
+
+
+def _fetch(draw: Field, reach: float) -> NDArray[np.intp]:
+    """Return where each pixel's value comes from after one round, as flat indices.
+
+    The published loop walks from the last pixel to the first and copies a near pixel over each, so
+    that a value fetched from further on has itself been replaced already. Chains of such copies are
+    followed to their ends, all at once. Between two whole reaches, a share of the pixels has the
+    larger one.
+    """
+    height, width = draw.shape[1:]
+    inner = _walked(height, width, int(np.ceil(reach)))
+    here = np.arange(height * width).reshape(height, width)
+    visited = np.zeros(height * width, bool)
+    visited[here[inner]] = True
+    near = here.copy()
+    near[inner] += _offsets(draw[:, *inner], reach, width)
+    follow = np.where((near > here) & visited[near], near, near + here.size).ravel()
+    chained = np.flatnonzero(follow < here.size)
+    while chained.size:
+        follow[chained] = follow[follow[chained]]
+        chained = chained[follow[chained] < here.size]
+    return follow - here.size
+
+
+def _walked(height: int, width: int, margin: int) -> tuple[slice, slice]:
+    """Return the rows and columns that the published loop visits: all but a border, which is one px
+    wider at the top and left.
+    """
+    return slice(margin + 1, max(height - margin, margin) + 1), slice(
+        margin + 1, max(width - margin, margin) + 1
+    )
+
+
+def _offsets(draw: Field, reach: float, width: int) -> NDArray[np.intp]:
+    """Return uniform whole offsets from -reach to reach - 1 px down and across, as steps of the
+    flat index.
+    """
+    whole = np.floor(np.float32(reach))
+    each = whole + (draw[2] < np.float32(reach) - whole)
+    down, across = (np.floor(draw[:2] * (2 * each)) - each).astype(np.intp)
+    steps: NDArray[np.intp] = down * width + across
+    return steps

@@ -1,6 +1,7 @@
 """Shifts that imitate what files and screens do to a picture.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
@@ -11,13 +12,16 @@ import math
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from sorites.core import Image, to_image, to_picture
-from sorites.shifts._dial import add_dial
+from sorites.scenes.fields import Field, smooth
+from sorites.shifts.base import add_dial, clip
 
 if TYPE_CHECKING:
     from PIL.Image import Image as PillowImage
 
+# The quantisation steps of ITU-T T.81, table K.1.
 LUMINANCE = (
     (16, 11, 10, 16, 24, 40, 51, 61),
     (12, 12, 14, 19, 26, 58, 60, 55),
@@ -28,8 +32,8 @@ LUMINANCE = (
     (49, 64, 78, 87, 103, 121, 120, 101),
     (72, 92, 95, 98, 112, 100, 103, 99),
 )
-"""The quantisation steps of ITU-T T.81, table K.1."""
 
+# The quantisation steps of ITU-T T.81, table K.2.
 CHROMINANCE = (
     (17, 18, 24, 47, 99, 99, 99, 99),
     (18, 21, 26, 66, 99, 99, 99, 99),
@@ -37,7 +41,6 @@ CHROMINANCE = (
     (47, 66, 99, 99, 99, 99, 99, 99),
     *((99,) * 8,) * 4,
 )
-"""The quantisation steps of ITU-T T.81, table K.2."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -57,9 +60,11 @@ def _pillow(image: Image, rng: np.random.Generator) -> PillowImage:
 
 @add_dial(_pillow, family="digital", unit="100 - quality", levels=(75, 82, 85, 90, 93), limit=99)
 def jpeg(image: Image, severity: float, picture: PillowImage) -> Image:
-    """Save as Pillow writes JPEG at quality 100 - ``severity`` (4:2:0); the levels are qualities 25, 18, 15, 10, 7 as published.
+    """Save as Pillow writes JPEG at quality 100 - ``severity`` (4:2:0); the levels are qualities
+    25, 18, 15, 10, 7 as published.
 
-    Below severity 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts from nothing.
+    Below severity 1 the picture of quality 99 is mixed in by ``severity``, so that the dial starts
+    from nothing.
     """
     coded = _coded(picture, 100 - max(severity, 1.0))
     return coded if severity >= 1 else image + (coded - image) * np.float32(severity)
@@ -73,16 +78,17 @@ def _coded(picture: PillowImage, quality: float) -> Image:
     return to_image(np.asarray(pil.frombytes("RGB", picture.size, file.getvalue(), "jpeg", "RGB", "")))
 
 
+# The share of pixels left per side at each level, as published.
 SHARES = (0.6, 0.5, 0.4, 0.3, 0.25)
-"""The share of pixels left per side at each level, as published."""
 
 
 @add_dial(_pillow, family="digital", unit="1 - c", levels=tuple(1 - share for share in SHARES), limit=1)
 def pixelate(image: Image, severity: float, picture: PillowImage) -> Image:
-    """Draw fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by box and drawn as squares.
+    """Draw fewer, larger pixels: a share c = 1 - ``severity`` of them along each side, averaged by
+    box and drawn as squares.
 
-    The number per side is whole at the published levels and on straight lines between them; the grid starts at the top
-    left, and the border cuts its last row and column.
+    The number per side is whole at the published levels and on straight lines between them; the
+    grid starts at the top left, and the border cuts its last row and column.
     """
     from PIL import Image as pil
 
@@ -101,3 +107,61 @@ def _blocks(side: int, severity: float) -> float:
     stops = [0.0, *(1 - share for share in SHARES), 1.0]
     counts = [side, *(max(1, int(side * share)) for share in SHARES), 1]
     return round(float(np.interp(severity, stops, counts)), 9)
+
+
+# Shifts of where things stand in the picture.
+
+
+def _displacement(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
+    """Draw the px to move down and across at severity 1: uniform noise of 0.5 % of the height,
+    smoothed over 1 % of each side.
+    """
+    height, width = image.shape[:2]
+    most = np.float32(0.005 * height)
+    noise = (rng.random((2, height, width), dtype=np.float32) * 2 - 1) * most
+    down, across = (
+        smooth(field, (0.01 * height, 0.01 * width), truncate=3, mode="symmetric") for field in noise
+    )
+    return down, across
+
+
+@add_dial(_displacement, family="geometry", unit="gain", levels=(12.5, 16.25, 21.25, 25, 30))
+def elastic_transform(image: Image, severity: float, field: tuple[Field, Field]) -> Image:
+    """Move each pixel by a smooth random field, ``severity`` times as large; the picture is
+    mirrored at the border.
+    """
+    height, width = image.shape[:2]
+    y, dy = _lookup(np.arange(height, dtype=np.float32)[:, None] + field[0] * np.float32(severity), height)
+    x, dx = _lookup(np.arange(width, dtype=np.float32) + field[1] * np.float32(severity), width)
+    y *= width
+    corners = [y + x, y + np.minimum(x + 1, width - 1)]
+    y += width * (y < width * (height - 1))
+    corners += [y + x, y + np.minimum(x + 1, width - 1)]
+    out = np.empty_like(image)
+    for channel in range(3):
+        plane = np.ascontiguousarray(image[..., channel]).ravel()
+        a, b, c, d = (np.take(plane, corner, mode="clip") for corner in corners)
+        out[..., channel] = _mix(_mix(a, b, dx), _mix(c, d, dx), dy)
+    return clip(out)
+
+
+elastic_transform.moves_things = True
+
+
+def _lookup(place: Field, length: int) -> tuple[NDArray[np.intp], Field]:
+    """Return the pixel before each place and the distance past it; places beyond the border are
+    mirrored about its outer edge.
+    """
+    edge = np.float32(length - 0.5)
+    folded = np.abs(place + np.float32(0.5)) - np.float32(0.5)
+    folded = edge - np.abs(edge - folded)
+    np.clip(folded, 0, length - 1, out=folded)
+    before = folded.astype(np.intp)
+    return before, folded - before.astype(np.float32)
+
+
+def _mix(a: Field, b: Field, part: Field) -> Field:
+    b -= a
+    b *= part
+    b += a
+    return b

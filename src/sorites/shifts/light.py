@@ -1,6 +1,7 @@
 """Shifts of light and colour, by one number for the whole picture.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import numpy as np
 
 from sorites.core import Image
 from sorites.scenes.fields import Field, across, passed
-from sorites.shifts._dial import LEVELS, add_dial, between, clip
+from sorites.shifts.base import LEVELS, add_dial, between, clip
 
 
 def _value(image: Image, rng: np.random.Generator) -> Image:
@@ -41,15 +42,17 @@ def _mean(image: Image, rng: np.random.Generator) -> Image:
 
 @add_dial(_mean, family="light", unit="1 - c", levels=(0.6, 0.7, 0.8, 0.9, 0.95), limit=1)
 def contrast(image: Image, severity: float, mean: Image) -> Image:
-    """Scale each channel about its mean over the picture by c = 1 - ``severity``; severity 1 leaves one flat colour."""
+    """Scale each channel about its mean over the picture by c = 1 - ``severity``; severity 1 leaves
+    one flat colour.
+    """
     flatter = image * np.float32(1 - severity)
     flatter += mean * np.float32(severity)
     return clip(flatter)
 
 
 PALER = ((1, 0), (0.3, 0), (0.1, 0))
+# The factor and offset of S per level: ``PALER`` at levels 0 to 2, ``VIVID`` at levels 3 to 5.
 VIVID = ((2, 0), (5, 0.1), (20, 0.2))
-"""The factor and offset of S per level: ``PALER`` at levels 0 to 2, ``VIVID`` at levels 3 to 5."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +62,9 @@ class _Hsv:
     hue: tuple[Image, Image, Image]
     """The distance of each channel below V, as a share of chroma: 1 for the lowest; gray counts as red."""
     along: Field
-    """The place of each pixel along the direction in which the vivid picture slides in between levels 2 and 3."""
+    """The place of each pixel along the direction in which the vivid picture slides in between
+    levels 2 and 3.
+    """
 
 
 def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
@@ -76,9 +81,11 @@ def _hsv(image: Image, rng: np.random.Generator) -> _Hsv:
 
 @add_dial(_hsv, family="light", unit="level", levels=LEVELS, limit=5)
 def saturate(image: Image, severity: float, hsv: _Hsv) -> Image:
-    """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue and value are kept.
+    """Change S of HSV by a factor and an offset: paler up to level 2, more vivid from level 3; hue
+    and value are kept.
 
-    Between those levels the vivid picture slides over the pale one, because a factor between theirs would change nothing.
+    Between those levels the vivid picture slides over the pale one, because a factor between theirs
+    would change nothing.
     """
     chroma = hsv.value * _saturation(hsv, severity)
     out = np.empty_like(image)

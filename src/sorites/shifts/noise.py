@@ -1,6 +1,7 @@
 """The noise of sensors: one random field per sample, turned up along the dial.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Image
-from sorites.shifts._dial import add_dial, clip
+from sorites.shifts.base import add_dial, clip
 
+# The slices of probability in a quantile table; each stands for its middle.
 BINS = 4096
-"""The slices of probability in a quantile table; each stands for its middle."""
 
+# Poisson rates up to this one are inverted exactly, higher ones by the Cornish-Fisher expansion.
 EXACT = 64.0
-"""Poisson rates up to this one are inverted exactly, higher ones by the Cornish-Fisher expansion."""
 
+# The least photon noise that is computed; what is fainter is invisible in single precision, and its
+# photons overflow.
 FAINTEST = 1e-9
-"""The least photon noise that is computed; what is fainter is invisible in single precision, and its photons overflow."""
 
 
 def _normal(image: Image, rng: np.random.Generator) -> Image:
@@ -57,19 +59,25 @@ def _impulses(image: Image, rng: np.random.Generator) -> tuple[Image, Image]:
 
 @add_dial(_impulses, family="noise", unit="fraction lost", levels=(0.03, 0.06, 0.09, 0.17, 0.27), limit=1)
 def impulse_noise(image: Image, severity: float, impulses: tuple[Image, Image]) -> Image:
-    """Add salt and pepper: each value is lost with probability ``severity``, and becomes 0 or 1 equally often."""
+    """Add salt and pepper: each value is lost with probability ``severity``, and becomes 0 or 1
+    equally often.
+    """
     fate, left = impulses
     return np.where(fate < np.float32(severity), left, image)
 
 
 def _cells(image: Image, rng: np.random.Generator) -> NDArray[np.intp]:
-    """Return, per value, its place in a table of 256 brightnesses by BINS slices of probability; the slice is drawn."""
+    """Return, per value, its place in a table of 256 brightnesses by BINS slices of probability;
+    the slice is drawn.
+    """
     u = rng.integers(0, BINS, image.shape, dtype=np.uint16)
     level = (image * np.float32(255) + np.float32(0.5)).astype(np.uint32)
     return (level * np.uint32(BINS) + u).astype(np.intp)
 
 
-@add_dial(_cells, family="noise", unit="noise/signal at white", levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3)))
+@add_dial(
+    _cells, family="noise", unit="noise/signal at white", levels=tuple(c**-0.5 for c in (60, 25, 12, 5, 3))
+)
 def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
     """Add photon noise: Poisson(c * x) / c with c = severity**-2 photons at white; x is read at 8 bits.
 
@@ -80,7 +88,9 @@ def shot_noise(image: Image, severity: float, cells: NDArray[np.intp]) -> Image:
 
 @functools.lru_cache(maxsize=16)
 def poisson_table(c: float) -> NDArray[np.float32]:
-    """Return min(k / c, 1) per brightness (256 of them, rate c * level / 255) and slice of probability, as a flat table."""
+    """Return min(k / c, 1) per brightness (256 of them, rate c * level / 255) and slice of
+    probability, as a flat table.
+    """
     rates = np.linspace(0, c, 256)
     counts = np.empty((256, BINS))
     few = int(np.searchsorted(rates, EXACT, side="right"))
@@ -92,7 +102,9 @@ def poisson_table(c: float) -> NDArray[np.float32]:
 
 
 def _invert(rates: NDArray[np.float64]) -> NDArray[np.intp]:
-    """Return exact Poisson quantiles: per rate and slice, how many k have a distribution function below the slice's middle."""
+    """Return exact Poisson quantiles: per rate and slice, how many k have a distribution function
+    below the slice's middle.
+    """
     from scipy.special import pdtr
 
     top = int(rates[-1] + 8 * np.sqrt(rates[-1]) + 8)
@@ -103,10 +115,14 @@ def _invert(rates: NDArray[np.float64]) -> NDArray[np.intp]:
 
 
 def _expand(rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return Poisson quantiles of large rates by Cornish and Fisher to third order, with the continuity correction."""
+    """Return Poisson quantiles of large rates by Cornish and Fisher to third order, with the
+    continuity correction.
+    """
     from scipy.special import ndtri
 
     z = ndtri((np.arange(BINS) + 0.5) / BINS)
     root = np.sqrt(rates)[:, None]
-    counts: NDArray[np.float64] = np.ceil(rates[:, None] - 0.5 + root * z + (z * z - 1) / 6 + (z - z**3) / (72 * root))
+    counts: NDArray[np.float64] = np.ceil(
+        rates[:, None] - 0.5 + root * z + (z * z - 1) / 6 + (z - z**3) / (72 * root)
+    )
     return counts

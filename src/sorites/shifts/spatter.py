@@ -1,6 +1,7 @@
 """Drops on the lens, water first and mud after.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
@@ -14,13 +15,19 @@ from scipy import ndimage
 
 from sorites.core import Image
 from sorites.scenes.fields import Field, across, even, passed, smooth
-from sorites.shifts._dial import LEVELS, add_dial, between, clip
+from sorites.shifts.base import LEVELS, add_dial, between, clip
 
-WATER = ((0.65, 0.3, 4, 0.69, 0), (0.65, 0.3, 4, 0.69, 0.6), (0.65, 0.3, 3, 0.68, 0.6), (0.65, 0.3, 2, 0.68, 0.5))
-"""Per level: mean and deviation of the liquid, its smoothness in px, the least value that wets, and the brightness of drops."""
+# Per level: mean and deviation of the liquid, its smoothness in px, the least value that wets, and
+# the brightness of drops.
+WATER = (
+    (0.65, 0.3, 4, 0.69, 0),
+    (0.65, 0.3, 4, 0.69, 0.6),
+    (0.65, 0.3, 3, 0.68, 0.6),
+    (0.65, 0.3, 2, 0.68, 0.5),
+)
 
+# Per level from 4: the first four as for water, then the softness of the edges in px.
 MUD = ((0.65, 0.3, 1, 0.65, 1.5), (0.67, 0.4, 1, 0.65, 1.5))
-"""Per level from 4: the first four as for water, then the softness of the edges in px."""
 
 TURQUOISE = (175 / 255, 238 / 255, 238 / 255)
 BROWN = (63 / 255, 42 / 255, 20 / 255)
@@ -35,7 +42,9 @@ def _liquid(image: Image, rng: np.random.Generator) -> tuple[Field, Field]:
 
 @add_dial(_liquid, family="weather", unit="level", levels=LEVELS, limit=5)
 def spatter(image: Image, severity: float, liquid: tuple[Field, Field]) -> Image:
-    """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud slides over the picture."""
+    """Put drops on the lens: bright water up to level 3, brown mud from level 4; in between, mud
+    slides over the picture.
+    """
     noise, along = liquid
     if severity <= 3:
         return _wet(image, _drops(noise, severity))
@@ -65,7 +74,9 @@ def _muddy(image: Image, noise: Field, severity: float) -> Image:
 
 
 def _drops(noise: Field, severity: float) -> Field:
-    """Return how bright the water is, 0 where dry; it is embossed by the distance to the shore, as light through a drop is."""
+    """Return how bright the water is, 0 where dry; it is embossed by the distance to the shore, as
+    light through a drop is.
+    """
     mean, deviation, smoothness, least, bright = between(WATER, severity)
     liquid = smooth(noise, smoothness) * np.float32(deviation) + np.float32(mean)
     liquid *= liquid >= np.float32(least)
@@ -85,7 +96,9 @@ def _from_shore(liquid: Field) -> NDArray[np.uint8]:
 
 
 def _around(field: Field, mode: Literal["edge", "constant"]) -> Callable[[int, int], Field]:
-    """Return ``neighbour(down, right)``, which gives, for each pixel, the value of the neighbour that far down and right."""
+    """Return ``neighbour(down, right)``, which gives, for each pixel, the value of the neighbour
+    that far down and right.
+    """
     wide = np.pad(field, 1, mode=mode)
     height, width = field.shape
     return lambda down, right: wide[1 + down : 1 + down + height, 1 + right : 1 + right + width]
@@ -119,7 +132,15 @@ def _equalise(values: NDArray[np.uint8]) -> Field:
 
 
 def _emboss(heights: Field) -> Field:
-    """Light the heights from the lower right; the result is cut to 0..255, averaged over 3 x 3 px and rounded."""
+    """Light the heights from the lower right; the result is cut to 0..255, averaged over 3 x 3 px
+    and rounded.
+    """
     height_at, lit = _around(heights, "edge"), heights.copy()
-    lit += 2 * (height_at(1, 1) - height_at(-1, -1)) + height_at(0, 1) - height_at(0, -1) + height_at(1, 0) - height_at(-1, 0)
+    lit += (
+        2 * (height_at(1, 1) - height_at(-1, -1))
+        + height_at(0, 1)
+        - height_at(0, -1)
+        + height_at(1, 0)
+        - height_at(-1, 0)
+    )
     return np.rint(even(np.clip(lit, 0, 255, out=lit)))

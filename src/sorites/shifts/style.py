@@ -1,7 +1,7 @@
 """The same scene in another style: twelve appearances that a caption can name.
 
-They are a grid and not a dial: how far each one moves a picture is measured, not set. Sizes are fractions of the shorter side,
-so that a style looks the same on 32 px and on 224 px.
+They are a grid and not a dial: how far each one moves a picture is measured, not set. Sizes are
+fractions of the shorter side, so that a style looks the same on 32 px and on 224 px.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import numpy as np
 from scipy import ndimage
 
 from sorites.core import Image, add_shift
-from sorites.errors import UnknownName
+from sorites.core.errors import UnknownName
 
+# The weights of red, green and blue in ITU-R BT.601.
 LUMA = np.array([0.299, 0.587, 0.114], np.float32)
-"""The weights of red, green and blue in ITU-R BT.601."""
 
 Draw = Callable[[Image, np.random.Generator], Image]
 

@@ -1,19 +1,332 @@
 """Snow and fog.
 
-Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and Perturbations", ICLR 2019.
+Hendrycks and Dietterich, "Benchmarking Neural Network Robustness to Common Corruptions and
+Perturbations", ICLR 2019.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 
 from sorites.core import Image
-from sorites.scenes.fields import Field, half_gaussian, plasma, plasma_noise, streak, stretch
-from sorites.shifts._dial import LEVELS, add_dial, between, clip
+from sorites.scenes.fields import (
+    GREY,
+    Field,
+    half_gaussian,
+    plasma,
+    plasma_noise,
+    smooth,
+    streak,
+    stretch,
+    to_light,
+    to_shown,
+)
+from sorites.shifts.base import LEVELS, add_dial, between, clip
 
+# The physics that the weather shifts share: a guess at how far away things are, and the veil of air in
+# between.
+
+
+# The largest severity of every weather dial, as in CNS-Bench.
+TOP = 2.5
+
+STOPS = (0.5, 1.0, 1.5, 2.0, 2.5)
+
+
+@dataclass(frozen=True)
+class AirScene:
+    """A picture in linear light, with the air in front of it."""
+
+    light: Image
+    bright: float
+    """The brightness of the light in the picture, 0..1."""
+    depth: Field
+    """The amount of air in front of each pixel, 1 on average."""
+
+
+def air_scene(image: Image, rng: np.random.Generator, banks: float = 0.25, drift: int = 1) -> AirScene:
+    """Put air in front of a picture; ``banks`` is how uneven it is, ``drift`` how many times its
+    banks are drawn out by wind.
+    """
+    height, width = image.shape[:2]
+    light = to_light(image)
+    grey = light[::4, ::4] @ GREY
+    bright = float(np.clip(np.quantile(grey, 0.9), 0.6, 0.9))
+    return AirScene(light, bright, depth(height, width) * air(height, width, rng, banks, drift))
+
+
+@cache
+def depth(height: int, width: int) -> Field:
+    """Guess the distance per pixel: far at the top, near at the bottom and in the middle where the
+    thing stands; 1 on average.
+
+    The array is shared and read-only.
+    """
+    y = np.linspace(-1, 1, height, dtype=np.float32)[:, None] if height > 1 else np.zeros((1, 1), np.float32)
+    x = np.linspace(-1, 1, width, dtype=np.float32) if width > 1 else np.zeros(1, np.float32)
+    far = np.float32(1.1) - np.float32(0.35) * y - np.float32(0.35) * np.exp(-2 * (x**2 + y**2))
+    distance: Field = far / far.mean()
+    distance.flags.writeable = False
+    return distance
+
+
+def air(height: int, width: int, rng: np.random.Generator, banks: float, drift: int) -> Field:
+    """Return how dense the air is towards each pixel: 1 on average, in smooth clouds between 1 -
+    banks and 1 + banks.
+    """
+    from PIL import Image as pil
+
+    small = plasma(plasma_noise(max(8, max(height, width) // 4), rng), 1.7)
+    side = len(small)  # a power of two, which may lie just below a quarter of an odd side
+    box = (0, 0, min(side, max(1, width / (4 * drift))), min(side, max(1, height / 4)))
+    wide = np.asarray(pil.fromarray(small).resize((width, height), pil.Resampling.BICUBIC, box=box))
+    density: Field = 1 + np.float32(2 * banks) * (wide - wide.mean())
+    return np.maximum(density, np.float32(0.1))
+
+
+def veil(
+    scene: AirScene,
+    severity: float,
+    airlight: tuple[float, float, float],
+    weaken: tuple[float, float, float] = (1.0, 1.0, 1.0),
+) -> Image:
+    """Return the scene, in linear light, through air of optical depth ``severity`` on average,
+    times ``weaken`` per channel.
+    """
+    out = np.empty_like(scene.light)
+    for channel in range(3):
+        through = np.exp(scene.depth * np.float32(-severity * weaken[channel]))
+        glow = np.float32(airlight[channel] * scene.bright)
+        out[..., channel] = (scene.light[..., channel] - glow) * through + glow
+    return out
+
+
+# Fog, smog, dust and sandstorm on a continuous dial: scattering over a guessed depth, each with its
+# colour.
+
+
+def _calm(image: Image, rng: np.random.Generator) -> AirScene:
+    return air_scene(image, rng)
+
+
+def _windy(image: Image, rng: np.random.Generator) -> AirScene:
+    return air_scene(image, rng, banks=0.6, drift=3)
+
+
+@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+def haze(image: Image, severity: float, scene: AirScene) -> Image:
+    """Put fog in front of the scene: white air, thicker with distance, that leaves colours alone."""
+    return to_shown(veil(scene, severity, (0.92, 0.94, 0.96)))
+
+
+@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+def smog(image: Image, severity: float, scene: AirScene) -> Image:
+    """Put smog in front of the scene: grey-brown air that takes the blue out of the light."""
+    return to_shown(veil(scene, severity, (0.55, 0.49, 0.38), (0.95, 1.0, 1.15)))
+
+
+@add_dial(_calm, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+def dust(image: Image, severity: float, scene: AirScene) -> Image:
+    """Put dust into the air: tan, and warmer the thicker it is."""
+    return to_shown(veil(scene, severity, (0.74, 0.55, 0.32), (0.9, 1.0, 1.25)))
+
+
+@add_dial(_windy, family="weather", unit="optical depth", levels=STOPS, limit=TOP)
+def sandstorm(image: Image, severity: float, scene: AirScene) -> Image:
+    """Put a sandstorm in front of the scene: orange air in banks drawn out by the wind."""
+    return to_shown(veil(scene, severity, (0.82, 0.46, 0.15), (0.85, 1.05, 1.4)))
+
+
+# Rain on a continuous dial: streaks at several distances, the veil behind them, and a darker sky.
+
+
+# The rain at severity 1, in mm per hour.
+RATE = 20.0
+
+# The exposure in seconds, and the focal length in widths of the picture.
+EXPOSURE, FOCAL = 1 / 60, 1.2
+
+# Per layer: its distance from the camera in metres, and the diameter in mm of the drops one sees
+# there.
+LAYERS = ((1.0, 2.2), (2.0, 1.8), (4.0, 1.5))
+
+# The share that one unit of severity takes from the light, and the optical depth that it adds to
+# the air.
+OVERCAST, VEIL = 0.08, 0.35
+
+# The streaks of a layer at severity 1 and 1 m in a picture of 224 px; their number grows as the
+# square of the distance.
+FALL = 45.0
+
+
+@dataclass(frozen=True)
+class _Rain:
+    scene: AirScene
+    drops: tuple[Field, ...]
+    """Per layer, a uniform draw per pixel; a streak starts where it lies below the share of pixels
+    that the severity asks for.
+    """
+    angle: float
+
+
+def speed(diameter: float) -> float:
+    """Return the terminal speed in m/s of a drop of a diameter in mm."""
+    return 9.65 - 10.3 * math.exp(-0.6 * diameter)
+
+
+def density(severity: float) -> float:
+    """Return the number of drops larger than 1 mm relative to severity 1: the integral of Marshall
+    and Palmer's exponential.
+    """
+    slope, one = (4.1 * (RATE * max(s, 1e-6)) ** -0.21 for s in (severity, 1.0))
+    return (math.exp(-slope) / slope) / (math.exp(-one) / one) if severity > 0 else 0.0
+
+
+def _rain(image: Image, rng: np.random.Generator) -> _Rain:
+    height, width = image.shape[:2]
+    angle = math.radians(90 + rng.uniform(-18, 18))
+    drops = tuple(rng.random((height, width), dtype=np.float32) for _ in LAYERS)
+    return _Rain(air_scene(image, rng), drops, angle)
+
+
+@add_dial(_rain, family="weather", unit="20 mm/h", levels=STOPS, limit=TOP)
+def rain(image: Image, severity: float, drawn: _Rain) -> Image:
+    """Let it rain: streaks in one wind, near ones long and few, over a veil and under a darker sky;
+    more fall along the dial.
+    """
+    light = veil(drawn.scene, VEIL * severity, (0.75, 0.78, 0.82)) * np.float32(1 - OVERCAST * severity)
+    sky = np.float32(1.15 * drawn.scene.bright)
+    scale = min(image.shape[:2]) / 224
+    for field, (metres, diameter) in zip(drawn.drops, LAYERS, strict=True):
+        cover = _streaks(field, severity, metres, diameter, drawn.angle, scale)[..., None]
+        light += (sky - light) * cover
+    return to_shown(light)
+
+
+def _streaks(
+    field: Field, severity: float, metres: float, diameter: float, angle: float, scale: float
+) -> Field:
+    """Return the share of each pixel that the streaks of a layer cover, 0..1."""
+    count = FALL * metres**2 * density(severity) * scale**2
+    begins = (field < np.float32(count / field.size)).astype(np.float32)
+    pixels = FOCAL * 224 * scale / metres
+    length = max(2, round(pixels * speed(diameter) * EXPOSURE * 0.35))
+    drawn = streak(begins, [1.0] * length, angle)
+    width = pixels * diameter / 1000
+    cover: Field = smooth(np.minimum(drawn, np.float32(1)), 0.45, truncate=3) * np.float32(
+        min(0.75, 2.5 * width)
+    )
+    np.minimum(cover, np.float32(0.75), out=cover)
+    return cover
+
+
+# Snow on a continuous dial: flakes at several distances, the veil behind them, and snow that settles.
+
+
+# Per layer, in a picture of 224 px: the radius of the flakes (Gaussian sigma, px), their number at
+# severity 1, and how far they move during the exposure (px).
+SNOWFALL_LAYERS = ((3.0, 10, 5.0), (1.4, 70, 2.5), (0.75, 280, 1.0))
+
+# The optical depth that one unit of severity adds to the air.
+SNOWFALL_VEIL = 0.28
+
+WHITE = (0.86, 0.90, 0.96)
+
+
+@dataclass(frozen=True)
+class _Snowfall:
+    scene: AirScene
+    places: tuple[Field, ...]
+    """Per layer, where the flakes are, as shares of height and width, in the order in which they
+    join along the dial.
+    """
+    angle: float
+    settles: Field
+    """The severity at which snow begins to settle on each pixel."""
+
+
+def _snowfall(image: Image, rng: np.random.Generator) -> _Snowfall:
+    height, width = image.shape[:2]
+    angle = math.radians(90 + rng.uniform(-40, 40))
+    area = height * width / 224**2
+    places = tuple(
+        rng.random((math.ceil(TOP * count * area), 2), dtype=np.float32) for _, count, _ in SNOWFALL_LAYERS
+    )
+    scene = air_scene(image, rng)
+    return _Snowfall(scene, places, angle, _settles(scene.light, air(height, width, rng, 0.9, 1)))
+
+
+def _settles(light: Image, patches: Field) -> Field:
+    """Return the severity at which snow settles per pixel: early on the ground and on tops, late on
+    walls; 0.4 to 4 and more.
+    """
+    height = light.shape[0]
+    reach = max(1, height // 28)
+    grey = smooth(np.sqrt(light @ GREY), max(0.6, height / 112), truncate=2.5)
+    above = np.pad(grey, ((reach, 0), (0, 0)), mode="edge")[:height]
+    top = np.clip((above - grey) * np.float32(4), 0, 1)
+    ground = np.clip(np.linspace(-1.2, 1, height, dtype=np.float32), 0, 1)[:, None]
+    late: Field = np.float32(4.2) - np.float32(2.2) * ground - np.float32(1.8) * top
+    return late * patches
+
+
+@add_dial(_snowfall, family="weather", unit="cm/h", levels=STOPS, limit=TOP)
+def snowfall(image: Image, severity: float, drawn: _Snowfall) -> Image:
+    """Let it snow: near flakes soft and far ones fine, over a white veil; snow settles on the
+    ground and on tops of things.
+    """
+    light = veil(drawn.scene, SNOWFALL_VEIL * severity, (0.90, 0.92, 0.95))
+    white = np.array(WHITE, np.float32) * np.float32(1.1 * drawn.scene.bright)
+    lying = np.clip(
+        (np.float32(severity) - drawn.settles) * np.float32(1.6),
+        0,
+        np.float32(min(1.0, severity)) * np.float32(0.9),
+    )
+    light += (white - light) * lying[..., None]
+    scale = math.sqrt(image.shape[0] * image.shape[1]) / 224
+    for places, (sigma, count, moves) in zip(drawn.places, SNOWFALL_LAYERS, strict=True):
+        flake = _flake(max(0.4, sigma * scale), moves * scale, drawn.angle)
+        cover = _laid(places[: round(count * severity * scale**2)], flake, light.shape[:2])
+        light += (white - light) * cover[..., None]
+    return to_shown(light)
+
+
+def _flake(sigma: float, moves: float, angle: float) -> Field:
+    """Return the share of each pixel around it that one flake covers: a Gaussian spot drawn out
+    along its path.
+    """
+    reach = math.ceil(2.5 * sigma + moves / 2)
+    y, x = np.mgrid[-reach : reach + 1, -reach : reach + 1].astype(np.float32)
+    along, aside = (x * math.cos(angle) + y * math.sin(angle)), (y * math.cos(angle) - x * math.sin(angle))
+    past = np.maximum(np.abs(along) - moves / 2, 0)
+    spot: Field = (0.95 * np.exp(-0.5 * (past**2 + aside**2) / sigma**2)).astype(np.float32)
+    return spot
+
+
+def _laid(places: Field, flake: Field, shape: tuple[int, ...]) -> Field:
+    """Return the share of each pixel that all flakes cover together, at most 0.95; flakes are cut
+    at the border.
+    """
+    height, width = shape[0], shape[1]
+    reach = flake.shape[0] // 2
+    wide = width + 2 * reach
+    corners = (places * np.array([height, width], np.float32)).astype(np.intp) @ np.array([wide, 1])
+    around = (np.arange(len(flake))[:, None] * wide + np.arange(len(flake))).ravel()
+    at = (corners[:, None] + around).ravel()
+    sums = np.bincount(
+        at, np.broadcast_to(flake.ravel(), (len(places), flake.size)).ravel(), (height + 2 * reach) * wide
+    )
+    inside = sums.reshape(-1, wide)[reach : reach + height, reach : reach + width].astype(np.float32)
+    return np.minimum(inside, np.float32(0.95), out=inside)
+
+
+# Per level: mean and deviation of the flakes, their size, the least value that shows, reach and
+# sigma of their streaks in px, the share of the picture that is not whitened, and how much of the
+# snow falls.
 SNOW = (
     (0.1, 0.3, 3, 0.5, 10, 4, 1, 0),
     (0.1, 0.3, 3, 0.5, 10, 4, 0.8, 1),
@@ -22,8 +335,6 @@ SNOW = (
     (0.55, 0.3, 4.5, 0.85, 12, 8, 0.65, 1),
     (0.55, 0.3, 2.5, 0.85, 12, 12, 0.55, 1),
 )
-"""Per level: mean and deviation of the flakes, their size, the least value that shows, reach and sigma of their streaks in px,
-the share of the picture that is not whitened, and how much of the snow falls."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +353,9 @@ def _snow(image: Image, rng: np.random.Generator) -> _Snow:
 
 @add_dial(_snow, family="weather", unit="level", levels=LEVELS, limit=5)
 def snow(image: Image, severity: float, drawn: _Snow) -> Image:
-    """Add streaks of snow, all in one direction, over a whitened picture; the same flakes grow denser along the dial."""
+    """Add streaks of snow, all in one direction, over a whitened picture; the same flakes grow
+    denser along the dial.
+    """
     mean, deviation, size, least, reach, sigma, kept, falls = between(SNOW, severity)
     flakes = stretch(drawn.flakes, size) * np.float32(deviation) + np.float32(mean)
     flakes *= flakes >= np.float32(least)
@@ -55,8 +368,8 @@ def snow(image: Image, severity: float, drawn: _Snow) -> Image:
     return clip(out)
 
 
+# The strength and the decay per octave, per level.
 FOG = ((0, 2), (1.5, 2), (2, 2), (2.5, 1.7), (2.5, 1.5), (3, 1.4))
-"""The strength and the decay per octave, per level."""
 
 
 def _fog(image: Image, rng: np.random.Generator) -> tuple[list[Field], float]:
@@ -73,4 +386,55 @@ def fog(image: Image, severity: float, drawn: tuple[list[Field], float]) -> Imag
     out = image * gain
     for channel in range(3):
         out[..., channel] += cloud
+    return clip(out)
+
+
+# Frost on the pane, grown from noise: no photograph of frost is shipped.
+
+
+# The weights of the picture and of the pane at each level.
+FROST = ((1, 0), (1, 0.4), (0.8, 0.6), (0.7, 0.7), (0.65, 0.7), (0.6, 0.75))
+
+# The mean colour and standard deviation of each pane; a sample draws one. Two of the photographs
+# are the same.
+PANES = (
+    ((0.305, 0.585, 0.650), 0.08),
+    ((0.787, 0.805, 0.841), 0.08),
+    ((0.787, 0.805, 0.841), 0.08),
+    ((0.540, 0.599, 0.648), 0.11),
+    ((0.441, 0.484, 0.528), 0.14),
+)
+
+
+def _pane(image: Image, rng: np.random.Generator) -> Image:
+    colour, deviation = PANES[rng.integers(len(PANES))]
+    ice = _ice(image.shape[0], image.shape[1], rng) * np.float32(deviation)
+    return clip(ice[..., None] + np.array(colour, np.float32))
+
+
+def _ice(height: int, width: int, rng: np.random.Generator) -> Field:
+    """Grow needles in three directions, 60 degrees apart, thicker in some places than in others;
+    mean 0, deviation 1.
+    """
+    turn = rng.uniform(0, np.pi / 3)
+    thick = plasma(plasma_noise(max(height, width), rng), 1.4)[:height, :width]
+    seeds = rng.standard_normal((height, width), dtype=np.float32)
+    weights = half_gaussian(8, 6)
+    needles = np.maximum.reduce([streak(seeds, weights, turn + k * np.pi / 3) for k in range(3)])
+    ice: Field = (
+        needles / max(float(needles.std()), 1e-6)
+        + thick / max(float(thick.std()), 1e-6)
+        + np.float32(0.4) * seeds
+    )
+    ice -= ice.mean()
+    ice /= np.float32(max(float(ice.std()), 1e-6))
+    return ice
+
+
+@add_dial(_pane, family="weather", unit="level", levels=LEVELS, limit=5)
+def frost(image: Image, severity: float, pane: Image) -> Image:
+    """Show the picture through a frozen pane: a weighted sum of the two, with one pane per sample."""
+    seen, frozen = between(FROST, severity)
+    out = image * np.float32(seen)
+    out += pane * np.float32(frozen)
     return clip(out)

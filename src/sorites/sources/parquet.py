@@ -1,4 +1,6 @@
-"""Read pictures in parquet files, in the layout of the Hugging Face hub: bytes of an image and a label in each row."""
+"""Read pictures in parquet files, in the layout of the Hugging Face hub: bytes of an image and a
+label in each row.
+"""
 
 from __future__ import annotations
 
@@ -15,24 +17,23 @@ import numpy as np
 import polars as pl
 
 from sorites.core import Picture, Sample, add_source
-from sorites.errors import BadPicture, SoritesError, as_utf8
-from sorites.files import at_hand
-from sorites.labels import Labels
-from sorites.reading.places import entries, is_dir, is_file, path_of, reason
-from sorites.sources._decode import decode
-from sorites.sources._options import split_options
-from sorites.sources._shards import SHARDED, Shard
-from sorites.stores import StorePath
-from sorites.types.columns import Column, Made, Same, Texts, Wholes
-from sorites.types.packed import TOGETHER as TOGETHER_IN_COLUMNS
-from sorites.types.packed import Block, PackedSamples
+from sorites.core.errors import BadPicture, SoritesError, as_utf8
+from sorites.core.labels import Labels
+from sorites.core.packed import TOGETHER as TOGETHER_IN_COLUMNS
+from sorites.core.packed import Block, Column, Made, PackedSamples, Same, Texts, Wholes
+from sorites.core.specs import split_options
+from sorites.io.files import at_hand
+from sorites.io.paths import entries, is_dir, is_file, path_of, reason
+from sorites.io.stores import StorePath
+from sorites.sources.decode import decode
+from sorites.sources.shards import SHARDED, Shard
 
 IMAGES = ("image", "img", "jpg", "png", "picture")
+# Columns that are taken where no option names one, the first that is there.
 LABELS = ("label", "labels", "cls", "class", "fine_label")
-"""Columns that are taken where no option names one, the first that is there."""
 UNLABELLED = (None, -1)
+# Rows whose pictures are read at a time: neighbours in a file are often asked for together.
 TOGETHER = 16
-"""Rows whose pictures are read at a time: neighbours in a file are often asked for together."""
 
 
 @add_source
@@ -40,8 +41,9 @@ def parquet(path: str | None, labels: Labels) -> Sequence[Sample]:
     """Read pictures in rows of parquet files: the image's bytes and a label, as on the Hugging Face hub.
 
     ``path`` is a file, a folder of files, or a pattern (``data/train-*.parquet``), with options
-    ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with ``bytes``. A label is a name, or a position in the
-    names that the file lists itself, else in the suite's. A sample's id is the file's name and the row's number.
+    ``?image=COLUMN&label=COLUMN``. An image is bytes, or a struct with ``bytes``. A label is a
+    name, or a position in the names that the file lists itself, else in the suite's. A sample's id
+    is the file's name and the row's number.
     """
     place, options = split_options("parquet", path, {"image": (), "label": ()})
     return PackedSamples([block for file in _files(place) for block in _blocks(file, options, labels)])
@@ -63,7 +65,9 @@ def _files(spec: str) -> list[Path]:
     path = path_of(spec)
     if isinstance(path, StorePath):
         found: Sequence[Path] = (
-            sorted(path.parent.glob(path.name)) if glob.has_magic(path.name) else sorted(path.glob("*.parquet"))
+            sorted(path.parent.glob(path.name))
+            if glob.has_magic(path.name)
+            else sorted(path.glob("*.parquet"))
         )
         found = found or ([path] if path.is_file() else [])
     elif is_file(path):
@@ -76,7 +80,8 @@ def _files(spec: str) -> list[Path]:
         found = sorted(folder / name for name in names)
     if not found:
         raise SoritesError(
-            f"there are no parquet files at {spec}: wanted a file, a folder of files, or a pattern like a-*.parquet"
+            f"there are no parquet files at {spec}: wanted a file, a folder of files, or a pattern like"
+            " a-*.parquet"
         )
     twice = next((file.name for i, file in enumerate(found[1:]) if file.name == found[i].name), None)
     if twice:
@@ -90,14 +95,20 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
         here = at_hand([file])[0]
         scanned = pl.scan_parquet(here, glob=False)
         schema = scanned.collect_schema()
-        image, label = _column(file, schema, "image", IMAGES, options), _column(file, schema, "label", LABELS, options)
+        image, label = (
+            _column(file, schema, "image", IMAGES, options),
+            _column(file, schema, "label", LABELS, options),
+        )
         if image is None:
-            raise SoritesError(f"{file}: wanted a column of pictures ({', '.join(IMAGES)}), got {', '.join(schema)}")
+            raise SoritesError(
+                f"{file}: wanted a column of pictures ({', '.join(IMAGES)}), got {', '.join(schema)}"
+            )
         _refuse(file, image, schema[image])
         told = scanned.select(pl.len() if label is None else pl.col(label)).collect()
     except SoritesError:
         raise
-    except (Exception, pl.exceptions.PanicException) as error:  # a damaged file makes Polars raise nearly anything
+    # a damaged file makes Polars raise nearly anything
+    except (Exception, pl.exceptions.PanicException) as error:
         raise SoritesError(f"cannot read {file}: {reason(error)}") from error
     count = int(told.item()) if label is None else told.height
     name, names = as_utf8(file.name), _names(here, label)
@@ -109,11 +120,24 @@ def _blocks(file: Path, options: dict[str, str], labels: Labels) -> Iterator[Blo
             if value not in known:
                 known[value] = None if value in UNLABELLED else _label(file, value, names, labels)
         ids = Texts([f"{name}/{row:07d}" for row in rows])
-        parts: list[Column] = [Same(load), Same(file), Same(image), Wholes(np.arange(rows.start, rows.stop)), ids]
-        yield Block(len(rows), id=ids, load=Made(functools.partial, parts), label=Wholes([known[value] for value in values]))
+        parts: list[Column] = [
+            Same(load),
+            Same(file),
+            Same(image),
+            Wholes(np.arange(rows.start, rows.stop)),
+            ids,
+        ]
+        yield Block(
+            len(rows),
+            id=ids,
+            load=Made(functools.partial, parts),
+            label=Wholes([known[value] for value in values]),
+        )
 
 
-def _column(file: Path, schema: pl.Schema, kind: str, usual: Sequence[str], options: dict[str, str]) -> str | None:
+def _column(
+    file: Path, schema: pl.Schema, kind: str, usual: Sequence[str], options: dict[str, str]
+) -> str | None:
     asked = options.get(kind)
     if asked is not None and asked not in schema:
         raise SoritesError(f"{file} has no column {asked}; it has {', '.join(schema)}")
@@ -121,9 +145,13 @@ def _column(file: Path, schema: pl.Schema, kind: str, usual: Sequence[str], opti
 
 
 def _refuse(file: Path, image: str, kind: Any) -> None:
-    held = {field.name: field.dtype for field in kind.fields} if isinstance(kind, pl.Struct) else {"bytes": kind}
+    held = (
+        {field.name: field.dtype for field in kind.fields} if isinstance(kind, pl.Struct) else {"bytes": kind}
+    )
     if held.get("bytes") != pl.Binary:
-        raise SoritesError(f"{file}, column {image}: wanted bytes of pictures, or a struct that has some, got {kind}")
+        raise SoritesError(
+            f"{file}, column {image}: wanted bytes of pictures, or a struct that has some, got {kind}"
+        )
 
 
 def _names(file: Path, label: str | None) -> list[str]:
@@ -137,7 +165,9 @@ def _names(file: Path, label: str | None) -> list[str]:
 
 
 def _label(file: Path, value: Any, names: Sequence[str], labels: Labels) -> int:
-    """Return the label of a row: by the file's own name of it, by the first of that name's synonyms, or by its position."""
+    """Return the label of a row: by the file's own name of it, by the first of that name's
+    synonyms, or by its position.
+    """
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise SoritesError(f"{file}: wanted labels as names or positions, got {value!r}")
     spelled = names[value] if isinstance(value, int) and 0 <= value < len(names) else str(value)

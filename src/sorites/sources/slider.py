@@ -1,11 +1,13 @@
-"""Pictures that a diffusion model draws while a run asks for them: samples are a class and a seed, with sliders as their dials.
+"""Pictures that a diffusion model draws while a run asks for them: samples are a class and a seed,
+with sliders as their dials.
 
     slider:DIR            the folder of "sorites generate sliders --out DIR"; slider:toy are the embedded ones
     ?seeds=6              seeds 1 to 6 of every class
     ?severities=0.5,1     the published stops; others can be asked for as with any dial
     ?pipeline=DIR         the pipeline, where it no longer lies where the sliders were trained
     ?words=DIR            learnt words of "sorites generate words"
-    ?steps=50&guidance=7.5&start=750&size=256&negative=...      how pictures are drawn; as recorded with the sliders by default
+    ?steps=50&guidance=7.5&start=750&size=256&negative=...      how pictures are drawn; as recorded
+        with the sliders by default
 
 What is drawn is kept in the user's cache, under the hash of everything it follows from.
 """
@@ -20,29 +22,42 @@ from pathlib import Path
 from typing import Any
 
 from sorites.core import Image, OwnDial, Picture, Sample, add_source, to_image, to_picture
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, imagenet
+from sorites.core.rng import digest
+from sorites.core.specs import split_options
 from sorites.diffusion.pipeline import TOY, Pipe, load
-from sorites.diffusion.requests import Drawing, Request, along, drawing_from
-from sorites.diffusion.shelf import Concept, Shelf, shelf
-from sorites.diffusion.sliders import Slider
+from sorites.diffusion.sampler import Drawing, Request, along, drawing_from
+from sorites.diffusion.sliders import Concept, Shelf, Slider, shelf
 from sorites.diffusion.words import with_words
-from sorites.errors import SoritesError
-from sorites.files import cache, note_damage, write_bytes
-from sorites.labels import Labels, imagenet
-from sorites.reading.texts import numbers, whole
-from sorites.rng import digest
-from sorites.sources._decode import decode
-from sorites.sources._options import split_options
+from sorites.io.files import cache, note_damage, write_bytes
+from sorites.io.readers import numbers, whole
+from sorites.sources.decode import decode
 
 SEVERITIES = (0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = 6
 VERSION = 1
-OPTIONS = ("seeds", "severities", "pipeline", "prompt", "steps", "guidance", "start", "size", "side", "negative", "words")
+OPTIONS = (
+    "seeds",
+    "severities",
+    "pipeline",
+    "prompt",
+    "steps",
+    "guidance",
+    "start",
+    "size",
+    "side",
+    "negative",
+    "words",
+)
 PROMPT = "a picture of a {class}"
 
 
 @add_source
 def slider(path: str | None, labels: Labels) -> list[Sample]:
-    """Draw classes on a diffusion model (slider:DIR, slider:toy), with one dial per slider; pictures are made when asked for."""
+    """Draw classes on a diffusion model (slider:DIR, slider:toy), with one dial per slider;
+    pictures are made when asked for.
+    """
     where, options = split_options("slider", path or TOY, dict.fromkeys(OPTIONS, ()))
     sliders = shelf(where)
     drawing = drawing_from(sliders.facts, **_drawing(options))
@@ -81,7 +96,9 @@ def _label(concept: Concept, labels: Labels, where: str) -> int:
     ids = imagenet().ids
     known = labels.get(concept.name, *(ids[concept.number : concept.number + 1]))
     if known is None:
-        raise SoritesError(f"slider:{where}: the class {concept.name} is not among the labels. Name them: --labels FILE")
+        raise SoritesError(
+            f"slider:{where}: the class {concept.name} is not among the labels. Name them: --labels FILE"
+        )
     return known
 
 
@@ -119,13 +136,17 @@ class World:
             from sorites.diffusion.sampler import sample
 
             kept = to_picture(
-                sample(self.pipe, [Request(self._words(concept), seed, noise=self._noise(concept))], self.drawing)[0][0]
+                sample(
+                    self.pipe, [Request(self._words(concept), seed, noise=self._noise(concept))], self.drawing
+                )[0][0]
             )
             write_bytes(_png(kept), file)
         return kept
 
     def sweep(self, severities: Sequence[float], concept: Concept, seed: int, shift: str) -> Iterator[Image]:
-        """Yield the pictures of a class and a seed along a slider; those that are not kept yet are drawn together."""
+        """Yield the pictures of a class and a seed along a slider; those that are not kept yet are
+        drawn together.
+        """
         from sorites.diffusion.sampler import sample
 
         places = [self._file(concept, seed, shift, severity) for severity in severities]
@@ -133,7 +154,11 @@ class World:
         missing = {file: float(s) for file, s in zip(places, severities, strict=True) if file not in found}
         if missing:
             request = along(
-                self._words(concept), seed, self._slider(shift, concept), tuple(missing.values()), self._noise(concept)
+                self._words(concept),
+                seed,
+                self._slider(shift, concept),
+                tuple(missing.values()),
+                self._noise(concept),
             )
             for file, image in zip(missing, sample(self.pipe, [request], self.drawing)[0], strict=True):
                 found[file] = to_picture(image)
@@ -144,7 +169,9 @@ class World:
         return self.prompt.replace("{class}", self.pipe.word(concept.name))
 
     def _noise(self, concept: Concept) -> str:
-        """Return what the noise follows from: the plain words, so that a learnt word is drawn from the same noise."""
+        """Return what the noise follows from: the plain words, so that a learnt word is drawn from
+        the same noise.
+        """
         return self.prompt.replace("{class}", concept.name)
 
     def _slider(self, shift: str, concept: Concept) -> Slider:
@@ -165,7 +192,9 @@ def _base(world: World) -> str:
 @functools.lru_cache(maxsize=256)
 def _shift_version(world: World, shift: str) -> str:
     made = [
-        (str(one), world.sliders.slider(world.pipe, shift, one).version) for name, one in world.sliders.places if name == shift
+        (str(one), world.sliders.slider(world.pipe, shift, one).version)
+        for name, one in world.sliders.places
+        if name == shift
     ]
     return digest(_base(world), world.prompt, made, size=8).hex()
 

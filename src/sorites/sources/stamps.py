@@ -1,35 +1,42 @@
-"""The default pictures: photographs cut out along their outlines, from Debian's ``tuxpaint-stamps-default`` (GPL-2+).
+"""The default pictures: photographs cut out along their outlines, from Debian's
+``tuxpaint-stamps-default`` (GPL-2+).
 
-The table ``stamps.tsv`` says what each of them shows. We made it: real photographs only (no drawings, no renderings),
-labelled by eye, without those that a fair judge could argue about. ``accept`` are the classes that such a judge would take.
-The package is fetched once; only the pictures that the table names are kept, in the user's cache.
+The table ``stamps.tsv`` says what each of them shows. We made it: real photographs only (no
+drawings, no renderings), labelled by eye, without those that a fair judge could argue about.
+``accept`` are the classes that such a judge would take. The package is fetched once; only the
+pictures that the table names are kept, in the user's cache.
 """
 
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.core import Picture, Sample, add_source
-from sorites.errors import SoritesError
-from sorites.files import cache
-from sorites.labels import Labels
-from sorites.sources import _debian as debian
-from sorites.sources._decode import decode_rgba, on_ground
+from sorites.core import Attr, Picture, Sample, add_source
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels
+from sorites.io import packages as debian
+from sorites.io.files import cache
+from sorites.sources.decode import decode_rgba, on_ground
 
 PACKAGE = "tuxpaint-stamps-default"
 INSIDE = "usr/share/tuxpaint/stamps"
-NOTE = f"Fetching photo cut-outs: Debian's {PACKAGE}, 161 MB, under the GPL, version 2 or later. It is not installed."
+NOTE = (
+    f"Fetching photo cut-outs: Debian's {PACKAGE}, 161 MB, under the GPL, version 2 or later. It is not"
+    " installed."
+)
 
 
 @dataclass(frozen=True)
 class Stamp:
-    """One row of the table; ``label`` and ``accept`` are WordNet ids, both are empty if ImageNet has no class for it."""
+    """One row of the table; ``label`` and ``accept`` are WordNet ids, both are empty if ImageNet
+    has no class for it.
+    """
 
     file: str
     label: str
@@ -43,17 +50,24 @@ def table() -> tuple[Stamp, ...]:
     """Return the rows of ``stamps.tsv``."""
     lines = files("sorites.sources").joinpath("stamps.tsv").read_text(encoding="utf-8").splitlines()
     rows = (line.split("\t") for line in lines[1:])
-    return tuple(Stamp(file, label, tuple(filter(None, accept.split(","))), *rest) for file, label, accept, *rest in rows)
+    return tuple(
+        Stamp(file, label, tuple(filter(None, accept.split(","))), *rest)
+        for file, label, accept, *rest in rows
+    )
 
 
 @add_source
 def stamps(path: str | None, labels: Labels) -> list[Sample]:
-    """Read photo cut-outs on grey, the default source; ``stamps:unknown`` are those that show none of ImageNet's classes."""
+    """Read photo cut-outs on grey, the default source; ``stamps:unknown`` are those that show none
+    of ImageNet's classes.
+    """
     split = {None: "test", "unknown": "unknown"}.get(path)
     if split is None:
         raise SoritesError(f'wanted "stamps" or "stamps:unknown", got "stamps:{path}"')
     place = {id_: i for i, id_ in enumerate(labels.ids)}
-    chosen = [stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in place)]
+    chosen = [
+        stamp for stamp in table() if stamp.split == split and (not stamp.label or stamp.label in place)
+    ]
     if not chosen:
         raise SoritesError(
             "stamps are labelled by WordNet id (n02129165), and none of these is in the labels. "
@@ -99,3 +113,32 @@ def compose(rgba: NDArray[np.uint8]) -> NDArray[np.uint8]:
     top, left = (side - height) // 2, (side - width) // 2
     square[top : top + height, left : left + width] = cut
     return square
+
+
+# A second, small test of strangeness for ImageNet classifiers: cut-outs that show one of its classes, and
+# others that show none.
+
+
+@add_source
+def stamps_ood(path: str | None, labels: Labels) -> list[Sample]:
+    """Read photo cut-outs of ImageNet's classes and of none of them, each in the group familiar,
+    near or far.
+    """
+    if path is not None:
+        raise SoritesError(f'wanted "stamps_ood", got "stamps_ood:{path}"')
+    return [_grouped(sample) for part in (None, "unknown") for sample in stamps(part, labels)]
+
+
+def _grouped(sample: Sample) -> Sample:
+    return replace(sample, attrs=(*sample.attrs, Attr("group", group(sample.id, sample.split))))
+
+
+def group(file: str, split: str) -> str:
+    """Return the group of a picture: familiar, near or far."""
+    if split != "unknown":
+        return "familiar"
+    return "near" if _folder(file) in {_folder(stamp.file) for stamp in table() if stamp.label} else "far"
+
+
+def _folder(file: str) -> tuple[str, ...]:
+    return PurePosixPath(file).parent.parts[:2]

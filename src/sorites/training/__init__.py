@@ -1,6 +1,7 @@
 """Models that survive: augmentations, recipes, the training loop, and what changed in a model by training it.
 
-The augmentations are torch modules: their names are fetched when first used, so that importing this room stays cheap.
+The augmentations are torch modules: their names are fetched when first used, so that importing this
+room stays cheap.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from sorites.errors import MissingExtra
+from sorites.core.errors import MissingExtra
 
 if TYPE_CHECKING:
     from sorites.training.augment import (

@@ -1,7 +1,9 @@
-"""Batches of a training: which pictures each step sees, brought to the network's input, a few steps ahead of it.
+"""Batches of a training: which pictures each step sees, brought to the network's input, a few steps
+ahead of it.
 
-The order of an epoch follows from the seed and the epoch, and what is drawn for a picture from the seed, the epoch and its place.
-Nothing follows from how many threads decode pictures, or from where a stopped training goes on.
+The order of an epoch follows from the seed and the epoch, and what is drawn for a picture from the
+seed, the epoch and its place. Nothing follows from how many threads decode pictures, or from where
+a stopped training goes on.
 """
 
 from __future__ import annotations
@@ -18,16 +20,17 @@ from numpy.typing import NDArray
 from PIL import Image as Pil
 
 from sorites.core import Picture
-from sorites.models._preprocess import Input
-from sorites.rng import digest, rng_for
-from sorites.training.pictures import Pictures, SamplePictures
+from sorites.core.rng import digest, rng_for
+from sorites.models.preprocess import Input
+from sorites.training.images import Pictures, SamplePictures
 
 Places = NDArray[np.int64]
 
+# Batches that are made ahead of the step that needs them.
 AHEAD = 3
-"""Batches that are made ahead of the step that needs them."""
+# The most bytes of prepared pictures that are kept in memory instead of being prepared again in
+# each epoch.
 MOST_HELD = 1 << 29
-"""The most bytes of prepared pictures that are kept in memory instead of being prepared again in each epoch."""
 TRIES = 10
 RATIOS = (3 / 4, 4 / 3)
 
@@ -43,9 +46,13 @@ class Batch:
 
 
 class Prepared:
-    """Pictures at the size of a network's input; kept in memory where they never change and are not too many."""
+    """Pictures at the size of a network's input; kept in memory where they never change and are not
+    too many.
+    """
 
-    def __init__(self, pictures: Pictures, wants: Input, framed: bool, crop: tuple[float, float] | None = None) -> None:
+    def __init__(
+        self, pictures: Pictures, wants: Input, framed: bool, crop: tuple[float, float] | None = None
+    ) -> None:
         self.pictures, self.wants, self.framed, self.crop = pictures, wants, framed, crop
         fixed = isinstance(pictures, SamplePictures) and crop is None
         size = (len(pictures), *wants.size, 3)
@@ -56,13 +63,17 @@ class Prepared:
     def __len__(self) -> int:
         return len(self.pictures)
 
-    def several(self, places: Places, seed: int, epoch: int, pool: ThreadPoolExecutor | None = None) -> NDArray[np.uint8]:
+    def several(
+        self, places: Places, seed: int, epoch: int, pool: ThreadPoolExecutor | None = None
+    ) -> NDArray[np.uint8]:
         """Return some pictures, each drawn by its own generator."""
         if self._held is None:
             made = (pool.map if pool else map)(lambda place: self._made(int(place), seed, epoch), places)
             return np.stack(list(made))
         missing = [int(place) for place in places if not self._known[place]]
-        for place, picture in zip(missing, (pool.map if pool else map)(lambda p: self._made(p, seed, 0), missing), strict=True):
+        for place, picture in zip(
+            missing, (pool.map if pool else map)(lambda p: self._made(p, seed, 0), missing), strict=True
+        ):
             self._held[place] = picture
             self._known[place] = True
         return self._held[places]
@@ -75,9 +86,13 @@ class Prepared:
         return random_crop(picture, self.wants.size, self.crop, rng)
 
 
-def random_crop(picture: Picture, size: tuple[int, int], area: tuple[float, float], rng: np.random.Generator) -> Picture:
-    """Return a random part of a picture at ``size``, as torchvision's RandomResizedCrop cuts it: a share of the area in
-    ``area``, an aspect of 3:4 to 4:3, and where ten draws do not fit, the middle."""
+def random_crop(
+    picture: Picture, size: tuple[int, int], area: tuple[float, float], rng: np.random.Generator
+) -> Picture:
+    """Return a random part of a picture at ``size``, as torchvision's RandomResizedCrop cuts it: a
+    share of the area in ``area``, an aspect of 3:4 to 4:3, and where ten draws do not fit, the
+    middle.
+    """
     height, width = picture.shape[:2]
     for _ in range(TRIES):
         share = rng.uniform(*area) * height * width
@@ -95,8 +110,10 @@ def random_crop(picture: Picture, size: tuple[int, int], area: tuple[float, floa
 
 
 class Batches:
-    """The batches of all steps of a training. A step sees ``count`` pictures; those left over at an epoch's end are skipped,
-    others in each epoch."""
+    """The batches of all steps of a training.
+
+    A step sees ``count`` pictures; those left over at an epoch's end are skipped, others in each epoch.
+    """
 
     def __init__(self, prepared: Prepared, count: int, seed: int, flip: bool) -> None:
         self.prepared, self.seed, self.flip = prepared, seed, flip

@@ -1,8 +1,10 @@
-"""Linear heads on frozen features of things in common and uncommon settings: what training on the uncommon ones gives.
+"""Linear heads on frozen features of things in common and uncommon settings: what training on the
+uncommon ones gives.
 
-FOCUS fine-tunes heads on pictures of all settings and reports the gain by the number of uncommon ones, P0 to P3 (section 4.3).
-Here the same is asked with a split by thing, and with a control: a head that sees all settings also sees more pictures, so a
-third one is trained on equally many as the head of common settings alone, one of each thing.
+FOCUS fine-tunes heads on pictures of all settings and reports the gain by the number of uncommon
+ones, P0 to P3 (section 4.3). Here the same is asked with a split by thing, and with a control: a
+head that sees all settings also sees more pictures, so a third one is trained on equally many as
+the head of common settings alone, one of each thing.
 """
 
 from __future__ import annotations
@@ -16,15 +18,15 @@ import polars as pl
 from numpy.typing import NDArray
 
 from sorites.core import Model, Sample
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
 from sorites.models.cifar6 import fitted
-from sorites.rng import digest
-from sorites.training.splits import Split, by_thing, coarse, permuted, things_of
+from sorites.training.images import Split, by_thing, coarse, permuted, things_of
 
 Arm = Literal["common", "all", "equal"]
+# Heads trained on the common settings alone, on all, and on one picture of each thing in whatever
+# setting: the last has as many pictures as the first, and shows the same things.
 ARMS: tuple[Arm, ...] = ("common", "all", "equal")
-"""Heads trained on the common settings alone, on all, and on one picture of each thing in whatever setting: the last has as many
-pictures as the first, and shows the same things."""
 
 SHARE, BATCH = 0.7, 16
 Places = NDArray[np.int64]
@@ -32,7 +34,9 @@ Places = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Shown:
-    """Features of pictures, and of each the thing, its class as a number, and how many of its settings are uncommon."""
+    """Features of pictures, and of each the thing, its class as a number, and how many of its
+    settings are uncommon.
+    """
 
     features: NDArray[np.float32]
     things: tuple[str, ...]
@@ -51,15 +55,22 @@ def features(samples: Sequence[Sample], model: Model) -> NDArray[np.float32]:
     found = [model([sample.load() for sample in batch], False).features for batch in batches]
     kept = [part for part in found if part is not None]
     if len(kept) < len(found):
-        raise SoritesError(f"{model.name} gives no features, and a head is trained on them. Take another model, such as lite0.")
+        raise SoritesError(
+            f"{model.name} gives no features, and a head is trained on them. Take another model, such as"
+            " lite0."
+        )
     return np.concatenate(kept)
 
 
-def shown(samples: Sequence[Sample], found: NDArray[np.float32], class_of: Mapping[str, str] | None = None) -> Shown:
-    """Return composites with the features ``found`` of them; things that are of none of the classes are left out.
+def shown(
+    samples: Sequence[Sample], found: NDArray[np.float32], class_of: Mapping[str, str] | None = None
+) -> Shown:
+    """Return composites with the features ``found`` of them; things that are of none of the classes
+    are left out.
 
-    ``samples`` are those of the source ``context``: a sample's id names the thing, and its severity counts what is uncommon.
-    ``class_of`` maps things to classes; by default these are the coarse ones.
+    ``samples`` are those of the source ``context``: a sample's id names the thing, and its severity
+    counts what is uncommon. ``class_of`` maps things to classes; by default these are the coarse
+    ones.
     """
     known = coarse(things_of(samples)) if class_of is None else class_of
     places = [place for place, sample in enumerate(samples) if sample.id in known]
@@ -71,14 +82,18 @@ def shown(samples: Sequence[Sample], found: NDArray[np.float32], class_of: Mappi
 
 
 def chosen(data: Shown, train: Sequence[int], arm: Arm, seed: int) -> Places:
-    """Return the training places of an arm; which picture of a thing the control has is drawn by the hash of its place."""
+    """Return the training places of an arm; which picture of a thing the control has is drawn by
+    the hash of its place.
+    """
     places: Places = np.array(train)
     if arm == "all":
         return places
     if arm == "common":
         common: Places = places[data.levels[places] == 0]
         return common
-    drawn = {data.things[place]: place for place in sorted(train, key=lambda place: digest("equal", seed, place))}
+    drawn = {
+        data.things[place]: place for place in sorted(train, key=lambda place: digest("equal", seed, place))
+    }
     return np.array(sorted(drawn.values()))
 
 
@@ -91,7 +106,9 @@ def right(data: Shown, train: Places, test: Sequence[int]) -> NDArray[np.bool_]:
 
 
 def accuracies(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
-    """Return the accuracy of each arm by seed of the split and number of uncommon settings: seed, arm, level, accuracy, n."""
+    """Return the accuracy of each arm by seed of the split and number of uncommon settings: seed,
+    arm, level, accuracy, n.
+    """
     rows = []
     for seed in seeds:
         split = data.split(seed)
@@ -105,14 +122,21 @@ def accuracies(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
 
 
 def gains(found: pl.DataFrame) -> pl.DataFrame:
-    """Return the gain over the head of common settings by arm and level, in points, with Student's 95 % interval over seeds."""
+    """Return the gain over the head of common settings by arm and level, in points, with Student's
+    95 % interval over seeds.
+    """
     from scipy.stats import t
 
     base = found.filter(pl.col("arm") == "common").select("seed", "level", base="accuracy")
     apart = found.filter(pl.col("arm") != "common").join(base, on=["seed", "level"])
     points = apart.with_columns(gain=100 * (pl.col("accuracy") - pl.col("base")))
-    counted = points.group_by("arm", "level").agg(pl.col("gain").mean(), spread=pl.col("gain").std(), seeds=pl.len())
-    half = [t.ppf(0.975, n - 1) * s / n**0.5 if n > 1 else None for s, n in counted.select("spread", "seeds").rows()]
+    counted = points.group_by("arm", "level").agg(
+        pl.col("gain").mean(), spread=pl.col("gain").std(), seeds=pl.len()
+    )
+    half = [
+        t.ppf(0.975, n - 1) * s / n**0.5 if n > 1 else None
+        for s, n in counted.select("spread", "seeds").rows()
+    ]
     wide = counted.with_columns(half=pl.Series(half, dtype=pl.Float64))
     ends = wide.with_columns(low=pl.col("gain") - pl.col("half"), high=pl.col("gain") + pl.col("half"))
     return ends.select("arm", "level", "gain", "low", "high", "seeds").sort("arm", "level")
@@ -121,8 +145,8 @@ def gains(found: pl.DataFrame) -> pl.DataFrame:
 def leak(data: Shown, seeds: Iterable[int]) -> pl.DataFrame:
     """Return the accuracy of a head by seed for a split by thing and one by picture: seed, thing, picture.
 
-    The second is what ``Split`` refuses: pictures of a thing stand on both sides, and the head is asked what it has seen. Neither
-    looks at classes.
+    The second is what ``Split`` refuses: pictures of a thing stand on both sides, and the head is
+    asked what it has seen. Neither looks at classes.
     """
     rows = []
     for seed in seeds:

@@ -1,4 +1,6 @@
-"""The history of a training: loss, accuracy and rate over the steps, in a few hundred rows however long it was."""
+"""The history of a training: loss, accuracy and rate over the steps, in a few hundred rows however
+long it was.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,31 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-from sorites.files import write_bytes
-from sorites.training.intervals import share_with_interval
+import polars as pl
+
+from sorites.io.files import write_bytes
+from sorites.metrics import wilson_interval
+
+# Shares with their n and interval, as plain numbers.
+
+
+def share_with_interval(value: float, n: int) -> dict[str, Any]:
+    """Return a share seen in ``n`` pictures with its 95 % interval (Wilson)."""
+    frame = pl.DataFrame({"accuracy": [value], "n": [n]})
+    return frame.with_columns(**wilson_interval(pl.col("accuracy"), pl.col("n"))).row(0, named=True)
+
 
 FILE = "history.jsonl"
+# The approximate number of rows of a training.
 ROWS = 400
-"""The approximate number of rows of a training."""
 
 Row = dict[str, Any]
 
 
 class History:
-    """Rows of what a training gave: means over the steps since the row before, and the validation part's numbers."""
+    """Rows of what a training gave: means over the steps since the row before, and the validation
+    part's numbers.
+    """
 
     def __init__(self, steps: int) -> None:
         self.every = max(1, steps // ROWS)
@@ -26,22 +41,38 @@ class History:
         self._sums = {"loss": 0.0, "right": 0, "seen": 0, "steps": 0, "seconds": 0.0}
         self._last: deque[tuple[float, float, float]] = deque(maxlen=20)
 
-    def add(self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float) -> None:
+    def add(
+        self, step: int, loss: float, right: int, seen: int, seconds: float, rate: float, epoch: float
+    ) -> None:
         """Note a step; every so often this makes a row."""
         sums = self._sums
-        for key, value in (("loss", loss), ("right", right), ("seen", seen), ("steps", 1), ("seconds", seconds)):
+        for key, value in (
+            ("loss", loss),
+            ("right", right),
+            ("seen", seen),
+            ("steps", 1),
+            ("seconds", seconds),
+        ):
             sums[key] += value
         if (step + 1) % self.every == 0:
             means = {"loss": sums["loss"] / sums["steps"], "accuracy": sums["right"] / sums["seen"]}
             speed = sums["seen"] / max(sums["seconds"], 1e-9)
             self.rows.append(
-                {"step": step + 1, "epoch": round(epoch, 4), "lr": rate, **means, "pictures_per_second": round(speed, 1)}
+                {
+                    "step": step + 1,
+                    "epoch": round(epoch, 4),
+                    "lr": rate,
+                    **means,
+                    "pictures_per_second": round(speed, 1),
+                }
             )
             self._sums = dict.fromkeys(sums, 0)
         self._last.append((loss, right / seen, seen / max(seconds, 1e-9)))
 
     def text(self, validation: float | None = None) -> str:
-        """Return the means over the last few steps in words, with the latest validation accuracy where there is one."""
+        """Return the means over the last few steps in words, with the latest validation accuracy
+        where there is one.
+        """
         loss, accuracy, speed = (sum(column) / len(self._last) for column in zip(*self._last, strict=True))
         judged = "" if validation is None else f"  validation {100 * validation:.1f} %"
         return f"loss {loss:.2f}  accuracy {100 * accuracy:.0f} %{judged}  {speed:.0f} pictures/s"
@@ -74,4 +105,6 @@ class History:
 def read(folder: Path) -> list[Row]:
     """Return the rows that a training wrote."""
     path = folder / FILE
-    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    return (
+        [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()] if path.exists() else []
+    )

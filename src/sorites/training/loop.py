@@ -1,7 +1,9 @@
-"""Train a model by a recipe, in plain torch: steps, validation, checkpoints, and the folder of the trained model at the end.
+"""Train a model by a recipe, in plain torch: steps, validation, checkpoints, and the folder of the
+trained model at the end.
 
-A training that was stopped, by Ctrl-C or kill -9, goes on where its last checkpoint stands when the same command is typed again,
-and ends with the same weights, bit for bit, as one that nobody stopped (on the same machine and device).
+A training that was stopped, by Ctrl-C or kill -9, goes on where its last checkpoint stands when the
+same command is typed again, and ends with the same weights, bit for bit, as one that nobody stopped
+(on the same machine and device).
 """
 
 from __future__ import annotations
@@ -11,12 +13,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from sorites.errors import MissingExtra, SoritesError
-from sorites.files import locked, sweep_temporaries
-from sorites.progress import ToldBar
-from sorites.reading.places import reason
-from sorites.torch_tools import one_thread
-from sorites.training import folder as folders
+from sorites.core.errors import MissingExtra, SoritesError
+from sorites.core.progress import ToldBar
+from sorites.core.torch_tools import one_thread
+from sorites.io.files import locked, sweep_temporaries
+from sorites.io.paths import reason
+from sorites.training import session as folders
 from sorites.training.recipe import Recipe, load
 from sorites.training.session import Training
 
@@ -41,9 +43,10 @@ def train(
 ) -> Path:
     """Train a model by a recipe, by its name or path, and return the folder that ``trained:DIR`` names.
 
-    ``changes`` replace keys of the recipe: ``model="lite0"``, ``epochs=3``, ``**{"optimiser.lr": 0.01}``; ``source`` and
-    ``augment`` stand for ``data.source`` and ``augment.names``. An unfinished training of the same recipe in the folder
-    is continued; a finished one is left as it is.
+    ``changes`` replace keys of the recipe: ``model="lite0"``, ``epochs=3``, ``**{"optimiser.lr":
+    0.01}``; ``source`` and ``augment`` stand for ``data.source`` and ``augment.names``. An
+    unfinished training of the same recipe in the folder is continued; a finished one is left as it
+    is.
     """
     asked = load(recipe).override(named_changes(changes))
     folder = Path(out)
@@ -87,7 +90,9 @@ def _device(asked: str | None) -> str:
     try:
         torch.zeros(1, device=asked)
     except (RuntimeError, AssertionError) as error:
-        raise SoritesError(f"there is no device {asked!r} here ({reason(error)}). Type: --device cpu") from error
+        raise SoritesError(
+            f"there is no device {asked!r} here ({reason(error)}). Type: --device cpu"
+        ) from error
     return asked
 
 

@@ -1,51 +1,191 @@
-"""A training in its folder: its steps, looks at the validation part, checkpoints, and the trained model at the end."""
+"""A training in its folder: its steps, looks at the validation part, checkpoints, and the trained
+model at the end.
+"""
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 
-from sorites.errors import SoritesError
-from sorites.files import write_bytes
-from sorites.models._networks import start
-from sorites.models._preprocess import Input
-from sorites.models._trained_folder import Record, write
-from sorites.progress import ToldBar
-from sorites.training import checkpoints, plateau
-from sorites.training import folder as folders
+from sorites.core.errors import Damaged, SoritesError
+from sorites.core.progress import ToldBar
+from sorites.io.files import read_json, write_bytes
+from sorites.models.preprocess import Input
+from sorites.models.trained import RECORD, UNFINISHED, Record, start, write
+from sorites.training import optim as plateau
+from sorites.training import steps as checkpoints
 from sorites.training.batches import Batch, Prepared
-from sorites.training.data import TrainingData, pictures
+from sorites.training.data import TrainingData, data_hash, pictures
 from sorites.training.history import History
-from sorites.training.recipe import Recipe
-from sorites.training.steps import BrokenLoss, Steps
-from sorites.training.validation import validate
+from sorites.training.recipe import Recipe, recorded
+from sorites.training.steps import BrokenLoss, Steps, validate
 
+# The folder of a training: whose it is, what it was begun with, and whether it is finished.
+
+
+DATA, LABELS = "data.parquet", "labels.txt"
+LIBRARIES = ("torch", "numpy", "pillow")
+OTHER = "Choose another --out DIR, or type what it was begun with."
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The content of ``train.json``."""
+
+    recipe: Recipe
+    data_hash: str
+    versions: dict[str, str]
+
+    def other_versions(self) -> list[tuple[str, str, str]]:
+        """Return the libraries that are others now: name, version then, version now."""
+        return [
+            (name, there, version(name)) for name, there in self.versions.items() if version(name) != there
+        ]
+
+
+def is_finished(folder: Path) -> bool:
+    """Return whether the folder holds a trained model."""
+    return (folder / RECORD).is_file()
+
+
+def read(folder: Path) -> Begun | None:
+    """Return what a training was begun with, or None where none was."""
+    path = folder / UNFINISHED
+    if not path.exists():
+        return None
+    try:
+        held = read_json(path)
+        recipe = recorded({"name": held["name"], "about": held.get("about", ""), **held["recipe"]}, str(path))
+        return Begun(recipe, held["data_hash"], held["versions"])
+    except (SoritesError, KeyError, TypeError, AttributeError) as error:
+        raise Damaged(path, error, "Choose another --out DIR") from error
+
+
+def claim(folder: Path, recipe: Recipe, data: TrainingData, command: str = "") -> Begun:
+    """Describe the training in its folder, or refuse a folder that was begun with another recipe or
+    other pictures.
+    """
+    before = read(folder)
+    if before is not None:
+        refuse_other(before.recipe, recipe, folder)
+    listed = data.listed(_known(folder))
+    now = Begun(recipe, data_hash(listed), {name: version(name) for name in LIBRARIES})
+    if before is not None:
+        if before.data_hash != now.data_hash:
+            raise SoritesError(
+                f"{folder} was begun with other pictures: {_changed(_known(folder), listed)}. {OTHER}"
+            )
+        return before
+    held = {
+        "name": recipe.name,
+        "about": recipe.about,
+        "recipe": recipe.described(),
+        "data_hash": now.data_hash,
+    }
+    held |= {"versions": now.versions, "command": command}
+    buffer = _parquet(listed)
+    write_bytes(buffer, folder / DATA)
+    write_bytes(("\n".join(data.labels.ids) + "\n").encode(), folder / LABELS)
+    write_bytes((json.dumps(held, indent=2) + "\n").encode(), folder / UNFINISHED)
+    return now
+
+
+def _parquet(frame: pl.DataFrame) -> bytes:
+    import io
+
+    buffer = io.BytesIO()
+    frame.write_parquet(buffer)
+    return buffer.getvalue()
+
+
+def _known(folder: Path) -> pl.DataFrame | None:
+    try:
+        return pl.read_parquet(folder / DATA, glob=False) if (folder / DATA).exists() else None
+    except (pl.exceptions.PolarsError, OSError):
+        return None
+
+
+def _changed(before: pl.DataFrame | None, now: pl.DataFrame) -> str:
+    """Say in a few words what is different about the pictures."""
+    if before is None or before.height != now.height:
+        return f"{'?' if before is None else before.height} pictures then, {now.height} now"
+    for then, here in zip(before.iter_rows(named=True), now.iter_rows(named=True), strict=True):
+        if (then["part"], then["id"]) != (here["part"], here["id"]):
+            return f"{then['id']} then, {here['id']} now"
+        if then["label"] != here["label"]:
+            return f"{then['id']} had the label {then['label']} then and has {here['label']} now"
+        if then["content"] != here["content"]:
+            return f"{then['id']} is a different picture now"
+    return "their order changed"
+
+
+def refuse_other(then: Recipe, now: Recipe, folder: Path) -> None:
+    """Refuse a folder whose training was begun with another recipe, and name the first key that differs."""
+    theirs, ours = (dict(_flat(recipe.described())) for recipe in (then, now))
+    for key in dict.fromkeys([*ours, *theirs]):
+        if theirs.get(key) != ours.get(key):
+            begun = is_finished(folder) or (folder / checkpoints.FILE).exists()
+            what = OTHER if begun else f"Nothing is trained in it yet: delete it. {OTHER}"
+            raise SoritesError(
+                f"{folder} was begun with another recipe: {key} is {theirs.get(key)!r} there and"
+                f" {ours.get(key)!r} now. {what}"
+            )
+
+
+def _flat(data: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every value with its dotted key; lists are taken apart by number."""
+    items = (
+        data.items()
+        if isinstance(data, Mapping)
+        else enumerate(data)
+        if isinstance(data, list | tuple)
+        else ()
+    )
+    if not items and not isinstance(data, Mapping | list | tuple):
+        yield path, data
+    for key, value in items:
+        yield from _flat(value, f"{path}.{key}" if path else str(key))
+
+
+# The file that lists the pictures at which a training failed.
 BROKEN = "broken.json"
-"""The file that lists the pictures at which a training failed."""
 
 
 class Training:
     """A training in its folder, from where it stands to its end."""
 
     def __init__(
-        self, recipe: Recipe, folder: Path, device: str, workers: int, say: Callable[[str], None], command: str = ""
+        self,
+        recipe: Recipe,
+        folder: Path,
+        device: str,
+        workers: int,
+        say: Callable[[str], None],
+        command: str = "",
     ) -> None:
         self.recipe, self.folder, self.workers, self.say = recipe, folder, workers, say
         self.data = pictures(recipe)
         classes, examples = self.data.labels.ids, _examples(self.data)
-        network = start(recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head)
+        network = start(
+            recipe.model, classes, recipe.data.size, recipe.seed, examples, keep_head=recipe.keep_head
+        )
         self.network = network
         self.steps = Steps(recipe, network, self.data, device)
-        self.begun = folders.claim(folder, recipe, self.data, command)
+        self.begun = claim(folder, recipe, self.data, command)
         for name, there, here in self.begun.other_versions():
             say(f"it was begun with {name} {there}, and goes on with {here}: the weights may differ")
         self.validation = (
-            None if self.data.validation is None else Prepared(self.data.validation, network.wants, self.data.framed)
+            None
+            if self.data.validation is None
+            else Prepared(self.data.validation, network.wants, self.data.framed)
         )
         self.history = History(self.steps.total)
         self.best: dict[str, Any] = {"accuracy": -1.0, "step": 0, "since": 0}
@@ -67,7 +207,12 @@ class Training:
     def checkpoint(self) -> None:
         """Write where the training stands; the history beside it is for those who look while it runs."""
         self._check_weights()
-        state = {"step": self.step, "best": self.best, "history": self.history.state(), "scaler": self.steps.scaler_state()}
+        state = {
+            "step": self.step,
+            "best": self.best,
+            "history": self.history.state(),
+            "scaler": self.steps.scaler_state(),
+        }
         checkpoints.save(self.folder / checkpoints.FILE, self.network.module, self.steps.optimiser, state)
         self.history.write(self.folder)
 
@@ -82,7 +227,9 @@ class Training:
         tick = bar("training", self.steps.total, self.step)
         stopped = self._is_patience_over()
         batches = self.steps.batches.between(self.step, 0 if stopped else self.steps.total, self.workers)
-        repeatable = torch.backends.cudnn.flags(enabled=True, benchmark=False, deterministic=True, allow_tf32=True)
+        repeatable = torch.backends.cudnn.flags(
+            enabled=True, benchmark=False, deterministic=True, allow_tf32=True
+        )
         try:
             with repeatable:
                 self.take_all(batches, tick, checkpoint_seconds)
@@ -93,7 +240,9 @@ class Training:
             batches.close()
         self._finish()
 
-    def take_all(self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float) -> None:
+    def take_all(
+        self, batches: Iterable[Batch], tick: Callable[[int, str], None], checkpoint_seconds: float
+    ) -> None:
         """Take the steps of some batches, with validation, history and checkpoints on the way."""
         written = time.monotonic()
         for batch in batches:
@@ -127,7 +276,9 @@ class Training:
         if accuracy > self.best["accuracy"]:
             self.best |= {"accuracy": accuracy, "step": self.step, "since": 0, "right": right, "n": n}
             if self.recipe.early_stopping is not None:
-                checkpoints.save(self.folder / checkpoints.BEST, self.network.module, None, {"step": self.step})
+                checkpoints.save(
+                    self.folder / checkpoints.BEST, self.network.module, None, {"step": self.step}
+                )
         else:
             self.best["since"] += 1
         return True
@@ -146,14 +297,18 @@ class Training:
         """Say where a training broke off, and what to do."""
         ids = self.steps.batches.ids(error.step)
         write_bytes(
-            json.dumps({"step": error.step + 1, "why": str(error), "pictures": ids}, indent=2).encode(), self.folder / BROKEN
+            json.dumps({"step": error.step + 1, "why": str(error), "pictures": ids}, indent=2).encode(),
+            self.folder / BROKEN,
         )
         shown = ", ".join(ids[:8]) + (f" and {len(ids) - 8} more" if len(ids) > 8 else "")
         held = self.folder / checkpoints.FILE
-        kept = f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
+        kept = (
+            f"The last good checkpoint is kept in {held}" if held.exists() else "There is no checkpoint yet"
+        )
         return (
-            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}; all in {self.folder / BROKEN}). {kept}. "
-            "Try a lower learning rate in another folder: --set optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
+            f"{error} at step {error.step + 1} of {self.steps.total} (pictures {shown}; all in"
+            f" {self.folder / BROKEN}). {kept}. Try a lower learning rate in another folder: --set"
+            " optimiser.lr=..., or a warm-up: --set schedule.warm_up=1"
         )
 
     def _finish(self) -> None:
@@ -186,11 +341,16 @@ class Training:
         rows = [row for row in self.history.rows if "validation_accuracy" in row and row["step"] == step]
         if not rows:
             return None
-        return {"accuracy": rows[-1]["validation_accuracy"], **{key: rows[-1][key] for key in ("n", "low", "high")}}
+        return {
+            "accuracy": rows[-1]["validation_accuracy"],
+            **{key: rows[-1][key] for key in ("n", "low", "high")},
+        }
 
 
 def _examples(data: TrainingData) -> Callable[[Input, int], list[Any]]:
-    """Return a function that gives some training pictures at an input's size: a fixed choice, whatever the seed."""
+    """Return a function that gives some training pictures at an input's size: a fixed choice,
+    whatever the seed.
+    """
 
     def some(wants: Input, count: int) -> list[Any]:
         prepared = Prepared(data.train, wants, data.framed)

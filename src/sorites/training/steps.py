@@ -1,30 +1,104 @@
-"""The steps of a training: batches, augmentation, loss, gradients, and the update of the weights, on a CPU or a GPU."""
+"""The steps of a training: batches, augmentation, loss, gradients, and the update of the weights,
+on a CPU or a GPU.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib
+import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
-from sorites.models._networks import Network
-from sorites.training import checkpoints
+from sorites.core.errors import Damaged, SoritesError
+from sorites.io.files import write_bytes
+from sorites.models.trained import Network
 from sorites.training.batches import Batch, Batches, Prepared, torch_seed
-from sorites.training.categories import collated
-from sorites.training.data import TrainingData
-from sorites.training.optimisers import optimiser, set_mode
-from sorites.training.recipe import Recipe
-from sorites.training.recipe_parts import Stage
-from sorites.training.schedule import rate
+from sorites.training.data import TrainingData, collated
+from sorites.training.optim import optimiser, rate, set_mode
+from sorites.training.recipe import Recipe, Stage
 
 if TYPE_CHECKING:
     import torch
+    from torch import nn
+
+# Checkpoints of a training: weights, the optimiser's state, and where it stands, in one safetensors file,
+# whole or not at all.
+
+
+FILE, BEST = "checkpoint.safetensors", "best.safetensors"
+MODEL, OPTIMISER = "model/", "optimiser/"
+REMEDY = "Delete it, and the training begins again"
+
+Tensors = dict[str, "torch.Tensor"]
+
+
+def save(
+    path: Path, module: nn.Module, optimiser: torch.optim.Optimizer | None, state: dict[str, Any]
+) -> None:
+    """Write a checkpoint; ``state`` is plain data."""
+    from safetensors.torch import save as packed
+
+    tensors = {f"{MODEL}{name}": _plain(tensor) for name, tensor in module.state_dict().items()}
+    numbers: dict[str, Any] = {}
+    if optimiser is not None:
+        for name, parameter in module.named_parameters():
+            for key, value in optimiser.state.get(parameter, {}).items():
+                if hasattr(value, "detach"):
+                    tensors[f"{OPTIMISER}{name}/{key}"] = _plain(value)
+                else:
+                    numbers[f"{name}/{key}"] = value
+    write_bytes(packed(tensors, {"state": json.dumps({**state, "numbers": numbers})}), path)
+
+
+def _plain(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().cpu().contiguous()
+
+
+def read(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """Return the tensors of a checkpoint and its state."""
+    from safetensors import safe_open
+
+    try:
+        with safe_open(str(path), framework="pt") as file:
+            state: dict[str, Any] = json.loads((file.metadata() or {})["state"])
+            return {name: file.get_tensor(name) for name in file.keys()}, state  # noqa: SIM118
+    except Exception as error:  # a damaged file makes safetensors raise nearly anything
+        raise Damaged(path, error, REMEDY) from error
+
+
+def restore_module(module: nn.Module, tensors: Tensors) -> None:
+    """Load the weights of a checkpoint in place: how they lie in memory stays as it is."""
+    weights = {name.removeprefix(MODEL): value for name, value in tensors.items() if name.startswith(MODEL)}
+    module.load_state_dict(weights)
+
+
+def restore_optimiser(
+    optimiser: torch.optim.Optimizer, module: nn.Module, tensors: Tensors, numbers: dict[str, Any]
+) -> None:
+    """Load the state of an optimiser, parameter by parameter."""
+    import torch
+
+    for name, parameter in module.named_parameters():
+        mine = f"{OPTIMISER}{name}/"
+        held: dict[str, Any] = {}
+        for key, value in tensors.items():
+            if key.startswith(mine):
+                like = value.shape == parameter.shape and value.dim() > 0
+                held[key.removeprefix(mine)] = torch.empty_like(parameter).copy_(value) if like else value
+        held |= {
+            key.removeprefix(f"{name}/"): value
+            for key, value in numbers.items()
+            if key.startswith(f"{name}/")
+        }
+        if held:
+            optimiser.state[parameter] = held
 
 
 class BrokenLoss(SoritesError):
@@ -55,7 +129,9 @@ def stretches(recipe: Recipe, per_epoch: int) -> list[Stretch]:
 
 
 class Steps:
-    """Takes steps one after the other; nothing in it depends on where it began, once ``enter`` was called there."""
+    """Takes steps one after the other; nothing in it depends on where it began, once ``enter`` was
+    called there.
+    """
 
     optimiser: torch.optim.Optimizer
     rate = 0.0
@@ -79,10 +155,10 @@ class Steps:
         )
         self._half, self._scaler = precision(recipe, self.device)
 
-    def enter(self, step: int, checkpoint: tuple[checkpoints.Tensors, dict[str, Any]] | None = None) -> None:
+    def enter(self, step: int, checkpoint: tuple[Tensors, dict[str, Any]] | None = None) -> None:
         """Prepare for the steps from this one on, as a checkpoint left them."""
         if checkpoint is not None:
-            checkpoints.restore_module(self.network.module, checkpoint[0])
+            restore_module(self.network.module, checkpoint[0])
         self.stretch = next((s for s in self.stretches if s.first <= step < s.last), self.stretches[-1])
         set_mode(self.network, self.stretch.stage)
         self.optimiser = optimiser(self.network, self.stretch.stage)
@@ -90,12 +166,14 @@ class Steps:
             return
         tensors, state = checkpoint
         if step != self.stretch.first:
-            checkpoints.restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
+            restore_optimiser(self.optimiser, self.network.module, tensors, state["numbers"])
         if self._scaler is not None and state.get("scaler"):
             self._scaler.load_state_dict(state["scaler"])
 
     def take(self, batch: Batch) -> tuple[float, int, int, float]:
-        """Take one step: return its loss, how many pictures were right, how many it saw, and the seconds it took."""
+        """Take one step: return its loss, how many pictures were right, how many it saw, and the
+        seconds it took.
+        """
         import torch
 
         began = time.perf_counter()
@@ -133,7 +211,9 @@ class Steps:
             return (pictures,)
         self.augment.seed(self.recipe.seed, "step", step)
         with torch.no_grad():
-            return tuple(self.augment.views(pictures)) if self.recipe.augment.jsd else (self.augment(pictures),)
+            return (
+                tuple(self.augment.views(pictures)) if self.recipe.augment.jsd else (self.augment(pictures),)
+            )
 
     def _parts(
         self, views: tuple[torch.Tensor, ...], labels: torch.Tensor
@@ -151,7 +231,9 @@ class Steps:
         logits = self.logits(self.normalised(shown)).float()
         right = int((logits[: len(labels)].argmax(1) == labels).sum())
         if len(views) == 1:
-            return functional.cross_entropy(logits, labels, label_smoothing=self.recipe.label_smoothing), right
+            return functional.cross_entropy(
+                logits, labels, label_smoothing=self.recipe.label_smoothing
+            ), right
         jsd_loss = importlib.import_module("sorites.training.augment").jsd_loss
         return jsd_loss(logits, labels, weight=self.recipe.augment.jsd_weight), right
 
@@ -192,7 +274,9 @@ class Steps:
         """Return the network's logits, in 16 bits where that was asked and can be done."""
         import torch
 
-        mixed = contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
+        mixed = (
+            contextlib.nullcontext() if self._half is None else torch.autocast(self.device.type, self._half)
+        )
         with mixed:
             given = self.network.module(pictures)
         logits: torch.Tensor = given[0] if isinstance(given, tuple | list) else given
@@ -203,7 +287,9 @@ class Steps:
         return all(bool(value.isfinite().all()) for value in self.network.module.state_dict().values())
 
     def is_validation_due(self, step: int) -> bool:
-        """Return whether the validation part is looked at after so many steps: at every epoch's end, and at the training's."""
+        """Return whether the validation part is looked at after so many steps: at every epoch's
+        end, and at the training's.
+        """
         every = max(1, round(self.recipe.validate_every * self.batches.per_epoch))
         return step == self.total or (step % every == 0 and self.total - step > every // 2)
 
@@ -212,7 +298,9 @@ class Steps:
 
 
 def precision(recipe: Recipe, device: torch.device) -> tuple[torch.dtype | None, torch.amp.GradScaler | None]:
-    """Return the type of 16 bits to compute in, or None for 32, and what scales gradients where that type has a short range."""
+    """Return the type of 16 bits to compute in, or None for 32, and what scales gradients where
+    that type has a short range.
+    """
     import torch
 
     if device.type != "cuda" or not recipe.mixed_precision:
@@ -227,7 +315,41 @@ def _augmentation(recipe: Recipe, size: int, device: torch.device) -> Any:
     asked = recipe.augment
     if asked.names == "none" and not asked.jsd:
         return None
-    made = importlib.import_module("sorites.training.augment.named").of_recipe(asked.names, size, asked.options)
+    made = importlib.import_module("sorites.training.augment.named").of_recipe(
+        asked.names, size, asked.options
+    )
     if asked.jsd and not hasattr(made, "views"):
-        raise SoritesError(f'augment.jsd goes with "augmix", which gives several views of a picture; got {asked.names!r}')
+        raise SoritesError(
+            f'augment.jsd goes with "augmix", which gives several views of a picture; got {asked.names!r}'
+        )
     return made.to(device)
+
+
+# The validation part, shown to the network as it stands: loss and accuracy.
+
+
+BATCH = 100
+
+
+def validate(network: Network, prepared: Prepared, steps: Steps) -> tuple[float, int, int]:
+    """Return the mean cross-entropy, how many pictures are right, and how many there are; the
+    network's mode is as before.
+    """
+    import torch
+    from torch.nn import functional
+
+    modes = {module: module.training for module in network.module.modules()}
+    network.module.eval()
+    loss, right, n = 0.0, 0, len(prepared)
+    try:
+        with torch.inference_mode():
+            for first in range(0, n, BATCH):
+                places = np.arange(first, min(first + BATCH, n))
+                labels = torch.from_numpy(prepared.labels[places]).to(steps.device)
+                logits = steps.logits(steps.normalised(steps.pictures(prepared.several(places, 0, 0))))
+                loss += float(functional.cross_entropy(logits.float(), labels, reduction="sum"))
+                right += int((logits.argmax(1) == labels).sum())
+    finally:
+        for module, mode in modes.items():
+            module.training = mode
+    return loss / n, right, n

@@ -1,4 +1,6 @@
-"""The toy world as it is shipped: the gate, and what its sliders must do, judged by a classifier of real pictures."""
+"""The toy world as it is shipped: the gate, and what its sliders must do, judged by a classifier of
+real pictures.
+"""
 
 from __future__ import annotations
 
@@ -8,13 +10,12 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
+from sorites.core.errors import SoritesError
 from sorites.diffusion.pipeline import Pipe, load, toy_folder
-from sorites.diffusion.requests import TOY_DRAWING, Request, along
-from sorites.diffusion.sampler import sample
-from sorites.diffusion.shelf import Shelf, shelf
-from sorites.diffusion.toy import judge
-from sorites.diffusion.toy.pictures import SHAPES, STYLES, caption, draw
-from sorites.errors import SoritesError
+from sorites.diffusion.sampler import TOY_DRAWING, Request, along, sample
+from sorites.diffusion.sliders import Shelf, shelf
+from sorites.diffusion.toy import world
+from sorites.diffusion.toy.world import SHAPES, STYLES, caption, draw
 
 SEVERITIES = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
 SEEDS = range(1, 5)
@@ -31,18 +32,20 @@ def sliders() -> Shelf:
 
 
 def test_what_is_shipped_is_small_and_holds_no_pickle() -> None:
-    files = [path for path in toy_folder().parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
+    files = [
+        path for path in toy_folder().parent.rglob("*") if path.is_file() and "__pycache__" not in path.parts
+    ]
     assert sum(path.stat().st_size for path in files) < 5_000_000
     assert {path.suffix for path in files} <= {".py", ".json", ".safetensors"}
 
 
 def test_real_pictures_are_told_apart_by_the_judge_and_not_by_one_that_saw_plain_ones_only() -> None:
     for style in STYLES:
-        images, shape = judge.real(100, style)
-        found, styles = judge.opinions(images)
+        images, shape = world.real(100, style)
+        found, styles = world.opinions(images)
         assert (found.argmax(1) == shape).mean() >= 0.99
         assert (styles.argmax(1) == STYLES.index(style)).mean() >= 0.99
-        plain = (judge.opinions(images, "plain")[0].argmax(1) == shape).mean()
+        plain = (world.opinions(images, "plain")[0].argmax(1) == shape).mean()
         assert plain >= 0.99 if style == "plain" else plain < 0.85
 
 
@@ -58,7 +61,7 @@ def test_pictures_are_drawn_by_their_generator_alone() -> None:
 def test_the_gate_shapes_and_styles_are_drawn_as_the_words_ask(pipe: Pipe) -> None:
     cells = [(i, j) for i in range(len(SHAPES)) for j in range(len(STYLES)) for _ in range(5)]
     asked = [Request(caption(SHAPES[i], STYLES[j]), 100 + n) for n, (i, j) in enumerate(cells)]
-    shape, style = judge.opinions([row[0] for row in sample(pipe, asked, TOY_DRAWING)])
+    shape, style = world.opinions([row[0] for row in sample(pipe, asked, TOY_DRAWING)])
     want = np.array(cells)
     assert (shape.argmax(1) == want[:, 0]).mean() >= 0.95
     assert (style.argmax(1) == want[:, 1]).mean() >= 0.95
@@ -68,9 +71,11 @@ def test_the_gate_shapes_and_styles_are_drawn_as_the_words_ask(pipe: Pipe) -> No
 @pytest.mark.parametrize("shift", ["snow", "night"])
 def test_a_slider_turns_its_shift_up_and_keeps_the_class(pipe: Pipe, sliders: Shelf, shift: str) -> None:
     asked = [
-        along(caption(one.name), seed, sliders.slider(pipe, shift, one), SEVERITIES) for one in sliders.concepts for seed in SEEDS
+        along(caption(one.name), seed, sliders.slider(pipe, shift, one), SEVERITIES)
+        for one in sliders.concepts
+        for seed in SEEDS
     ]
-    shape, style = judge.opinions([image for row in sample(pipe, asked, TOY_DRAWING) for image in row])
+    shape, style = world.opinions([image for row in sample(pipe, asked, TOY_DRAWING) for image in row])
     moved = style[:, STYLES.index(shift)].reshape(len(asked), -1).mean(0)
     truth = np.repeat([one.number for one in sliders.concepts], len(SEEDS))
     kept = (shape.argmax(1).reshape(len(asked), -1) == truth[:, None]).mean(0)
@@ -82,13 +87,20 @@ def test_a_slider_turns_its_shift_up_and_keeps_the_class(pipe: Pipe, sliders: Sh
 
 @pytest.mark.slow
 def test_two_sliders_together_move_both_shifts(pipe: Pipe, sliders: Shelf) -> None:
-    """Each moves the probability of its own shift while the other is on; a picture has one style only for the judge."""
+    """Each moves the probability of its own shift while the other is on; a picture has one style
+    only for the judge.
+    """
     places = ((0.0, 0.0), (1.0, 0.0), (0.0, 1.0), (1.0, 1.0), (0.5, 0.0), (0.5, 1.5))
     asked = [
-        Request(caption(one.name), 1, tuple(sliders.slider(pipe, shift, one) for shift in ("snow", "night")), places)
+        Request(
+            caption(one.name),
+            1,
+            tuple(sliders.slider(pipe, shift, one) for shift in ("snow", "night")),
+            places,
+        )
         for one in sliders.concepts
     ]
-    style = judge.opinions([image for row in sample(pipe, asked, TOY_DRAWING) for image in row])[1]
+    style = world.opinions([image for row in sample(pipe, asked, TOY_DRAWING) for image in row])[1]
     plain, snow, night = style.reshape(len(asked), len(places), 3).mean(0).T
     assert plain[0] >= 0.95
     assert snow[1] >= 0.95

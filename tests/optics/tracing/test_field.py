@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from scipy import ndimage
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.tracing import field as lens_field
+from sorites.optics.tracing.blur import FIELDS, POSITIONS
 from sorites.optics.tracing.field import TiledPicture, field_blur, kernel_at, tiling, transfer, weights
-from sorites.optics.tracing.positions import FIELDS, POSITIONS
 
 
 def point(size: int = 9) -> np.ndarray:
@@ -32,7 +32,9 @@ def lens(middle: np.ndarray, *edge: np.ndarray) -> np.ndarray:
 
 
 def any_lens(side: int = 9) -> np.ndarray:
-    """Thirteen different kernels, with the symmetry that a lens has: along x up and down, along y left and right are alike."""
+    """Thirteen different kernels, with the symmetry that a lens has: along x up and down, along y
+    left and right are alike.
+    """
     taps = np.random.default_rng(1).random((13, 3, side, side))
     for index, (field, azimuth) in enumerate(POSITIONS):
         if azimuth == 0 or not field:
@@ -48,18 +50,26 @@ def test_a_perfect_lens_leaves_the_picture_alone() -> None:
 
 @pytest.mark.parametrize(("height", "width"), [(150, 210), (8, 5), (1, 40), (600, 700)])
 def test_one_kernel_everywhere_is_one_convolution(height: int, width: int) -> None:
-    """SciPy's, mirrored at the border; the kernel is its own mirror image, so that it is the same at all azimuths."""
+    """SciPy's, mirrored at the border; the kernel is its own mirror image, so that it is the same
+    at all azimuths.
+    """
     taps = np.random.default_rng(2).random((7, 7)) ** 3
     taps = (taps + taps[::-1] + taps[:, ::-1] + taps[::-1, ::-1]) / (4 * taps.sum())
     made = field_blur(photo(height, width), lens(np.stack([taps] * 3), np.stack([taps] * 3)))
-    wanted = np.stack([ndimage.convolve(photo(height, width)[..., c], taps, mode="mirror") for c in range(3)], -1)
+    wanted = np.stack(
+        [ndimage.convolve(photo(height, width)[..., c], taps, mode="mirror") for c in range(3)], -1
+    )
     np.testing.assert_allclose(made, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("side", "height", "width"),
     [
-        *((side, *size) for side in (3, 51, 151, 201) for size in ((90, 130), (33, 260), (20, 14), (1, 40), (1, 1))),
+        *(
+            (side, *size)
+            for side in (3, 51, 151, 201)
+            for size in ((90, 130), (33, 260), (20, 14), (1, 40), (1, 1))
+        ),
         (151, 520, 530),  # large enough to be cut coarsely
         (1, 1, 40),
         (1, 40, 1),
@@ -113,7 +123,9 @@ def test_at_a_traced_place_a_point_of_light_becomes_the_traced_kernel() -> None:
     made = np.moveaxis(field_blur(image, kernels), -1, 0)
     assert set(places) == {*range(10), 11}
     for index, (y, x) in places.items():
-        near = 1e-4  # of taps up to 0.025: the star stands on a pixel, up to half of one beside the traced place
+        # of taps up to 0.025: the star stands on a pixel, up to half of one beside the
+        # traced place
+        near = 1e-4
         np.testing.assert_allclose(made[:, y - 4 : y + 5, x - 4 : x + 5], kernels[index], atol=near)
 
 
@@ -126,8 +138,12 @@ def test_every_point_of_a_star_field_becomes_the_kernel_of_its_place() -> None:
     for y in range(10, height - 4, 20):
         for x in range(12, width - 4, 20):
             down, right = y + 0.5 - height / 2, x + 0.5 - width / 2
-            wanted = kernel_at(kernels, corner * np.hypot(down, right) / half, np.degrees(np.arctan2(down, right)))
-            np.testing.assert_allclose(made[y - 4 : y + 5, x - 4 : x + 5], np.moveaxis(wanted, 0, -1), atol=2e-6)
+            wanted = kernel_at(
+                kernels, corner * np.hypot(down, right) / half, np.degrees(np.arctan2(down, right))
+            )
+            np.testing.assert_allclose(
+                made[y - 4 : y + 5, x - 4 : x + 5], np.moveaxis(wanted, 0, -1), atol=2e-6
+            )
 
 
 def test_light_is_neither_lost_nor_made() -> None:
@@ -154,11 +170,15 @@ def test_the_strips_are_the_picture_from_top_to_bottom() -> None:
     scene = TiledPicture(photo(), 9)
     parts = list(scene.through(transfer(any_lens(), scene.tiling)))
     assert [top for top, _ in parts] == np.cumsum([0, *(len(strip) for _, strip in parts[:-1])]).tolist()
-    np.testing.assert_array_equal(np.concatenate([strip for _, strip in parts]), field_blur(photo(), any_lens()))
+    np.testing.assert_array_equal(
+        np.concatenate([strip for _, strip in parts]), field_blur(photo(), any_lens())
+    )
 
 
 def test_a_point_of_light_grows_its_tail_outward() -> None:
-    """Coma of the right edge points right and that of the left edge left: true convolution, mirrored kernels."""
+    """Coma of the right edge points right and that of the left edge left: true convolution,
+    mirrored kernels.
+    """
     tail = np.zeros((3, 9, 9))
     tail[:, 4, 4:] = 0.2
     image = np.zeros((64, 256, 3), np.float32)

@@ -1,4 +1,7 @@
-"""Against optiland and closed forms. One import of the ray tracer takes ten seconds and more, so all of it is slow."""
+"""Against optiland and closed forms.
+
+One import of the ray tracer takes ten seconds and more, so all of it is slow.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +13,11 @@ from scipy.special import j1
 
 from sorites.lenses.store import builtin, load
 from sorites.lenses.trace import trace_lens
-from sorites.optics.aberrated import LINES_UM
+from sorites.optics.psf import LINES_UM
 from sorites.optics.tracing.assembly import OBJECTIVES, build, material, objective
-from sorites.optics.tracing.blur import best_focus, blur, fitted
+from sorites.optics.tracing.blur import best_focus, blur, fitted, gathered, inside, psf, rays_across
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
-from sorites.optics.tracing.psf import gathered, inside, psf, rays_across
 from sorites.optics.tracing.rays import COARSE, Rays, beams, chief, launched, through, trace
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("tracer")]
@@ -26,7 +28,14 @@ def singlet(f_number: float = 8.0, glass: Glass | None = None, focal: float = 50
     n = float(np.squeeze(material(Glass("", 1.6, 60.0), ()).n(D_LINE_UM)))
     bent = Surface(curvature=-1 / (focal * (n - 1)), conic=-(n**2), thickness=focal)
     front = Surface(thickness=5.0, glass=glass or Glass("", 1.6, 60.0))
-    return Prescription("perfect", [Surface(thickness=np.inf), front, bent, Surface()], 1, ("F-number", f_number), "angle", 5.0)
+    return Prescription(
+        "perfect",
+        [Surface(thickness=np.inf), front, bent, Surface()],
+        1,
+        ("F-number", f_number),
+        "angle",
+        5.0,
+    )
 
 
 @pytest.mark.parametrize("name", OBJECTIVES)
@@ -62,10 +71,14 @@ def test_the_sum_of_waves_agrees_with_huygens(name: str, field: float) -> None:
     from optiland.psf import HuygensPSF
 
     lens, size = objective(name), 65
-    theirs = HuygensPSF(lens.optic, (0, field), D_LINE_UM, num_rays=64, image_size=size, pixel_pitch=1e-3 * (size - 1) / size)
+    theirs = HuygensPSF(
+        lens.optic, (0, field), D_LINE_UM, num_rays=64, image_size=size, pixel_pitch=1e-3 * (size - 1) / size
+    )
     pupil = create_distribution("uniform")
     pupil.generate_points(64)
-    sent = lens.optic.ray_tracer.ray_generator.generate_rays(0 * pupil.x, 0 * pupil.x + field, pupil.x, pupil.y, D_LINE_UM)
+    sent = lens.optic.ray_tracer.ray_generator.generate_rays(
+        0 * pupil.x, 0 * pupil.x + field, pupil.x, pupil.y, D_LINE_UM
+    )
     starts, direction = np.stack([sent.x, sent.y, sent.z]), np.array([sent.L[0], sent.M[0], sent.N[0]])
     rays = through(replace(lens, stop_mm=np.inf), starts, direction, D_LINE_UM)
     ours = psf(rays, D_LINE_UM, size, 1.0, (float(theirs.cx), float(theirs.cy)))
@@ -75,15 +88,19 @@ def test_the_sum_of_waves_agrees_with_huygens(name: str, field: float) -> None:
 @pytest.mark.parametrize("name", ["CookeTriplet", "DoubleGauss", "TessarLens"])
 @pytest.mark.parametrize("field", [0.0, 0.7])
 def test_our_own_rays_agree_with_huygens(name: str, field: float) -> None:
-    """Rays of an even grid across the plane wave, stopped by the real stop, against rays that optiland aims at the stop.
+    """Rays of an even grid across the plane wave, stopped by the real stop, against rays that
+    optiland aims at the stop.
 
-    Theirs carry equal light for an equal part of the stop, ours for an equal part of the wave; here ours are weighed as theirs.
+    Theirs carry equal light for an equal part of the stop, ours for an equal part of the wave; here
+    ours are weighed as theirs.
     """
     from optiland.psf import HuygensPSF
 
     lens, size = objective(name), 65
     lens.optic.ray_tracer.set_aiming("iterative")
-    theirs = HuygensPSF(lens.optic, (0, field), D_LINE_UM, num_rays=160, image_size=size, pixel_pitch=1e-3 * (size - 1) / size)
+    theirs = HuygensPSF(
+        lens.optic, (0, field), D_LINE_UM, num_rays=160, image_size=size, pixel_pitch=1e-3 * (size - 1) / size
+    )
     rays, weights = weighed(lens, field * lens.field_deg)
     ours = summed(rays, weights, size, (float(theirs.cx), float(theirs.cy)))
     assert np.abs(ours - theirs.psf / np.sum(theirs.psf)).sum() < 0.02
@@ -109,7 +126,9 @@ def summed(rays: Rays, weights: np.ndarray, size: int, centre: tuple[float, floa
     late = rays.path + rays.L * (centre[0] - rays.x) + rays.M * (centre[1] - rays.y)
     total = np.zeros((size, size), complex)
     for part in np.array_split(np.arange(len(late)), 40):
-        down = np.exp(1j * wave * np.outer(step, rays.M[part])) * (weights[part] * np.exp(1j * wave * (late[part] - late.mean())))
+        down = np.exp(1j * wave * np.outer(step, rays.M[part])) * (
+            weights[part] * np.exp(1j * wave * (late[part] - late.mean()))
+        )
         total += down @ np.exp(1j * wave * np.outer(rays.L[part], step))
     light = np.abs(total) ** 2
     return np.asarray(light / light.sum())
@@ -133,11 +152,15 @@ def test_more_rays_change_nothing() -> None:
 
 
 def test_a_beam_that_is_foreshortened_is_sampled_enough() -> None:
-    """At 76 degrees off axis a beam is narrow in one direction; all its rays land within 20 um, and so must the light."""
+    """At 76 degrees off axis a beam is narrow in one direction; all its rays land within 20 um, and
+    so must the light.
+    """
     lens = objective("WideAngle170FOV")
     angle = 0.9 * lens.field_deg
     box = beams(lens, [angle], 90.0, D_LINE_UM)[0]
-    rays = trace(lens, angle, D_LINE_UM, rays_across(trace(lens, angle, D_LINE_UM, COARSE, box), D_LINE_UM), box)
+    rays = trace(
+        lens, angle, D_LINE_UM, rays_across(trace(lens, angle, D_LINE_UM, COARSE, box), D_LINE_UM), box
+    )
     near = np.abs(np.arange(256) - 128) <= 20
     light = psf(rays, D_LINE_UM)
     assert inside(rays, 40) > 0.97
@@ -145,7 +168,8 @@ def test_a_beam_that_is_foreshortened_is_sampled_enough() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "inches"), [("TelescopeObjective48Inch", 48.0), ("TessarLens", 4.0), ("LensWithFieldCorrector", 5.0)]
+    ("name", "inches"),
+    [("TelescopeObjective48Inch", 48.0), ("TessarLens", 4.0), ("LensWithFieldCorrector", 5.0)],
 )
 def test_objectives_given_in_inches_are_taken_so(name: str, inches: float) -> None:
     """The focal lengths that Laikin's book names."""
@@ -158,7 +182,9 @@ def test_the_chief_ray_lands_where_optiland_says() -> None:
     assert through(lens, sent, direction, D_LINE_UM).path[0] > 0
     lens.optic.ray_tracer.set_aiming("iterative")
     theirs = lens.optic.trace_generic(0.0, 0.7, 0.0, 0.0, D_LINE_UM)
-    assert chief(lens, 0.7 * lens.field_deg, 90.0, D_LINE_UM)[1] == pytest.approx(float(theirs.y[0]), abs=2e-3)
+    assert chief(lens, 0.7 * lens.field_deg, 90.0, D_LINE_UM)[1] == pytest.approx(
+        float(theirs.y[0]), abs=2e-3
+    )
 
 
 def test_best_focus_finds_a_moved_sensor() -> None:
@@ -189,9 +215,16 @@ def test_a_named_glass_is_that_of_its_catalogue() -> None:
 
 
 def test_a_glass_of_one_name_in_several_catalogues_is_that_of_the_stated_one() -> None:
-    """Schott's data sheet of SF5, which Hikari has too: nd 1.67270; and N-SF5 is another glass by its name."""
-    assert float(np.squeeze(material(Glass("SF5"), ("SCHOTT",)).n(0.5875618))) == pytest.approx(1.67270, abs=1e-5)
-    assert material(Glass("SF5"), ("HIKARI",)).filename != material(Glass("SF5"), ("HIKARI", "SCHOTT")[::-1]).filename
+    """Schott's data sheet of SF5, which Hikari has too: nd 1.67270; and N-SF5 is another glass by
+    its name.
+    """
+    assert float(np.squeeze(material(Glass("SF5"), ("SCHOTT",)).n(0.5875618))) == pytest.approx(
+        1.67270, abs=1e-5
+    )
+    assert (
+        material(Glass("SF5"), ("HIKARI",)).filename
+        != material(Glass("SF5"), ("HIKARI", "SCHOTT")[::-1]).filename
+    )
 
 
 def test_a_negative_lens_is_refused() -> None:

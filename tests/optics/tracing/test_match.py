@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.mtf import FREQUENCIES, mtf
 from sorites.optics.psf import centroid
-from sorites.optics.tracing.match import (
+from sorites.optics.tracing.blur import (
     CYCLES_MM,
     MOST_PX,
     centred,

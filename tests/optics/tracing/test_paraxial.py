@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.optics.tracing.paraxial import first_order
+from sorites.core.errors import SoritesError
+from sorites.optics.tracing.lens import first_order
 
 
 @pytest.mark.parametrize(("n", "thick"), [(1.5, 0.0), (1.5168, 8.0), (1.8, 20.0)])
 def test_a_thick_lens_is_the_lensmakers(n: float, thick: float) -> None:
-    """1/f = (n - 1)(1/R1 - 1/R2 + (n - 1) d / (n R1 R2)), and the back focus is f (1 - (n - 1) d / (n R1)) (Hecht 6.1)."""
+    """1/f = (n - 1)(1/R1 - 1/R2 + (n - 1) d / (n R1 R2)), and the back focus is f (1 - (n - 1) d /
+    (n R1)) (Hecht 6.1).
+    """
     one, two = 1 / 50.0, -1 / 80.0
     power = (n - 1) * (one - two + (n - 1) * thick * one * two / n)
     found = first_order([one, two], [thick, 0], [n, 1], 1)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.tracing.prescription import Refused, Vignetting, checked, parse, read
 
 SINGLET = """MODE SEQ
@@ -58,7 +58,13 @@ def test_every_encoding_gives_the_same_lens(tmp_path: Path, encoding: str) -> No
     assert (made.stop, made.aperture, made.field_kind) == (1, ("entrance pupil", 10.0), "angle")
     assert made.field == 5  # hypot(3, 4); the third field is not counted by FTYP
     first, second = made.surfaces[1:3]
-    assert (first.curvature, first.conic, first.even, first.rim_mm, second.rim_mm) == (0.02, -0.5, {2: 1e-6}, 6.0, 7.0)
+    assert (first.curvature, first.conic, first.even, first.rim_mm, second.rim_mm) == (
+        0.02,
+        -0.5,
+        {2: 1e-6},
+        6.0,
+        7.0,
+    )
     assert first.glass is not None
     assert first.glass.name == "N-BK7"
 

@@ -1,4 +1,7 @@
-"""Against closed forms, our own matrices and direct traces. One import of the ray tracer takes ten seconds: all of it is slow."""
+"""Against closed forms, our own matrices and direct traces.
+
+One import of the ray tracer takes ten seconds: all of it is slow.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +12,11 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.optics.tracing.assembly import build, material, objective
-from sorites.optics.tracing.blur import fitted
-from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
-from sorites.optics.tracing.paraxial import first_order
+from sorites.optics.tracing.blur import fitted, psf
+from sorites.optics.tracing.lens import D_LINE_UM, Lens, first_order, paraxial
 from sorites.optics.tracing.prescription import Glass, Prescription, Refused, Surface
-from sorites.optics.tracing.psf import psf
 from sorites.optics.tracing.rays import COARSE, beams, chief, launched, through, trace
 from sorites.optics.tracing.tolerance import (
     AZIMUTHS,
@@ -38,8 +39,12 @@ def index() -> float:
 
 
 def perfect(*behind: Surface) -> Lens:
-    """Descartes' hyperboloid, without aberration on the axis, F/8 and 50 mm; ``behind`` stands 20 mm behind it."""
-    bent = Surface(curvature=-1 / (50 * (index() - 1)), conic=-(index() ** 2), thickness=20.0 if behind else 50.0)
+    """Descartes' hyperboloid, without aberration on the axis, F/8 and 50 mm; ``behind`` stands 20
+    mm behind it.
+    """
+    bent = Surface(
+        curvature=-1 / (50 * (index() - 1)), conic=-(index() ** 2), thickness=20.0 if behind else 50.0
+    )
     front = Surface(thickness=5.0, glass=GLASS)
     surfaces = [Surface(thickness=np.inf), front, bent, *behind, Surface()]
     return build(Prescription("perfect", surfaces, 1, ("F-number", 8.0), "angle", 5.0))
@@ -63,17 +68,26 @@ def test_a_cemented_group_is_one_element() -> None:
 @pytest.mark.parametrize("kind", ["decentre", "tilt", "spacing"])
 def test_the_given_lens_is_left_alone(kind: str) -> None:
     lens = objective("CookeTriplet")
-    before = [(*map(float, (s.geometry.cs.y, s.geometry.cs.rx)), float(np.squeeze(s.geometry.cs.z))) for s in lens.surfaces]
+    before = [
+        (*map(float, (s.geometry.cs.y, s.geometry.cs.rx)), float(np.squeeze(s.geometry.cs.z)))
+        for s in lens.surfaces
+    ]
     there = chief(lens, 14.0, 90.0, D_LINE_UM)
     assert chief(moved(lens, 1, kind, 50.0), 14.0, 90.0, D_LINE_UM) != there
-    after = [(*map(float, (s.geometry.cs.y, s.geometry.cs.rx)), float(np.squeeze(s.geometry.cs.z))) for s in lens.surfaces]
+    after = [
+        (*map(float, (s.geometry.cs.y, s.geometry.cs.rx)), float(np.squeeze(s.geometry.cs.z)))
+        for s in lens.surfaces
+    ]
     assert (before, there) == (after, chief(lens, 14.0, 90.0, D_LINE_UM))
 
 
 def test_a_perfect_lens_off_its_axis_moves_the_image_and_nothing_else() -> None:
     lens = perfect()
     off = moved(lens, 1, "decentre", 30.0)
-    rays = [trace(one, 0.0, D_LINE_UM, COARSE, beams(one, [0.0], 90.0, D_LINE_UM)[0], whole=True) for one in (lens, off)]
+    rays = [
+        trace(one, 0.0, D_LINE_UM, COARSE, beams(one, [0.0], 90.0, D_LINE_UM)[0], whole=True)
+        for one in (lens, off)
+    ]
     assert rays[1].y.mean() - rays[0].y.mean() == pytest.approx(0.030, abs=1e-7)
     assert rays[1].x.mean() == pytest.approx(0, abs=1e-7)
     assert apart(light(lens, 0.0, 90.0), light(off, 0.0, 90.0)) < 1e-3
@@ -91,16 +105,22 @@ def test_a_tilted_plate_displaces_the_beam_by_the_closed_form(minutes: float) ->
 
 
 def test_a_tilted_plate_gives_the_same_wherever_it_stands() -> None:
-    """Around its own middle: neither the image nor its blur knows how far the plate is from the first surface."""
+    """Around its own middle: neither the image nor its blur knows how far the plate is from the
+    first surface.
+    """
     plate = Surface(thickness=4.0, glass=GLASS)
     near = moved(perfect(plate, Surface(thickness=20.0)), 2, "tilt", 300.0)
     far = moved(perfect(Surface(thickness=10.0), plate, Surface(thickness=10.0)), 2, "tilt", 300.0)
-    assert chief(near, 0.0, 90.0, D_LINE_UM)[1] == pytest.approx(chief(far, 0.0, 90.0, D_LINE_UM)[1], abs=1e-9)
+    assert chief(near, 0.0, 90.0, D_LINE_UM)[1] == pytest.approx(
+        chief(far, 0.0, 90.0, D_LINE_UM)[1], abs=1e-9
+    )
 
 
 @pytest.mark.parametrize("by", [100.0, 500.0])
 def test_a_wider_space_moves_the_focus_as_matrices_say(by: float) -> None:
-    """A ray close to the axis crosses it where the product of matrices, given the wider space by hand, has the focus."""
+    """A ray close to the axis crosses it where the product of matrices, given the wider space by
+    hand, has the focus.
+    """
     lens = objective("CookeTriplet")
     inner = lens.surfaces[1:-1]
     curved, behind = (
@@ -127,7 +147,9 @@ def test_the_last_space_is_the_sensor_out_of_focus() -> None:
 
 
 def test_coma_on_the_axis_grows_with_the_decentre() -> None:
-    """In proportion (Seidel aberrations of a decentred element are linear in the field's apparent shift), and along y alone."""
+    """In proportion (Seidel aberrations of a decentred element are linear in the field's apparent
+    shift), and along y alone.
+    """
     lens, found = objective("CookeTriplet"), []
     for by in (0.0, 10.0, 20.0, 40.0):
         off = moved(lens, 2, "decentre", by)
@@ -150,7 +172,9 @@ def test_the_yz_plane_is_a_mirror(kind: str) -> None:
 
 
 def test_stops_places_and_the_lens_as_designed() -> None:
-    """Stop 0 is the symmetric lens: the field at -90 degrees is that at 90 turned about; moved, they differ."""
+    """Stop 0 is the symmetric lens: the field at -90 degrees is that at 90 turned about; moved,
+    they differ.
+    """
     nominal, pitch = designed(objective("CookeTriplet"))
     made = built_blurs(nominal, pitch, 2, "decentre", [10.0, 40.0], 0.7)
     side = made.kernels.shape[-1]
@@ -175,7 +199,9 @@ def test_halfway_between_stops_a_mix_is_near_the_trace() -> None:
 def test_refocusing_takes_back_what_the_sensor_can() -> None:
     """A wider last space is a sensor too far back: refocused, the lens is as designed."""
     nominal, pitch = designed(objective("CookeTriplet"))
-    still, again = (built_blurs(nominal, pitch, 3, "spacing", [100.0], 0.7, refocus) for refocus in (False, True))
+    still, again = (
+        built_blurs(nominal, pitch, 3, "spacing", [100.0], 0.7, refocus) for refocus in (False, True)
+    )
     assert again.focus_mm[0] == nominal.focus_mm
     assert again.focus_mm[1] == pytest.approx(nominal.focus_mm - 0.1, abs=2e-3)
     assert still.mtf50[1, 0] < 0.8 * still.mtf50[0, 0]
@@ -192,7 +218,8 @@ def test_the_element_that_hurts_most_is_the_inner_one_of_a_triplet() -> None:
 def test_what_cannot_be_moved_is_named() -> None:
     lens = objective("CookeTriplet")
     with pytest.raises(
-        SoritesError, match="wanted one of decentre, tilt, spacing and an element of 1 to 3, got 'decentre' and 4"
+        SoritesError,
+        match="wanted one of decentre, tilt, spacing and an element of 1 to 3, got 'decentre' and 4",
     ):
         moved(lens, 4, "decentre", 1.0)
     with pytest.raises(SoritesError, match="got 'shear' and 1"):

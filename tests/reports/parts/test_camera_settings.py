@@ -3,12 +3,17 @@ from __future__ import annotations
 import polars as pl
 import pytest
 
-from sorites import es_grid
-from sorites.reports.parts.camera_settings import dials, grids, shutter_text
+from sorites.core import camera_grid
+from sorites.reports.components.camera import dials, grids, shutter_text
 
 
 def test_two_grids_at_one_aperture_are_drawn_apart() -> None:
-    both = [(p["iso"], p["shutter"]) for split in ("val", "test") for p in es_grid.manual(split, "on") if p["aperture"] == 5.0]
+    both = [
+        (p["iso"], p["shutter"])
+        for split in ("val", "test")
+        for p in camera_grid.manual(split, "on")
+        if p["aperture"] == 5.0
+    ]
     parts = grids(pl.DataFrame(both, schema=["iso", "shutter"], orient="row"))
     assert sorted(part.height for part in parts) == [9, 16]
 

@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from sorites.core import CLEAN
-from sorites.reports.parts import charts
+from sorites.reports.components import charts
 from sorites.reports.section import SECTIONS
 from sorites.reports.view import RunView, merge
 
@@ -18,7 +18,9 @@ def drawn(run: RunView, section: str) -> list[dict[str, Any]]:
     made = SECTIONS.get(section)[1](merge([run]))
     assert made is not None
     body = made.body
-    return [json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', body)]
+    return [
+        json.loads(found) for found in re.findall(r'<script type="application/json">(.*?)</script>', body)
+    ]
 
 
 def lines(figure: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -57,10 +59,14 @@ def test_histograms_account_for_every_picture(run: RunView) -> None:
 
 def test_models_that_share_a_rank_are_drawn_apart(run: RunView) -> None:
     for figure in drawn(run, "ranks"):
-        places = [(x, round(y, 6)) for trace in figure["data"] for x, y in zip(trace["x"], trace["y"], strict=True)]
+        places = [
+            (x, round(y, 6)) for trace in figure["data"] for x, y in zip(trace["x"], trace["y"], strict=True)
+        ]
         assert len(set(places)) == len(places)
         for trace in figure["data"]:
-            assert all(abs(y - told[0]) < 0.5 for y, told in zip(trace["y"], trace["customdata"], strict=True))
+            assert all(
+                abs(y - told[0]) < 0.5 for y, told in zip(trace["y"], trace["customdata"], strict=True)
+            )
 
 
 def test_axes_name_their_unit(run: RunView) -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.reports.parts.dots import MOST_STEPS, Dot, Key, dot_chart, ordered, scale
+from sorites.reports.components.charts import MOST_STEPS, Dot, Key, dot_chart, ordered, scale
 
 
 @given(st.lists(st.floats(0, 1), min_size=1))
@@ -21,7 +21,10 @@ def test_a_scale_is_as_narrow_as_round_steps_allow() -> None:
 
 
 def test_the_best_mean_stands_first_and_equals_stay() -> None:
-    made = {name: {str(i): Dot(value, None, None, "") for i, value in enumerate(values)} for name, values in NAMED.items()}
+    made = {
+        name: {str(i): Dot(value, None, None, "") for i, value in enumerate(values)}
+        for name, values in NAMED.items()
+    }
     assert ordered(made) == ["c", "a", "b"]
     assert ordered(made, highest=False) == ["a", "b", "c"]
 
@@ -41,5 +44,7 @@ def test_a_dot_lies_at_its_value_within_its_interval() -> None:
 
 
 def test_a_dot_without_an_interval_is_drawn_alone() -> None:
-    drawn = dot_chart({"msp": {"near": Dot(0.75, None, None, "n = 1")}}, {"near": Key(0, "")}, scale([0.5, 1]), {}, "AUROC")
+    drawn = dot_chart(
+        {"msp": {"near": Dot(0.75, None, None, "n = 1")}}, {"near": Key(0, "")}, scale([0.5, 1]), {}, "AUROC"
+    )
     assert 'style="margin-left:50.0%;width:0.0%" title="msp, near: 75.0\u202f%, n = 1"' in drawn

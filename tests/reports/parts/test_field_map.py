@@ -7,10 +7,9 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites import table as tables
-from sorites.reports.parts.field_map import MAP
-from sorites.reports.parts.field_map import field_map as made_map
-from sorites.reports.parts.rings import HIGH, LOW
+from sorites.core import table as tables
+from sorites.reports.components.lenses import HIGH, LOW, MAP
+from sorites.reports.components.lenses import field_map as made_map
 from sorites.reports.view import RunView, View, merge
 
 FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
@@ -23,7 +22,12 @@ def rows(measured: bool) -> list[dict[str, object]]:
         for lens, sharp in LENSES.items():
             for field in FIELDS:
                 for i in range(10):
-                    params = {"lens": lens, "field": field, "mtf50": sharp * (1 - field / 2), "quality": sharp}
+                    params = {
+                        "lens": lens,
+                        "field": field,
+                        "mtf50": sharp * (1 - field / 2),
+                        "quality": sharp,
+                    }
                     made.append(
                         {
                             "run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{i}/{lens}/{field}",
@@ -67,7 +71,9 @@ def test_a_map_a_model_with_a_ring_a_field_and_a_sector_a_quantity() -> None:
 
 def test_the_best_ring_is_yellow_and_the_worst_blue() -> None:
     one = drawn(field_map(seen(measured=True)))[0]
-    parts = re.findall(r'<path d="[^"]+" fill="rgb\((\d+), (\d+), (\d+)\)"[^>]*><title>(\w+) at (\d+)\u202f%', one)
+    parts = re.findall(
+        r'<path d="[^"]+" fill="rgb\((\d+), (\d+), (\d+)\)"[^>]*><title>(\w+) at (\d+)\u202f%', one
+    )
     shades = {(name, int(field)): (int(r), int(g), int(b)) for r, g, b, name, field in parts}
     assert shades["MTF50", 0] == shades["SSIM", 0] == HIGH
     assert shades["MTF50", 90] == shades["SSIM", 90] == LOW
@@ -98,7 +104,10 @@ def test_without_ssim_its_sector_is_left_out_and_it_says_how_to_get_it() -> None
 
 def test_no_lenses_no_map() -> None:
     assert field_map(merge([RunView(tables.rows([]).lazy(), "none")])) == ""
-    assert field_map(merge([RunView(tables.rows(rows(True)).filter(pl.col("shift") != "lens").lazy(), "none")])) == ""
+    assert (
+        field_map(merge([RunView(tables.rows(rows(True)).filter(pl.col("shift") != "lens").lazy(), "none")]))
+        == ""
+    )
 
 
 def test_detectors_have_a_sector_of_map() -> None:

@@ -2,15 +2,18 @@ from __future__ import annotations
 
 import pytest
 
-from sorites.reports.parts.heat import NONE, heat, same, shaded, thin
+from sorites.reports.components.charts import NONE, heat, same, shaded, thin
 
 
 @pytest.mark.parametrize(
-    ("good", "drawn"), [(0.0, "up 0%"), (0.5, "up 32%"), (1.0, "up 65%"), (-1.0, "down 65%"), (-3, "down 65%")]
+    ("good", "drawn"),
+    [(0.0, "up 0%"), (0.5, "up 32%"), (1.0, "up 65%"), (-1.0, "down 65%"), (-3, "down 65%")],
 )
 def test_the_further_from_the_middle_the_stronger(good: float, drawn: str) -> None:
     side, strength = drawn.split(" ")
-    assert shaded("9", good, "said", 3) == (f'<td class="{side}" style="--s:{strength}" title="said">9<small>3</small></td>')
+    assert shaded("9", good, "said", 3) == (
+        f'<td class="{side}" style="--s:{strength}" title="said">9<small>3</small></td>'
+    )
 
 
 def test_too_few_are_hatched_with_their_number() -> None:

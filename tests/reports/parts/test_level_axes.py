@@ -9,13 +9,15 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.reports.parts.level_axes import level_axes
+from sorites.reports.sections.ood_levels import level_axes
 from sorites.reports.view import RunView, merge
 
 
 def test_few_scorers_are_lines_of_the_level_means(strange_run: RunView) -> None:
     drawn = level_axes(merge([strange_run]))
-    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn)]
+    figures = [
+        json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn)
+    ]
     assert len(figures) == 4
     means = metrics.level_curve(strange_run.table).filter(model="lite0", scorer="energy", axis="semantic")
     trace = figures[0]["data"][1]
@@ -30,7 +32,12 @@ def test_many_scorers_are_a_shaded_table_the_best_mean_first(crowded_run: RunVie
     tables = re.findall(r"<table.*?</table>", drawn)
     assert len(tables) == 4
     means = metrics.level_curve(crowded_run.table).filter(model="lite0", axis="covariate")
-    best = means.group_by("scorer").agg(pl.col("value").mean()).sort("value", descending=True)["scorer"].to_list()
+    best = (
+        means.group_by("scorer")
+        .agg(pl.col("value").mean())
+        .sort("value", descending=True)["scorer"]
+        .to_list()
+    )
     assert re.findall(r'<th scope="row">(.*?)</th>', tables[1]) == [html.escape(name) for name in best]
     first = means.filter(scorer=best[0])
     row = re.search(r"<tbody><tr>(.*?)</tr>", tables[1])

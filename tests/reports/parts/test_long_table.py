@@ -1,11 +1,12 @@
 from __future__ import annotations
 
-from sorites.reports.parts.long_table import SHOWN, csv_link, long_table
+from sorites.reports.components.lenses import SHOWN, csv_link, long_table
 
 
 def test_a_short_table_is_whole_and_a_long_one_can_be_searched() -> None:
     short, long = (
-        long_table(["name", "n"], [[f"c{i}", str(i)] for i in range(n)], "", what="classes") for n in (SHOWN, SHOWN + 1)
+        long_table(["name", "n"], [[f"c{i}", str(i)] for i in range(n)], "", what="classes")
+        for n in (SHOWN, SHOWN + 1)
     )
     assert "findable" not in short
     assert 'data-what="41 classes"' in long

@@ -6,7 +6,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sorites.reports.parts.markup import Html, between, count, folded, grid, join, number, percent, points, safe, several, tag
+from sorites.reports.components.markup import (
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    number,
+    percent,
+    points,
+    safe,
+    several,
+    tag,
+)
 
 
 class Reader(HTMLParser):
@@ -43,14 +56,23 @@ def test_markup_is_kept_and_text_is_not() -> None:
 
 
 def test_attributes() -> None:
-    assert tag("input", checked=True, hidden=False, value=None, cls="a", for_="b", data_pick="c") == (
-        '<input checked class="a" for="b" data-pick="c">'
+    assert (
+        tag("input", checked=True, hidden=False, value=None, cls="a", for_="b", data_pick="c")
+        == '<input checked class="a" for="b" data-pick="c">'
     )
 
 
 @pytest.mark.parametrize(
     ("value", "said"),
-    [(None, "–"), (float("nan"), "–"), (0.0, "0"), (0.131234, "0.131"), (10.0, "10"), (123456.0, "123,000"), (-2.5, "−2.5")],
+    [
+        (None, "–"),
+        (float("nan"), "–"),
+        (0.0, "0"),
+        (0.131234, "0.131"),
+        (10.0, "10"),
+        (123456.0, "123,000"),
+        (-2.5, "−2.5"),
+    ],
 )
 def test_numbers_are_short_and_missing_is_a_dash(value: float | None, said: str) -> None:
     assert number(value) == said
@@ -76,6 +98,7 @@ def test_a_grid_sets_numbers_right_and_names_its_rows() -> None:
 def test_a_long_table_is_closed_and_its_line_counts_its_rows() -> None:
     table = grid(["shift"], [["fog"]])
     assert folded("What <it> holds", table, 4) == f'<article class="card">{table}</article>'
-    assert folded("What <it> holds", table, 5) == (
-        f'<details class="fold"><summary>What &lt;it&gt; holds <small>5 rows</small></summary>{table}</details>'
+    assert (
+        folded("What <it> holds", table, 5) == '<details class="fold"><summary>What &lt;it&gt; holds <small>5'
+        f" rows</small></summary>{table}</details>"
     )

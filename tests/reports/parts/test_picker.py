@@ -1,7 +1,6 @@
 from __future__ import annotations
 
-from sorites.reports.parts.markup import Html
-from sorites.reports.parts.picker import picked
+from sorites.reports.components.markup import Html, picked
 
 
 def test_a_single_part_needs_no_buttons() -> None:

@@ -4,13 +4,15 @@ import re
 
 import pytest
 
-from sorites.reports.parts.rings import HIGH, LOW, MIDDLE, Sector, colour, edges, rings
+from sorites.reports.components.lenses import HIGH, LOW, MIDDLE, Sector, colour, edges, rings
 
 FIELDS = (0.0, 0.3, 0.5, 0.7, 0.9)
 
 
 def test_rings_reach_half_way_to_their_neighbours() -> None:
-    assert edges(FIELDS) == [pytest.approx(pair) for pair in ((0, 0.15), (0.15, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))]
+    assert edges(FIELDS) == [
+        pytest.approx(pair) for pair in ((0, 0.15), (0.15, 0.4), (0.4, 0.6), (0.6, 0.8), (0.8, 1.0))
+    ]
     assert edges((0.7,)) == [pytest.approx((0.6, 0.8))]
 
 
@@ -24,9 +26,13 @@ def test_the_scale_rises_in_lightness() -> None:
 def test_three_sectors_of_a_ring_close_the_circle() -> None:
     """Every sector ends where the next begins, along the rim."""
     row = {"value": 0.5, "n": 3, "low": None, "high": None}
-    three = [Sector(name, start, start + 60, {0.5: row}) for name, start in (("a", -30), ("b", 90), ("c", 210))]
+    three = [
+        Sector(name, start, start + 60, {0.5: row}) for name, start in (("a", -30), ("b", 90), ("c", 210))
+    ]
     made = rings("a map", three, dict.fromkeys("abc", (0.0, 1.0)))
-    ends = [re.match(r"M(\S+ \S+?)A\S+ \S+ 0 0 0 (\S+ \S+?)L", path) for path in re.findall(r' d="([^"]+)"', made)]
+    ends = [
+        re.match(r"M(\S+ \S+?)A\S+ \S+ 0 0 0 (\S+ \S+?)L", path) for path in re.findall(r' d="([^"]+)"', made)
+    ]
     begin, end = ([one[i] for one in ends if one] for i in (1, 2))
     assert [begin[1], begin[2], begin[0]] == end
     assert "0.500" in three[0].whole(0.5, "lenses")

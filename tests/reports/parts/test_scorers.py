@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sorites import reports
-from sorites.reports.parts.scorers import estimate, scorer_pen, scorers
+from sorites.reports.components.scorers import estimate, scorer_pen, scorers
 from sorites.reports.view import RunView, merge
 
 SECTIONS = ("strangeness", "histograms", "degrees", "abstain")
@@ -20,7 +20,10 @@ def test_scorers_stand_in_the_suites_order(strange_run: RunView) -> None:
 
 def test_a_missing_number_is_a_dash() -> None:
     assert estimate(None) == estimate({"value": None}) == "–"
-    assert estimate({"value": 0.5, "low": 0.4, "high": 0.6}, "n = 3") == "50.0\u202f%<small>40.0 to 60.0\u202f%, n = 3</small>"
+    assert (
+        estimate({"value": 0.5, "low": 0.4, "high": 0.6}, "n = 3")
+        == "50.0\u202f%<small>40.0 to 60.0\u202f%, n = 3</small>"
+    )
 
 
 def test_many_scorers_are_still_told_apart() -> None:
@@ -30,7 +33,9 @@ def test_many_scorers_are_still_told_apart() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (420, "dark")])
-def test_the_page_is_silent_and_fits(browser: Any, strange_run: RunView, tmp_path: Path, width: int, scheme: str) -> None:
+def test_the_page_is_silent_and_fits(
+    browser: Any, strange_run: RunView, tmp_path: Path, width: int, scheme: str
+) -> None:
     path = reports.page([strange_run], tmp_path / "odd.html")
     context = browser.new_context(viewport={"width": width, "height": 900}, offline=True, color_scheme=scheme)
     page = context.new_page()
@@ -58,7 +63,9 @@ def test_long_tables_open_by_key_and_on_paper(browser: Any, crowded_run: RunView
     context = browser.new_context(viewport={"width": 390, "height": 900}, offline=True)
     page = context.new_page()
     page.goto(path.as_uri())
-    assert page.evaluate("[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('.trace'))")
+    assert page.evaluate(
+        "[...document.querySelectorAll('.chart')].every(chart => chart.querySelector('.trace'))"
+    )
     is_open = "[...document.querySelectorAll('details.fold')].map(fold => fold.open)"
     assert page.evaluate(is_open) == [False] * 6
     page.locator("#strangeness summary").first.press("Enter")

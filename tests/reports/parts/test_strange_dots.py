@@ -7,7 +7,7 @@ import re
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.strange_dots import kinds, strange_dots
+from sorites.reports.sections.ood import kinds, strange_dots
 from sorites.reports.view import RunView, merge
 
 
@@ -17,7 +17,9 @@ def titles(drawn: str) -> list[str]:
 
 def test_two_cards_a_model(strange_run: RunView) -> None:
     drawn = strange_dots(merge([strange_run]))
-    assert titles(drawn) == [f"lite{i} · {what}" for i in (0, 1) for what in ("all strange pictures", "kind by kind")]
+    assert titles(drawn) == [
+        f"lite{i} · {what}" for i in (0, 1) for what in ("all strange pictures", "kind by kind")
+    ]
 
 
 def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> None:
@@ -35,7 +37,11 @@ def test_the_best_mean_of_both_frameworks_stands_first(crowded_run: RunView) -> 
 def test_each_view_has_a_mark_of_its_own(strange_run: RunView) -> None:
     both, kind = strange_dots(merge([strange_run])).split("<article")[1:3]
     assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', both) == [("m0", "by label"), ("m1", "by verdict")]
-    assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', kind) == [("m2", "near S-OOD"), ("m3", "far S-OOD"), ("m4", "C-OOD")]
+    assert re.findall(r'<i class="(m\d)"></i>([^(]*) \(', kind) == [
+        ("m2", "near S-OOD"),
+        ("m3", "far S-OOD"),
+        ("m4", "C-OOD"),
+    ]
 
 
 def test_what_cannot_be_asked_or_compared_is_absent(strange_run: RunView, run: RunView) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import polars as pl
 from tests.reports import worlds
 
-from sorites.reports.parts.strange_sets import strange_sets
+from sorites.reports.sections.ood import strange_sets
 from sorites.reports.view import RunView, merge
 
 
@@ -26,7 +26,9 @@ def test_near_sets_stand_before_far_ones_and_each_group_is_pooled_after_its_sets
 
 
 def test_numbers_are_those_of_clean_and_right_pictures_against_each_set(es_run: RunView) -> None:
-    rows = es_run.table.filter(pl.col("output") == "ood", pl.col("model") == "lite0", pl.col("shift") == "clean").collect()
+    rows = es_run.table.filter(
+        pl.col("output") == "ood", pl.col("model") == "lite0", pl.col("shift") == "clean"
+    ).collect()
     text = cards(es_run)["lite0 · FPR95, strange positive"]
     for scorer in worlds.SCORERS:
         mine = rows.filter(scorer=scorer)
@@ -49,7 +51,9 @@ def test_without_a_verdict_clean_pictures_of_known_classes_are_familiar(graded_r
 
 
 def test_one_set_with_two_groups_has_a_column_for_each(strange_run: RunView) -> None:
-    heads = re.findall(r'<th scope="col">(.*?)(?:<|</th>)', cards(strange_run)["lite0 · FPR95, strange positive"])
+    heads = re.findall(
+        r'<th scope="col">(.*?)(?:<|</th>)', cards(strange_run)["lite0 · FPR95, strange positive"]
+    )
     assert heads == ["scorer", "all near", "all far"]
 
 

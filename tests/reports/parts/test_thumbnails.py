@@ -6,7 +6,7 @@ import io
 import numpy as np
 from PIL import Image
 
-from sorites.reports.parts.thumbnails import data_uri
+from sorites.reports.components.images import data_uri
 
 
 def test_thumbnails_are_small_and_never_enlarged() -> None:

@@ -10,14 +10,17 @@ import pytest
 from tests.reports.texts import share
 
 from sorites import metrics
-from sorites.reports.sections.abstain import abstain
+from sorites.reports.sections.confidence import abstain
 from sorites.reports.view import RunView, merge
 
 
 def test_a_chart_a_model_with_a_line_a_scorer_and_the_blind_one(strange_run: RunView) -> None:
     section = abstain(merge([strange_run]))
     assert section is not None
-    figures = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)]
+    figures = [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
+    ]
     assert [len(figure["data"]) for figure in figures] == [4, 4]
     curve = metrics.risk_coverage(strange_run.table).filter(model="lite0", scorer="msp")
     assert figures[0]["data"][0]["y"] == pytest.approx(curve["value"].to_list())
@@ -33,7 +36,9 @@ def test_many_scorers_are_dots_and_a_shaded_table_the_lowest_area_first(crowded_
     names = [html.escape(name) for name in areas["scorer"]]
     assert re.findall(r"<b>(.*?)</b><div class=\"row\">", card) == names
     assert re.findall(r'<th scope="row">(.*?)</th>', heat) == names
-    first = metrics.risk_coverage(crowded_run.table, points=10).filter(model="lite0", scorer=areas["scorer"][0])
+    first = metrics.risk_coverage(crowded_run.table, points=10).filter(
+        model="lite0", scorer=areas["scorer"][0]
+    )
     row = re.search(r"<tbody><tr>(.*?)</tr>", heat)
     assert row is not None
     assert re.findall(r">(\d+)</td>", row.group()) == [f"{100 * value:.0f}" for value in first["value"]]

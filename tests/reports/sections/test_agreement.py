@@ -5,8 +5,8 @@ import re
 
 import polars as pl
 
-from sorites.reports.parts.markup import THIN
-from sorites.reports.sections.agreement import agreement, optics, size
+from sorites.reports.components.markup import THIN
+from sorites.reports.sections.comparison import agreement, optics, size
 from sorites.reports.view import RunView, merge
 
 
@@ -19,7 +19,9 @@ def test_an_order_of_three_models_says_nothing(run: RunView) -> None:
 
 
 def test_the_matrix_of_more_models(run: RunView) -> None:
-    twins = run.table.with_columns(model=pl.col("model") + "+", correct=pl.col("correct") & (pl.col("sample_id") < "thing-30"))
+    twins = run.table.with_columns(
+        model=pl.col("model") + "+", correct=pl.col("correct") & (pl.col("sample_id") < "thing-30")
+    )
     section = agreement(merge([dataclasses.replace(run, table=pl.concat([run.table, twins]))]))
     assert section is not None
     assert "6 models" in section.lead
@@ -28,7 +30,9 @@ def test_the_matrix_of_more_models(run: RunView) -> None:
 
 def test_averages_with_and_without_the_disk(run: RunView) -> None:
     assert optics(merge([run])) is None
-    renamed = run.table.with_columns(shift=pl.col("shift").replace("jpeg", "coma")).filter(pl.col("error").is_null())
+    renamed = run.table.with_columns(shift=pl.col("shift").replace("jpeg", "coma")).filter(
+        pl.col("error").is_null()
+    )
     section = optics(merge([dataclasses.replace(run, table=renamed)]))
     assert section is not None
     only = renamed.filter(pl.col("shift") == "coma", pl.col("model") == "lite0", ~pl.col("probe")).collect()

@@ -10,17 +10,13 @@ import pytest
 from tests.reports import rectangles
 
 from sorites import metrics
-from sorites.pipeline.run import run
-from sorites.reports.page import render
-from sorites.reports.parts.box_summary import _hardest as hardest
-from sorites.reports.parts.box_summary import boxes_in_short
+from sorites.evaluation.run import run
+from sorites.reports.page import _hardest as hardest
+from sorites.reports.page import boxes_in_short, render
 from sorites.reports.report import run_views
-from sorites.reports.sections.box_classes import box_classes
-from sorites.reports.sections.box_curves import box_curves, map_from_clean
-from sorites.reports.sections.detectors import _narrow as narrow
-from sorites.reports.sections.detectors import detectors
-from sorites.reports.sections.lost_things import lost_things
-from sorites.reports.sections.tide_errors import tide_errors
+from sorites.reports.sections.detection import _narrow as narrow
+from sorites.reports.sections.detection import box_classes, box_curves, detectors, map_from_clean, tide_errors
+from sorites.reports.sections.lost_objects import lost_things
 from sorites.reports.view import View, merge
 
 
@@ -29,7 +25,9 @@ def view(tmp_path_factory: pytest.TempPathFactory) -> View:
     here = tmp_path_factory.mktemp("boxes")
     suite = here / "rectangles.toml"
     stops = 'shifts = [{name = "defocus_disk", levels = [1, 5]}, {name = "jpeg", levels = [5]}]'
-    suite.write_text(f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n')
+    suite.write_text(
+        f'source = "stamps"\nmodels = ["lite0"]\nlabels = {json.dumps(rectangles.CLASSES)}\n{stops}\n'
+    )
     models = [rectangles.detector(), rectangles.detector("<b>wide</b>", 130.0)]
     table = run(suite, source=rectangles.source(12), models=models, out=here / "run")
     return merge(run_views(table))
@@ -42,7 +40,11 @@ def charts(body: str) -> list[dict[str, list[dict[str, list[float]]]]]:
 def test_a_card_per_detector_with_its_numbers(view: View) -> None:
     section = detectors(view)
     assert section is not None
-    clean = metrics.map(view.table.filter(pl.col("shift") == "clean"), by=("model",)).filter(model="colours").row(0, named=True)
+    clean = (
+        metrics.map(view.table.filter(pl.col("shift") == "clean"), by=("model",))
+        .filter(model="colours")
+        .row(0, named=True)
+    )
     assert f"<b>{100 * clean['value']:.1f}\u202f%</b>" in section.body
     assert f"{clean['things']} things in 12 clean pictures" in section.body
     assert "<b>wide</b>" not in section.body
@@ -67,9 +69,13 @@ def test_the_map_of_all_shifted_pictures_says_why_it_is_another(view: View) -> N
 def test_shifts_that_cost_the_same_are_not_ordered(view: View, monkeypatch: pytest.MonkeyPatch) -> None:
     ordered = boxes_in_short(view)[1]
     assert re.fullmatch(
-        r"\w+ costs the most mAP \(−?\d+ points?\), \w+ the least \(−?\d+ points?\), on average over detectors\.", ordered
+        r"\w+ costs the most mAP \(−?\d+ points?\), \w+ the least \(−?\d+ points?\), on average over"
+        r" detectors\.",
+        ordered,
     )
-    drops = pl.DataFrame({"model": ["a"] * 2, "shift": ["coma", "jpeg"], "value": [0.161, 0.158], "low": [0.1] * 2})
+    drops = pl.DataFrame(
+        {"model": ["a"] * 2, "shift": ["coma", "jpeg"], "value": [0.161, 0.158], "low": [0.1] * 2}
+    )
     monkeypatch.setattr(View, "compute", lambda self, metric, *where, **options: drops)
     assert hardest(view) == ["All 2 shifts cost about the same mAP, 16 points."]
 
@@ -86,7 +92,14 @@ def test_curves_start_from_the_clean_pictures(view: View) -> None:
 def test_the_six_errors_of_tide_over_severity(view: View) -> None:
     section = tide_errors(view)
     assert section is not None
-    assert [trace["name"] for trace in charts(section.body)[0]["data"]] == ["Cls", "Loc", "Both", "Dupe", "Bkg", "Miss"]
+    assert [trace["name"] for trace in charts(section.body)[0]["data"]] == [
+        "Cls",
+        "Loc",
+        "Both",
+        "Dupe",
+        "Bkg",
+        "Miss",
+    ]
     assert not re.search(r"[-−]0\.0\s*%| [-−]0\.0 to", section.body)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 
 import polars as pl
 
-from sorites.reports.sections.calibration import ENOUGH, binned, calibration
+from sorites.reports.sections.confidence import ENOUGH, binned, calibration
 from sorites.reports.view import UNTOUCHED, RunView, merge
 
 

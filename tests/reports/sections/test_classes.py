@@ -10,8 +10,8 @@ from urllib.parse import unquote
 import polars as pl
 import pytest
 
-from sorites import table
-from sorites.reports.parts.long_table import SHOWN
+from sorites.core import table
+from sorites.reports.components.lenses import SHOWN
 from sorites.reports.sections.classes import class_rows, classes
 from sorites.reports.view import RunView, merge
 
@@ -35,11 +35,21 @@ def test_names_and_numbers_stand_in_the_table_and_in_the_file(run: RunView) -> N
     told = list(csv.DictReader(io.StringIO(unquote(link[1]))))
     assert {row["class"] for row in told} == {"tabby", "tulip", "teapot", "trombone", "<b>tank & tower</b>"}
     assert len(told) == 5 * 3
-    assert float(told[0]["drop"]) == pytest.approx(float(told[0]["clean"]) - float(told[0]["shifted"]), abs=0.05)
+    assert float(told[0]["drop"]) == pytest.approx(
+        float(told[0]["clean"]) - float(told[0]["shifted"]), abs=0.05
+    )
 
 
 def many(n: int) -> RunView:
-    shared = {"run_id": "r", "source": "s", "model": "m", "output": "label", "probe": False, "seed": 0, "known": True}
+    shared = {
+        "run_id": "r",
+        "source": "s",
+        "model": "m",
+        "output": "label",
+        "probe": False,
+        "seed": 0,
+        "known": True,
+    }
     made = [
         {**shared, "sample_id": f"{i}", "image_id": f"{i}{shift}", "shift": shift, "severity": float(shift != "clean"),
          "label": i, "pred": 0, "correct": i % 2 == 0 and shift == "clean"}

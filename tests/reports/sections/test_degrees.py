@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 from sorites import metrics
-from sorites.reports.sections.degrees import degrees
+from sorites.reports.sections.ood_levels import degrees
 from sorites.reports.view import RunView, merge
 
 
@@ -32,7 +32,11 @@ def test_a_map_has_n_in_each_cell_and_hatches_the_thin_ones(strange_run: RunView
 
 def test_correlation_and_sensitivity_stand_in_a_table(strange_run: RunView, body: str) -> None:
     table = body.split("<table")[-1]
-    row = metrics.sensitivity(strange_run.table).filter(model="lite0", scorer="msp", axis="semantic").row(0, named=True)
+    row = (
+        metrics.sensitivity(strange_run.table)
+        .filter(model="lite0", scorer="msp", axis="semantic")
+        .row(0, named=True)
+    )
     assert f"{100 * row['value']:.3g}<small>{row['levels']} levels, n = {row['n']}</small>" in table
 
 
@@ -46,13 +50,26 @@ def test_each_set_has_its_own_map_lines_and_numbers(graded_run: RunView) -> None
     assert section is not None
     heads = re.findall(r"<h3>(.*?)</h3>", section.body)
     assert [head for head in heads if "·" in head] == [
-        *("lite0 · msp · imagenet21k", "lite0 · msp · syn_is", "lite0 · knn · imagenet21k", "lite0 · knn · syn_is"),
-        *(f"lite0 · {axis} axis · {name}" for name in ("imagenet21k", "syn_is") for axis in ("semantic", "covariate")),
+        *(
+            "lite0 · msp · imagenet21k",
+            "lite0 · msp · syn_is",
+            "lite0 · knn · imagenet21k",
+            "lite0 · knn · syn_is",
+        ),
+        *(
+            f"lite0 · {axis} axis · {name}"
+            for name in ("imagenet21k", "syn_is")
+            for axis in ("semantic", "covariate")
+        ),
     ]
     assert "level of syn_is, with n; 300 familiar pictures" in section.body
     assert "pooled" not in section.body
     for name in ("imagenet21k", "syn_is"):
-        row = metrics.correlation(graded_run.table).filter(scorer="knn", set=name, axis="covariate").row(0, named=True)
+        row = (
+            metrics.correlation(graded_run.table)
+            .filter(scorer="knn", set=name, axis="covariate")
+            .row(0, named=True)
+        )
         line = re.search(rf"<td[^>]*>knn</td><td[^>]*>{name}</td>.*?</tr>", section.body)
         assert line is not None
         assert f"{row['value']:.2g}".replace("-", "−") in line.group()

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sorites.pipeline.explanations import (
+from sorites.evaluation.explanations import (
     KINDS,
     Change,
     Explanations,
@@ -24,8 +24,23 @@ from sorites.reports.view import RunView, merge
 
 def side(file: str, model: str, correct: bool, pred: int, severity: float = 75.0, **other: object) -> Side:
     shift = "jpeg" if severity else "clean"
-    known = {"image_id": f"i{severity}", "params": "{}", "version": "1", "conf": 0.61, "target": pred, "layer": "layer4"}
-    return Side(file=file, shift=shift, severity=severity, model=model, correct=correct, pred=pred, **{**known, **other})
+    known = {
+        "image_id": f"i{severity}",
+        "params": "{}",
+        "version": "1",
+        "conf": 0.61,
+        "target": pred,
+        "layer": "layer4",
+    }
+    return Side(
+        file=file,
+        shift=shift,
+        severity=severity,
+        model=model,
+        correct=correct,
+        pred=pred,
+        **{**known, **other},
+    )
 
 
 CHANGES = (
@@ -81,7 +96,9 @@ def test_there_is_no_section_without_explanations(run: RunView, tmp_path: Path) 
     assert explanations.explanations(merge([run])) is None
 
 
-def test_pictures_beyond_the_allowance_are_counted(run: RunView, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pictures_beyond_the_allowance_are_counted(
+    run: RunView, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(explanations, "WEIGHT", 1)
     section = made(run, folder)
     assert section is not None

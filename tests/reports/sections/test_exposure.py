@@ -1,4 +1,6 @@
-"""The camera's sections: maps that hold the metric's numbers, tables, the contact sheet, and their absence."""
+"""The camera's sections: maps that hold the metric's numbers, tables, the contact sheet, and their
+absence.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sorites import es_grid, metrics, table
-from sorites.core import Picture
-from sorites.errors import SoritesError
-from sorites.reports.sections.contact import contact, requested
-from sorites.reports.sections.exposure import exposure
+from sorites import metrics
+from sorites.core import Picture, camera_grid, table
+from sorites.core.errors import SoritesError
+from sorites.reports.sections.camera import contact, exposure, requested
 from sorites.reports.view import RunView, merge
 
 
 def rows() -> Iterator[dict[str, Any]]:
     rng = np.random.default_rng(0)
     for model, skill in (("lite0", 0.0), ("<b>big</b>", 0.7)):
-        for i, params in enumerate(es_grid.grid("test")):
+        for i, params in enumerate(camera_grid.grid("test")):
             told = {"iso": 3200, "shutter": 1 / 60, "aperture": 5.0} if params["mode"] == "auto" else {}
-            stops = -6.0 if told else -abs(np.log2(params["iso"] * params["shutter"] / params["aperture"] ** 2 / 0.2))
+            stops = (
+                -6.0
+                if told
+                else -abs(np.log2(params["iso"] * params["shutter"] / params["aperture"] ** 2 / 0.2))
+            )
             for sample in range(8):
                 right = bool(rng.logistic() < skill + 3 + stops)
                 yield {
@@ -67,7 +72,9 @@ def test_a_map_an_aperture_and_light_with_the_metric_in_its_cells(camera_run: Ru
     assert len(maps) == 2 * 2 * 3
     heading, first = maps[0]
     assert heading == "f/5 · lamp on"
-    cells = metrics.setting_accuracy(camera_run.table).filter(model="lite0", light="on", exposure="manual", aperture=5.0)
+    cells = metrics.setting_accuracy(camera_run.table).filter(
+        model="lite0", light="on", exposure="manual", aperture=5.0
+    )
     shown = re.findall(r"<td title=[^>]*>(\d+)</td>", first)
     assert shown == [f"{100 * value:.0f}" for value in cells.sort("iso", "shutter")["value"]]
     assert "<b>big</b>" not in section.body
@@ -77,7 +84,11 @@ def test_a_map_an_aperture_and_light_with_the_metric_in_its_cells(camera_run: Ru
 def test_the_tables_name_the_best_setting_and_the_gain(camera_run: RunView) -> None:
     section = exposure(merge([camera_run]))
     assert section is not None
-    best = metrics.setting_table(camera_run.table).filter(model="lite0", light="on", what="best").row(0, named=True)
+    best = (
+        metrics.setting_table(camera_run.table)
+        .filter(model="lite0", light="on", what="best")
+        .row(0, named=True)
+    )
     assert f"ISO {best['iso']:,.0f}".replace(",", "\u202f") in section.body
     gain = metrics.camera_control(camera_run.table).filter(model="lite0", policy="oracle")["gain"].item()
     assert f"{100 * gain:+.1f}" in section.body

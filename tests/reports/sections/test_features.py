@@ -10,12 +10,12 @@ import polars as pl
 import pytest
 from tests.reports.sections.test_exposure import rows
 
-from sorites import table
-from sorites.labels import labels
-from sorites.pipeline.clusters import clusters, places
+from sorites.analysis.features import clusters, places
+from sorites.core import table
+from sorites.core.labels import labels
+from sorites.core.rng import rng_for
 from sorites.reports.sections.features import features
 from sorites.reports.view import RunView, merge
-from sorites.rng import rng_for
 
 CENTRES = np.random.default_rng(3).normal(0.6, 1, (4, 16))
 
@@ -35,7 +35,9 @@ def camera_run() -> RunView:
         return found
 
     info = {"suite": {"name": "camera", "models": ["lite0", "<b>big</b>"], "shifts": [{"name": "camera"}]}}
-    return RunView(table.rows(seen).lazy(), "camera", info, labels(["cat", "<i>dog</i>", "cup", "car"]), None, kept)
+    return RunView(
+        table.rows(seen).lazy(), "camera", info, labels(["cat", "<i>dog</i>", "cup", "car"]), None, kept
+    )
 
 
 def test_the_table_holds_the_cluster_numbers(camera_run: RunView) -> None:
@@ -45,7 +47,11 @@ def test_the_table_holds_the_cluster_numbers(camera_run: RunView) -> None:
     numbers = clusters(places(camera_run.table, "lite0"), camera_run.features)
     assert set(numbers["what"]) == {"best", "worst", "auto"}
     for row in numbers.drop_nulls("value").filter(pl.col("number") != "from clean").to_dicts():
-        text = f"{100 * row['value']:.1f}" if row["number"] == "nearest centroid" else f"{row['value']:.2f}".replace("-", "−")
+        text = (
+            f"{100 * row['value']:.1f}"
+            if row["number"] == "nearest centroid"
+            else f"{row['value']:.2f}".replace("-", "−")
+        )
         assert text in section.body
     silhouettes = dict(numbers.filter(number="silhouette", light="on").select("what", "value").iter_rows())
     assert silhouettes["best"] > silhouettes["worst"]

@@ -8,9 +8,9 @@ from typing import Any
 import polars as pl
 import pytest
 
-from sorites import table
-from sorites.reports.parts.markup import Html
-from sorites.reports.sections import filtering as module
+from sorites.core import table
+from sorites.reports.components.markup import Html
+from sorites.reports.sections import generated as module
 from sorites.reports.view import RunView, merge
 
 VOTES = ("class_text", "shift_text", "joint_image", "own_image")
@@ -18,7 +18,8 @@ LIMITS = dict.fromkeys(VOTES, 0.5)
 
 
 def facts(scale: float, i: int) -> dict[str, Any]:
-    """What is known of picture i at a scale: people judged the first eight, and 3 and 5 of them are lost at scales 1 and 2.
+    """What is known of picture i at a scale: people judged the first eight, and 3 and 5 of them are
+    lost at scales 1 and 2.
 
     The votes find the lost ones except picture 0, whose texts alone are low, and also set aside picture 7.
     """
@@ -38,8 +39,14 @@ def rows() -> list[dict[str, Any]]:
                 "output": "label", "pred": 0, "correct": known.get("right", True),
             }  # fmt: skip
             if scale:
-                degrees = [{"measure": v, "value": float(p)} for v, p in zip(VOTES, known["passes"], strict=True)]
-                degrees += [{"measure": "outside", "value": float(known["outside"])}] if known["outside"] is not None else []
+                degrees = [
+                    {"measure": v, "value": float(p)} for v, p in zip(VOTES, known["passes"], strict=True)
+                ]
+                degrees += (
+                    [{"measure": "outside", "value": float(known["outside"])}]
+                    if known["outside"] is not None
+                    else []
+                )
                 row |= {"valid": sum(known["passes"]) >= 3, "degrees": degrees}
             found.append(row)
     return found
@@ -94,7 +101,9 @@ def test_table_2b_has_tpr_fpr_and_accuracy_of_each_vote_and_rule(drawn: list[Any
     def expected(aside: Any) -> list[str]:
         lost, sound = ([aside(one) for one in judged if one["outside"] is kind] for kind in (True, False))
         right = (sum(lost) + len(sound) - sum(sound)) / 16
-        return [f"{100 * x:.1f}\u202f%" for x in (sum(lost) / len(lost), sum(sound) / len(sound), right)] + ["16"]
+        return [f"{100 * x:.1f}\u202f%" for x in (sum(lost) / len(lost), sum(sound) / len(sound), right)] + [
+            "16"
+        ]
 
     assert found["text of the class"] == expected(lambda one: not one["passes"][0])
     assert found["clean picture, second encoder"] == expected(lambda one: not one["passes"][3])

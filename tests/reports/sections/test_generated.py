@@ -1,4 +1,6 @@
-"""Trajectories of dials that samples have themselves: failure points, strips, the filter's cut, and when there is no section."""
+"""Trajectories of dials that samples have themselves: failure points, strips, the filter's cut, and
+when there is no section.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ import numpy as np
 import polars as pl
 import pytest
 from PIL import Image as Pillow
-from tests.pipeline import fading as world
+from tests.evaluation import fading as world
 
 import sorites
-from sorites.pipeline.run import run
+from sorites.core.table import read, write_facts
+from sorites.evaluation.run import run
 from sorites.reports.report import run_views
 from sorites.reports.section import sections
 from sorites.reports.view import merge
-from sorites.table import read, write_facts
 
 pytestmark = pytest.mark.usefixtures("fading_source")
 
@@ -37,13 +39,18 @@ def folder(tmp_path: Path) -> Path:
 
 
 def test_every_trajectory_is_a_dot_at_its_failure_point(folder: Path) -> None:
-    (figure,) = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn(folder))]
+    (figure,) = [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json">(.*?)</script>', drawn(folder))
+    ]
     (trace,) = figure["data"]
     points = sorites.failure_point(read(folder), by=("shift", "sample_id"))
     wanted = dict(points.select("sample_id", "value").iter_rows())
     found = {told[0]: x for told, x in zip(trace["customdata"], trace["x"], strict=True)}
     assert len(found) == 40
-    assert all(found[name] == (2.4 if value is None else pytest.approx(value)) for name, value in wanted.items())
+    assert all(
+        found[name] == (2.4 if value is None else pytest.approx(value)) for name, value in wanted.items()
+    )
     assert figure["layout"]["xaxis"]["ticktext"] == ["0", "0.5", "1", "1.5", "2", "never"]
     assert figure["layout"]["xaxis"]["title"]["text"] == "severity (light)"
 

@@ -11,9 +11,9 @@ from scipy.stats import binomtest
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.reports.parts.markup import THIN
-from sorites.reports.parts.summary import in_short
-from sorites.reports.sections.headline import headline
+from sorites.reports.components.markup import THIN
+from sorites.reports.page import in_short
+from sorites.reports.sections.accuracy import headline
 from sorites.reports.view import RunView, merge
 
 
@@ -38,10 +38,17 @@ def test_clean_and_shifted_accuracy(run: RunView, rows: pl.DataFrame) -> None:
 
 
 def test_the_mean_under_shift_counts_each_shift_the_same(run: RunView, rows: pl.DataFrame) -> None:
-    whole = dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null() & (pl.col("shift") != "jpeg")))
-    grid = [row for row in verdicts(rows, "lite2") if not row["probe"] and row["shift"] in ("defocus_disk", "gaussian_noise")]
+    whole = dataclasses.replace(
+        run, table=run.table.filter(pl.col("error").is_null() & (pl.col("shift") != "jpeg"))
+    )
+    grid = [
+        row
+        for row in verdicts(rows, "lite2")
+        if not row["probe"] and row["shift"] in ("defocus_disk", "gaussian_noise")
+    ]
     each = [
-        statistics.mean(row["correct"] for row in grid if row["shift"] == shift) for shift in ("defocus_disk", "gaussian_noise")
+        statistics.mean(row["correct"] for row in grid if row["shift"] == shift)
+        for shift in ("defocus_disk", "gaussian_noise")
     ]  # type: ignore[misc]
     assert f"Under shift {100 * statistics.mean(each):.1f}%" in card(whole, "lite2")
 
@@ -64,28 +71,41 @@ def test_survivors_have_no_median(run: RunView) -> None:
 
 def test_missing_predictions_are_told(run: RunView) -> None:
     assert "10 predictions failed and count as missing, not as wrong." in card(run, "lite0")
-    assert "missing" not in card(dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0")
+    assert "missing" not in card(
+        dataclasses.replace(run, table=run.table.filter(pl.col("error").is_null())), "lite0"
+    )
 
 
 def test_the_summary_calls_nobody_better_whom_the_pictures_do_not_tell_apart(run: RunView) -> None:
-    """The intervals of lite1 and lite2 overlap, but picture by picture lite2 is right more often, as its law says."""
+    """The intervals of lite1 and lite2 overlap, but picture by picture lite2 is right more often,
+    as its law says.
+    """
     under = metrics.mean_accuracy(run.table).filter(pl.col("model").is_in(["lite1", "lite2"]))
     assert under["low"].max() < under["high"].min()  # type: ignore[operator]
     said = in_short(merge([run]))
     assert "lite2 holds up best" in said
-    gap = metrics.paired_difference(run.table, other="lite1").filter(pl.col("model") == "lite2").row(0, named=True)
+    gap = (
+        metrics.paired_difference(run.table, other="lite1")
+        .filter(pl.col("model") == "lite2")
+        .row(0, named=True)
+    )
     assert gap["low"] > 0
     points = [f"{100 * gap[name]:.0f}" for name in ("value", "low", "high")]
     assert f"({points[0]} points, {points[1]} to {points[2]})" in said
     few = merge([dataclasses.replace(run, table=run.table.filter(pl.col("sample_id") < "thing-08"))])
-    told = "No model is clearly ahead under shift: the same pictures do not tell lite1 apart from lite2 or lite0."
+    told = (
+        "No model is clearly ahead under shift: the same pictures do not tell lite1 apart from lite2 or"
+        " lite0."
+    )
     assert told in in_short(few)
 
 
 def test_costs_carry_their_intervals(run: RunView) -> None:
     drops = metrics.accuracy_drop(run.table, by=["shift"]).sort("value")
     ends = [drops.select("value", "low", "high").row(place) for place in (-1, 0)]
-    most, least = (f"({value:.0f} points, {low:.0f} to {high:.0f})" for value, low, high in 100 * np.array(ends))
+    most, least = (
+        f"({value:.0f} points, {low:.0f} to {high:.0f})" for value, low, high in 100 * np.array(ends)
+    )
     said = in_short(merge([run])).replace("−", "-")
     assert f"costs the most accuracy {most}" in said
     assert f"the least {least}" in said
@@ -103,9 +123,13 @@ def test_a_model_that_is_never_right_has_no_half_and_no_hardest_shift(run: RunVi
 
 def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView) -> None:
     worse = run.table.with_columns(
-        correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "thing-15")).then(False).otherwise("correct")
+        correct=pl.when((pl.col("shift") == CLEAN) & (pl.col("sample_id") < "thing-15"))
+        .then(False)
+        .otherwise("correct")
     )
-    assert "counting the 25% that it has wrong when clean." in card(dataclasses.replace(run, table=worse), "lite2")
+    assert "counting the 25% that it has wrong when clean." in card(
+        dataclasses.replace(run, table=worse), "lite2"
+    )
     assert "counting" not in card(run, "lite2")
     assert "Severity half failed half lost survive" in card(run, "lite2")
 
@@ -113,4 +137,7 @@ def test_half_lost_says_that_it_counts_pictures_the_model_never_had(run: RunView
 @pytest.mark.parametrize("rows_kept", [0, 1])
 def test_the_summary_of_next_to_nothing(run: RunView, rows_kept: int) -> None:
     said = in_short(merge([dataclasses.replace(run, table=run.table.head(rows_kept))]))
-    assert said == ["No picture was judged.", "The model is right about 100\u202f% of the clean pictures."][rows_kept]
+    assert (
+        said
+        == ["No picture was judged.", "The model is right about 100\u202f% of the clean pictures."][rows_kept]
+    )

@@ -11,10 +11,10 @@ import pytest
 import sorites
 from sorites import metrics
 from sorites.lenses import store as lenses
-from sorites.reports.parts.trend import fit
+from sorites.reports.components.charts import fit
 from sorites.reports.sections.lenses import lenses as section
 from sorites.reports.view import RunView, View, merge
-from sorites.suite import parse
+from sorites.suites.suite import parse
 
 
 @pytest.fixture(scope="module")
@@ -24,7 +24,12 @@ def view(photos: Path, tiny: object, tmp_path_factory: pytest.TempPathFactory) -
     for name in lenses.names(lenses.builtin())[:6]:
         lenses.save(lenses.load(lenses.builtin(), name), folder)
     suite = parse(
-        {"name": "l", "shifts": [{"name": "lens", "options": {"lenses": str(folder)}}], "frame": {"resize": 40}}, "test"
+        {
+            "name": "l",
+            "shifts": [{"name": "lens", "options": {"lenses": str(folder)}}],
+            "frame": {"resize": 40},
+        },
+        "test",
     )
     out = tmp_path_factory.mktemp("run") / "run"
     table = sorites.run(suite, source=f"folder:{photos}", models=[tiny()], out=out)  # type: ignore[operator]
@@ -34,7 +39,9 @@ def view(photos: Path, tiny: object, tmp_path_factory: pytest.TempPathFactory) -
 def test_the_scatter_holds_every_lens_and_its_trend(view: View) -> None:
     made = section(view)
     assert made is not None
-    scatter, fields = (json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', made.body))
+    scatter, fields = (
+        json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', made.body)
+    )
     each = metrics.lens_accuracy(view.table).sort("quality")
     points, trend = scatter["data"]
     assert points["x"] == pytest.approx(each["quality"].to_list())
@@ -52,7 +59,9 @@ def test_lenses_stand_in_the_order_of_their_accuracy(view: View) -> None:
     each = metrics.lens_accuracy(view.table)
     right = dict(zip(each["lens"], each["value"], strict=True))
     assert [right[name] for name, _ in names] == sorted(right.values(), reverse=True)
-    assert [int(place) for _, place in names] == [1 + sum(other > right[name] for other in right.values()) for name, _ in names]
+    assert [int(place) for _, place in names] == [
+        1 + sum(other > right[name] for other in right.values()) for name, _ in names
+    ]
 
 
 @pytest.mark.parametrize(("count", "drawn"), [(4, False), (6, True)])
@@ -70,7 +79,13 @@ def test_the_field_map_has_a_line_a_distance(view: View) -> None:
     made = section(view)
     assert made is not None
     rings = made.body.split("Field map", 1)[1]
-    assert re.findall(r'<th scope="row" class="word">(\d+)\u202f%</th>', rings) == ["0", "30", "50", "70", "90"]
+    assert re.findall(r'<th scope="row" class="word">(\d+)\u202f%</th>', rings) == [
+        "0",
+        "30",
+        "50",
+        "70",
+        "90",
+    ]
 
 
 def test_the_trend_is_a_cubic() -> None:

@@ -1,4 +1,6 @@
-"""Sections on settings, lines and filters: what they show, and that they stay away where there is nothing to show."""
+"""Sections on settings, lines and filters: what they show, and that they stay away where there is
+nothing to show.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,11 @@ import numpy as np
 import polars as pl
 import pytest
 
-from sorites import table
+from sorites.core import table
 from sorites.reports.section import Section, sections
-from sorites.reports.sections.filtering import filtering
-from sorites.reports.sections.on_line import on_line
-from sorites.reports.sections.partitions import partitions
-from sorites.reports.sections.settings_map import MANY, settings_map
+from sorites.reports.sections.attributes import MANY, partitions, settings_map
+from sorites.reports.sections.comparison import on_line
+from sorites.reports.sections.generated import filtering
 from sorites.reports.view import RunView, View, merge
 
 MODELS = ("a", "b", "c", "d")
@@ -39,10 +40,19 @@ def view(classes: int = 3, drop: str = "") -> View:
             level = night + snow
             where: dict[str, Any] = {"shift": "context" if level else "clean", "severity": float(level)}
             where["params"] = json.dumps({"night": night, "snow": snow})
-            who = {"run_id": "r", "source": "s", "sample_id": f"p{i}", "image_id": f"{i}{night}{snow}", "model": model, "seed": 0}
+            who = {
+                "run_id": "r",
+                "source": "s",
+                "sample_id": f"p{i}",
+                "image_id": f"{i}{night}{snow}",
+                "model": model,
+                "seed": 0,
+            }
             said = {"output": "label", "label": 0, "pred": 1, "conf": 0.5, "probe": False}
             right = bool(rng.random() < 0.9 - 0.2 * level + 0.02 * m)
-            rows.append({**who, **where, **said, "attrs": attrs(f"k{i % classes}", night, snow), "correct": right})
+            rows.append(
+                {**who, **where, **said, "attrs": attrs(f"k{i % classes}", night, snow), "correct": right}
+            )
     frame = table.rows(rows)
     if drop:
         frame = frame.with_columns(pl.lit(None, frame.schema[drop]).alias(drop))

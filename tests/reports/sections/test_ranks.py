@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import polars as pl
 
-from sorites.reports.sections.ranks import _apart
+from sorites.reports.sections.comparison import _apart
 
 
 def test_models_that_share_a_rank_are_drawn_in_the_order_of_their_accuracy() -> None:
@@ -15,7 +15,11 @@ def test_models_that_share_a_rank_are_drawn_in_the_order_of_their_accuracy() -> 
         }
     )
     drawn = _apart(rows, ("a", "b", "c", "d")).sort("at")
-    assert drawn["model"].to_list() == ["b", "c", "a", "d"], "the more accurate one stands above, which is nearer to rank 1"
+    assert drawn["model"].to_list() == ["b", "c", "a", "d"], (
+        "the more accurate one stands above, which is nearer to rank 1"
+    )
     assert drawn["at"].to_list()[1] == 1
     tied = _apart(rows.with_columns(accuracy=pl.lit(0.5)), ("c", "b", "a", "d")).sort("at")
-    assert tied["model"].to_list() == ["c", "b", "a", "d"], "equally accurate ones stand in the order of the suite"
+    assert tied["model"].to_list() == ["c", "b", "a", "d"], (
+        "equally accurate ones stand in the order of the suite"
+    )

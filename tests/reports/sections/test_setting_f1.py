@@ -11,14 +11,17 @@ from tests.reports import worlds
 from tests.reports.texts import share
 
 from sorites.reports.page import render
-from sorites.reports.sections.setting_f1 import f1_by_setting, setting_f1
+from sorites.reports.sections.ood_scores import f1_by_setting, setting_f1
 from sorites.reports.view import RunView, merge
 
 
 def test_a_point_per_setting_and_scorer_with_its_interval(es_run: RunView) -> None:
     section = setting_f1(merge([es_run]))
     assert section is not None
-    charts = [json.loads(text) for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)]
+    charts = [
+        json.loads(text)
+        for text in re.findall(r'<script type="application/json">(.*?)</script>', section.body)
+    ]
     assert [[trace["name"] for trace in chart["data"]] for chart in charts] == [list(worlds.SCORERS)] * 2
     rows = f1_by_setting(es_run.table).filter(pl.col("exposure") == "manual", pl.col("value").is_not_null())
     mine = rows.filter(model="lite0", scorer="odin").sort("familiar")
@@ -35,10 +38,14 @@ def test_a_map_per_aperture_and_light_of_every_scorer_with_interval_and_n(es_run
     assert section is not None
     assert re.findall(r'data-pick="(\w+)"', section.body) == list(worlds.SCORERS)
     assert len(re.findall(r"<h3>f/\S+ · lamp \w+</h3>", section.body)) == 3 * 2 * 2 * 3
-    cells = f1_by_setting(es_run.table).filter(model="lite0", scorer="msp", light="on", exposure="manual", aperture=5.0)
+    cells = f1_by_setting(es_run.table).filter(
+        model="lite0", scorer="msp", light="on", exposure="manual", aperture=5.0
+    )
     first = re.search(r"<table.*?</table>", section.body)
     assert first is not None
-    assert re.findall(r">(\d+)</td>", first.group()) == [f"{100 * v:.0f}" for v in cells.sort("iso", "shutter")["value"]]
+    assert re.findall(r">(\d+)</td>", first.group()) == [
+        f"{100 * v:.0f}" for v in cells.sort("iso", "shutter")["value"]
+    ]
     right = cells.sort("iso", "shutter").row(0, named=True)
     assert f"{right['familiar']} right, {right['strange']} wrong" in first.group()
 

@@ -7,7 +7,8 @@ import dataclasses
 import pytest
 from tests.reports.sections.test_exposure import picture, rows
 
-from sorites import metrics, table
+from sorites import metrics
+from sorites.core import table
 from sorites.reports.sections.sheets import ACROSS, SHEETS, sheets
 from sorites.reports.view import RunView, merge
 
@@ -21,7 +22,9 @@ def camera_run() -> RunView:
 def test_the_pictures_on_which_models_differ_most_come_first(camera_run: RunView) -> None:
     section = sheets(merge([camera_run]))
     assert section is not None
-    worst = metrics.disagreement(camera_run.table).sort("value", "sample_id", descending=[True, False])["sample_id"][:SHEETS]
+    worst = metrics.disagreement(camera_run.table).sort("value", "sample_id", descending=[True, False])[
+        "sample_id"
+    ][:SHEETS]
     places = [section.body.index(f">{sample} · ") for sample in worst]
     assert places == sorted(places)
     assert section.body.count("data:image/webp") == SHEETS * ACROSS

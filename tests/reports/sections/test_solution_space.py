@@ -12,7 +12,8 @@ import pytest
 from PIL import Image
 from tests.reports.sections.test_exposure import rows
 
-from sorites import metrics, table
+from sorites import metrics
+from sorites.core import table
 from sorites.reports.sections.solution_space import RIGHT, solution_space
 from sorites.reports.view import RunView, merge
 
@@ -26,7 +27,10 @@ def camera_run() -> RunView:
 def test_histograms_by_light_with_the_shares_of_the_metric(camera_run: RunView) -> None:
     section = solution_space(merge([camera_run]))
     assert section is not None
-    assert re.findall(r"<h3>(27 settings · lamp \w+)</h3>", section.body) == ["27 settings · lamp on", "27 settings · lamp off"]
+    assert re.findall(r"<h3>(27 settings · lamp \w+)</h3>", section.body) == [
+        "27 settings · lamp on",
+        "27 settings · lamp off",
+    ]
     found = metrics.solution_space(camera_run.table)
     for row in found.to_dicts():
         assert f"right at {row['right']}: {100 * row['value']:.1f}" in section.body
@@ -38,7 +42,8 @@ def test_a_map_has_a_pixel_per_picture_and_setting(camera_run: RunView) -> None:
     section = solution_space(merge([camera_run]))
     assert section is not None
     maps = [
-        Image.open(io.BytesIO(base64.b64decode(part))) for part in re.findall(r"data:image/png;base64,([^\"]+)", section.body)
+        Image.open(io.BytesIO(base64.b64decode(part)))
+        for part in re.findall(r"data:image/png;base64,([^\"]+)", section.body)
     ]
     assert [drawn.size for drawn in maps] == [(27 + 1 + 27, 8)] * 2
     blue = [(np.asarray(drawn) == RIGHT).all(axis=2).sum() for drawn in maps]

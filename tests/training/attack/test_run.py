@@ -11,14 +11,14 @@ import pytest
 from tests.training.networks import small
 
 import sorites
-from sorites.comparisons.compare import compare
+from sorites.analysis.comparison.compare import compare
 from sorites.core import Model
-from sorites.errors import SoritesError
-from sorites.pipeline.check import check
-from sorites.pipeline.folder import read_info
-from sorites.pipeline.reopen import plan_of, refuse_attacks
+from sorites.core.errors import SoritesError
+from sorites.evaluation.check import check
+from sorites.evaluation.reopen import plan_of, refuse_attacks
+from sorites.evaluation.storage.folder import read_info
 from sorites.training.attack import attack
-from sorites.training.attack.worst import worst_case
+from sorites.training.attack.run import worst_case
 
 pytest.importorskip("torch")
 
@@ -70,12 +70,16 @@ def test_images_belong_to_the_model(done: Path, photos: Path, tmp_path: Path) ->
     both = table(other)
     same = both.filter(pl.col("model") == "small").drop("run_id")
     assert same.equals(table(done).drop("run_id")), "another model in the run changes nothing"
-    ids = {name: set(part.filter(pl.col("family") == "attack")["image_id"]) for (name,), part in both.group_by("model")}
+    ids = {
+        name: set(part.filter(pl.col("family") == "attack")["image_id"])
+        for (name,), part in both.group_by("model")
+    }
     assert not ids["small"] & ids["other"]
     clean = both.filter(pl.col("shift") == "clean")
     assert clean["image_id"].n_unique() == 18
     with pytest.raises(
-        SoritesError, match=r"two holds an attack, .* Type: sorites metrics .*two accuracy --by model,shift,severity,"
+        SoritesError,
+        match=r"two holds an attack, .* Type: sorites metrics .*two accuracy --by model,shift,severity,",
     ):
         compare(other, other, base_model="small", model="other")
     shared = compare(other, other, base_model="small", model="other", shared=True)
@@ -105,7 +109,9 @@ def test_a_stopped_attack_goes_on_to_the_same_table(done: Path, photos: Path, tm
     assert all(path.stat().st_mtime_ns == when for path, when in begun.items())
     assert table(out).equals(table(done))
     opened: list[str] = []
-    attack(small(), source=f"folder:{photos}", out=out, bar=lambda what, n: opened.append(what) or print, **HOW)
+    attack(
+        small(), source=f"folder:{photos}", out=out, bar=lambda what, n: opened.append(what) or print, **HOW
+    )
     assert opened == []
 
 
@@ -138,7 +144,9 @@ def test_pictures_that_cannot_be_attacked_are_rows_with_errors(photos: Path, tmp
     shutil.copytree(photos, tmp_path / "photos")
     broken = next((tmp_path / "photos").rglob("p07.png"))
     broken.write_bytes(broken.read_bytes()[:200])
-    run = attack(small(), source=f"folder:{tmp_path / 'photos'}", out=tmp_path / "run", eps=".1", losses="ce", steps=3)
+    run = attack(
+        small(), source=f"folder:{tmp_path / 'photos'}", out=tmp_path / "run", eps=".1", losses="ce", steps=3
+    )
     rows = table(run)
     failed = rows.filter(pl.col("error").is_not_null())
     assert failed["shift"].to_list() == ["apgd_ce_l2", "clean"]
@@ -154,16 +162,26 @@ def test_what_has_no_gradients_is_refused_by_name(photos: Path, tiny: Make, tmp_
 
 def test_a_source_without_labels_that_the_model_knows_is_refused(photos: Path, tmp_path: Path) -> None:
     strange = small(labels=("n02123045", "n02123159", "n02123394", "n02123597"))
-    with pytest.raises(SoritesError, match=r"none of the 20 clean pictures of .* has a label that small knows"):
+    with pytest.raises(
+        SoritesError, match=r"none of the 20 clean pictures of .* has a label that small knows"
+    ):
         attack(strange, source=f"folder:{photos}", eps=".1", out=tmp_path / "run")
 
 
-def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(photos: Path, tmp_path: Path) -> None:
-    two, how = small(labels=("n01440764", "n01443537")), {"source": f"folder:{photos}", "eps": ".1", "steps": 2}
-    with pytest.raises(SoritesError, match=r"the attack dlr needs at least 3 classes, and small has 2\. Type --attack ce$"):
+def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(
+    photos: Path, tmp_path: Path
+) -> None:
+    two, how = (
+        small(labels=("n01440764", "n01443537")),
+        {"source": f"folder:{photos}", "eps": ".1", "steps": 2},
+    )
+    with pytest.raises(
+        SoritesError, match=r"the attack dlr needs at least 3 classes, and small has 2\. Type --attack ce$"
+    ):
         attack(two, losses="ce,dlr", out=tmp_path / "run", **how)
     with pytest.warns(
-        UserWarning, match="dlr needs at least 3 classes, and small has 2: it is left out, and the attack is ce alone"
+        UserWarning,
+        match="dlr needs at least 3 classes, and small has 2: it is left out, and the attack is ce alone",
     ):
         attack(two, out=tmp_path / "run", **how)
     assert read_info(tmp_path / "run")["attack"]["losses"] == ["ce"]
@@ -171,7 +189,9 @@ def test_a_model_of_two_classes_is_attacked_without_dlr_unless_that_is_named(pho
 
 
 def test_nothing_more_is_made_of_attacked_pictures(done: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoritesError, match=f"{done} holds an attack: its pictures were made against its models"):
+    with pytest.raises(
+        SoritesError, match=f"{done} holds an attack: its pictures were made against its models"
+    ):
         plan_of(done)
     with pytest.raises(SoritesError, match="holds an attack"):
         sorites.build(done, tmp_path / "data")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sorites.errors import SoritesError
-from sorites.training.attack.settings import epsilons, settings
+from sorites.core.errors import SoritesError
+from sorites.training.attack.run import epsilons, settings
 
 
 def test_sizes_are_read_as_fractions_and_sorted() -> None:

@@ -7,9 +7,9 @@ from PIL import Image, ImageOps
 from scipy import stats
 from torch.nn import functional
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import AugMix, jsd_loss
-from sorites.training.augment import _operations
+from sorites.training.augment import augmix
 
 
 @pytest.fixture(scope="module")
@@ -33,23 +33,26 @@ ORIGINAL = {
     "translate_x": lambda p: moved(p, (1, 0, -2, 0, 1, 0)),
     "translate_y": lambda p: moved(p, (1, 0, 0, 0, 1, -2)),
 }
-"""What the original does at the level 2.8 with a minus, worked out by hand: int(2.8 x 4 / 10) = 1, int(8.4) = 8,
-int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2."""
+"""What the original does at the level 2.8 with a minus, worked out by hand: int(2.8 x 4 / 10) = 1,
+int(8.4) = 8, int(71.68) = 71, 0.3 x 0.28 = 0.084, int(2.8 x 32 / 3 / 10) = 2.
+"""
 
 
-@pytest.mark.parametrize("operation", _operations.OPERATIONS, ids=lambda o: o.__name__)
+@pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
 def test_operations_are_those_of_the_original(operation, picture):
     made = operation(np.asarray(picture), 2.8, -1)
     assert np.array_equal(made, np.asarray(ORIGINAL[operation.__name__](picture)))
     assert not np.array_equal(made, np.asarray(picture))
-    assert len(ORIGINAL) == len(_operations.OPERATIONS) == 9
+    assert len(ORIGINAL) == len(augmix.OPERATIONS) == 9
 
 
 def levelled(level, sign, width, height):
     """The original's calls of Pillow at a level and a sign."""
 
     def affine(*matrix):
-        return lambda p: p.transform((width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR)
+        return lambda p: p.transform(
+            (width, height), Image.Transform.AFFINE, matrix, Image.Resampling.BILINEAR
+        )
 
     return {
         "autocontrast": ImageOps.autocontrast,
@@ -64,7 +67,7 @@ def levelled(level, sign, width, height):
     }
 
 
-@pytest.mark.parametrize("operation", _operations.OPERATIONS, ids=lambda o: o.__name__)
+@pytest.mark.parametrize("operation", augmix.OPERATIONS, ids=lambda o: o.__name__)
 @pytest.mark.parametrize("kind", ["noise", "few values", "one value", "dark", "tiny"])
 def test_operations_are_pillows_at_every_level_on_odd_pictures(operation, kind):
     rng = np.random.default_rng(len(kind))
@@ -96,7 +99,7 @@ def test_the_mixture_is_the_weighted_sum_of_its_chains(picture):
         for chain in range(3):
             made = np.asarray(picture)
             for step in range(lengths[n, chain]):
-                made = _operations.OPERATIONS[kinds[n, chain, step]](
+                made = augmix.OPERATIONS[kinds[n, chain, step]](
                     made, float(levels[n, chain, step]), int(signs[n, chain, step])
                 )
             wanted[n] += float(shares[n, chain]) * made / 255
@@ -124,7 +127,9 @@ def test_shares_of_chains_are_dirichlet_and_weights_uniform():
 
 def test_a_fixed_depth_is_kept(picture, monkeypatch):
     calls = []
-    counted = tuple(lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in _operations.OPERATIONS)
+    counted = tuple(
+        lambda p, level, sign, o=o: calls.append(o) or o(p, level, sign) for o in augmix.OPERATIONS
+    )
     monkeypatch.setattr("sorites.training.augment.augmix.OPERATIONS", counted)
     AugMix(depth=5, width=2)(batch(picture, 3))
     assert len(calls) == 5 * 2 * 3
@@ -151,7 +156,9 @@ def test_the_loss_is_cross_entropy_and_divergence_as_written_in_the_paper():
     assert jsd_loss(logits, labels).item() == pytest.approx(wanted, rel=1e-9)
     assert jsd_loss(list(logits.chunk(3)), labels).item() == pytest.approx(wanted, rel=1e-9)
     alike = logits[:4].repeat(3, 1)
-    assert jsd_loss(alike, labels).item() == pytest.approx(functional.cross_entropy(logits[:4], labels).item())
+    assert jsd_loss(alike, labels).item() == pytest.approx(
+        functional.cross_entropy(logits[:4], labels).item()
+    )
 
 
 def test_a_loss_of_two_views_is_refused():
@@ -160,7 +167,9 @@ def test_a_loss_of_two_views_is_refused():
 
 
 def test_normalised_pictures_are_refused():
-    with pytest.raises(SoritesError, match=r"wanted pictures in 0\.\.1, got values from -2 to 2\. Augment first"):
+    with pytest.raises(
+        SoritesError, match=r"wanted pictures in 0\.\.1, got values from -2 to 2\. Augment first"
+    ):
         AugMix()(torch.tensor([-2.0, 2.0]).repeat(96)[None, :, None].reshape(1, 3, 8, 8))
 
 

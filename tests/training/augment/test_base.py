@@ -1,4 +1,6 @@
-"""What all augmentations share: their own generators, states that can be restored, batches that are refused."""
+"""What all augmentations share: their own generators, states that can be restored, batches that are
+refused.
+"""
 
 import copy
 import pickle
@@ -6,7 +8,7 @@ import pickle
 import pytest
 import torch
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.augment import Augmentation, Chain, Flip, OpticsAugment, augmentation
 
 SPECS = ["flip", "optics", "augmix", "cascade", "optics,augmix", "digital", "lens", "gaussian_noise", "fog"]
@@ -80,7 +82,8 @@ def test_the_seed_of_torch_is_where_a_new_one_begins():
 
 
 @pytest.mark.parametrize(
-    "given", [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]]
+    "given",
+    [torch.zeros(3, 8, 8), torch.zeros(1, 1, 8, 8), torch.zeros(1, 3, 8, 8, dtype=torch.uint8), [[0.5]]],
 )
 def test_what_is_no_batch_of_pictures_is_refused(given):
     with pytest.raises(SoritesError, match=r"wanted a batch of pictures as floats in 0\.\.1"):
@@ -100,7 +103,9 @@ def test_every_augmentation_refuses_values_that_are_not_in_0_to_1(spec, values, 
     given = torch.tensor(values).repeat(1, 3, 24, 12)
     moves = augmentation(spec, 24)
     for batch in (given, given.contiguous(memory_format=torch.channels_last), given.half()):
-        with pytest.raises(SoritesError, match=rf"wanted pictures in 0\.\.1, got values {said}\. Augment first"):
+        with pytest.raises(
+            SoritesError, match=rf"wanted pictures in 0\.\.1, got values {said}\. Augment first"
+        ):
             moves(batch)
     assert torch.equal(moves.eval()(given), given)
 

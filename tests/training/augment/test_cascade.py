@@ -4,7 +4,7 @@ import pytest
 import torch
 from scipy import stats
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import Cascade
 
 
@@ -38,9 +38,15 @@ def test_optics_works_on_what_augmix_made():
     [
         (
             {"optics": {"foo": 1}},
-            "no option of the augmentation optics named 'foo'.* It has alpha, colours, kernels, scaled, severity",
+            (
+                "no option of the augmentation optics named 'foo'.* It has alpha, colours, kernels, scaled,"
+                " severity"
+            ),
         ),
-        ({"augmix": {"size": 8}}, "no option of the augmentation augmix named 'size'.* It has alpha, depth, severity, width"),
+        (
+            {"augmix": {"size": 8}},
+            "no option of the augmentation augmix named 'size'.* It has alpha, depth, severity, width",
+        ),
         ({"optics": 4}, "wanted options of optics as a table of names and values, got 4"),
     ],
 )

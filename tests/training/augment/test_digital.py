@@ -7,7 +7,7 @@ import torch
 from PIL import Image, ImageEnhance, ImageOps
 from scipy import stats
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import Digital
 from sorites.training.augment import digital
 
@@ -68,7 +68,9 @@ def test_posterizing_is_pillows(bits, picture):
 
 
 def test_how_often_values_are_inverted_and_bits_lost():
-    """On a field of one bright grey, which jitter that is switched off leaves alone, each fate can be read from the value."""
+    """On a field of one bright grey, which jitter that is switched off leaves alone, each fate can
+    be read from the value.
+    """
     moves = Digital(brightness=0, contrast=0, saturation=0, hue=0)
     moves.seed(0)
     made = torch.round(moves(torch.full((20_000, 3, 1, 1), 200 / 255))[:, 0, 0, 0] * 255)

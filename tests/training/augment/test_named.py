@@ -2,8 +2,17 @@
 
 import pytest
 
-from sorites.errors import SoritesError, UnknownName
-from sorites.training import AugMix, CameraAugment, Cascade, Digital, LensAugment, OpticsAugment, ShiftAugment, augmentation
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.training import (
+    AugMix,
+    CameraAugment,
+    Cascade,
+    Digital,
+    LensAugment,
+    OpticsAugment,
+    ShiftAugment,
+    augmentation,
+)
 from sorites.training.augment import Chain, Flip, NoAugment
 from sorites.training.augment.named import of_recipe
 

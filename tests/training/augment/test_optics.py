@@ -8,11 +8,11 @@ import torch
 from scipy import stats
 
 from sorites.core import shift
-from sorites.errors import SoritesError, UnknownName
-from sorites.rng import rng_for
-from sorites.shifts._kernels import PAIRS, WAVES
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.rng import rng_for
+from sorites.shifts.aberration import PAIRS, WAVES
 from sorites.training import OpticsAugment
-from sorites.training.augment import _blur
+from sorites.training.augment import optics
 
 NAME_OF = {mode: name for name, pair in PAIRS.items() for mode in pair}
 
@@ -83,12 +83,15 @@ def test_both_ways_to_blur_are_one(side, monkeypatch):
     moves, pictures = OpticsAugment(), batch(images_of(6, side, side))
     choice, weights = torch.arange(6), torch.linspace(0, 1, 6)
     by_fft = moves.blur.mixed(pictures, choice, weights)
-    monkeypatch.setattr(_blur, "LARGEST_DIRECT", 25)
+    monkeypatch.setattr(optics, "LARGEST_DIRECT", 25)
     assert (moves.blur.mixed(pictures, choice, weights) - by_fft).abs().max() < 2e-6
 
 
 def test_normalising_after_mixing_is_the_published_mixture_of_normalised_pictures():
-    mean, std = torch.tensor([0.485, 0.456, 0.406])[:, None, None], torch.tensor([0.229, 0.224, 0.225])[:, None, None]
+    mean, std = (
+        torch.tensor([0.485, 0.456, 0.406])[:, None, None],
+        torch.tensor([0.229, 0.224, 0.225])[:, None, None],
+    )
     moves, pictures = OpticsAugment(scaled=4), batch(images_of(8, 32, 32))
     weights = torch.linspace(0.1, 0.9, 8)
     blurred = moves.blur.mixed(pictures, torch.arange(8), torch.ones(8))
@@ -144,7 +147,7 @@ def test_batches_stay_on_their_device(options):
 def test_fast_lengths_are_scipys(least, length):
     from scipy.fft import next_fast_len
 
-    assert _blur.fast_length(least) == length == next_fast_len(least, real=True)
+    assert optics.fast_length(least) == length == next_fast_len(least, real=True)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import torch
 from scipy import stats
 
 from sorites.core import SHIFTS, shift
-from sorites.errors import SoritesError, UnknownName
+from sorites.core.errors import SoritesError, UnknownName
 from sorites.training import CameraAugment, LensAugment, ShiftAugment
 
 

@@ -8,7 +8,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, Dataset, Subset
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training import AugMix, OpticsAugment, PictureTransform
 from sorites.training.augment import Flip, NoAugment
 
@@ -85,7 +85,8 @@ def test_a_seed_decides_and_pickling_keeps_it():
 
 
 @pytest.mark.parametrize(
-    "given", [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), torch.zeros(8, 8, 3), "x.png", Image.new("L", (8, 8))]
+    "given",
+    [np.zeros((8, 8), np.uint8), np.zeros((8, 8, 3)), torch.zeros(8, 8, 3), "x.png", Image.new("L", (8, 8))],
 )
 def test_what_is_no_picture_is_refused(given):
     with pytest.raises(SoritesError, match="wanted an RGB picture"):

@@ -12,10 +12,9 @@ from tests.training.networks import small
 
 from sorites import core
 from sorites.core import Model, Outputs
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.explain import grad_cam, guided_backprop, guided_grad_cam
-from sorites.training.explain.layers import layers, network_of
-from sorites.training.explain.maps import explained
+from sorites.training.explain.maps import explained, layers, network_of
 
 torch = pytest.importorskip("torch")
 
@@ -23,7 +22,9 @@ PICTURES = [scene(i, 224, 224) for i in range(3)]
 
 
 def inputs(model: Model, pictures: Any = PICTURES) -> Any:
-    return torch.from_numpy(np.stack([model.prepare(picture, False) for picture in pictures]).astype(np.float32))
+    return torch.from_numpy(
+        np.stack([model.prepare(picture, False) for picture in pictures]).astype(np.float32)
+    )
 
 
 def theirs(model: Model, layer: Any, targets: list[int], pictures: Any = PICTURES) -> Any:
@@ -37,10 +38,10 @@ def resnet() -> Model:
     """A ResNet-18 of timm with random weights, at 96 px."""
     if importlib.util.find_spec("timm") is None:
         pytest.skip("timm is not installed")
-    from sorites.models._preprocess import Input
-    from sorites.models._torch import _graph, with_features
+    from sorites.core.torch_tools import beside_torchvision
+    from sorites.models.preprocess import Input
     from sorites.models.timm import _parts
-    from sorites.torch_tools import beside_torchvision
+    from sorites.models.torch_module import _graph, with_features
 
     torch.manual_seed(0)
     library = beside_torchvision("timm", "the test", "timm")
@@ -73,7 +74,9 @@ def test_any_layer_can_be_named_and_a_wrong_name_lists_them() -> None:
     ours = grad_cam(model, PICTURES, [0, 1, 2], layer="layer2.0.bn1")
     assert ours.shape == (3, 12, 12)
     assert np.allclose(ours, theirs(model, module, [0, 1, 2]), atol=1e-5)
-    with pytest.raises(SoritesError, match=r"no layer of resnet with maps named 'layer5'. Did you mean layer.*layer4"):
+    with pytest.raises(
+        SoritesError, match=r"no layer of resnet with maps named 'layer5'. Did you mean layer.*layer4"
+    ):
         grad_cam(model, PICTURES, layer="layer5")
 
 
@@ -111,14 +114,18 @@ def test_guided_backprop_is_captums_for_relu(functional: bool) -> None:
     pictures = [scene(i, 48, 48) for i in range(3)]
     whole = First().eval()
     with pytest.warns(UserWarning, match="ReLU"):
-        wanted = captum.GuidedBackprop(whole).attribute(inputs(model, pictures).requires_grad_(), torch.tensor([0, 1, 2]))
+        wanted = captum.GuidedBackprop(whole).attribute(
+            inputs(model, pictures).requires_grad_(), torch.tensor([0, 1, 2])
+        )
     assert np.abs(wanted.detach().numpy()).max() > 1e-5
     assert np.allclose(guided_backprop(model, pictures, [0, 1, 2]), wanted.detach().numpy(), atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["ReLU", "ReLU6", "SiLU", "GELU", "Hardswish"])
 def test_the_rule_of_each_activation_in_closed_form(name: str) -> None:
-    """One pixel, one activation f, one weight w: the guided gradient is max(w, 0) f'(x) where f(x) is positive."""
+    """One pixel, one activation f, one weight w: the guided gradient is max(w, 0) f'(x) where f(x)
+    is positive.
+    """
     from torch import nn
 
     slope = {

@@ -12,12 +12,20 @@ from tests.training.networks import small
 
 import sorites
 from sorites import core
-from sorites.errors import SoritesError
-from sorites.pipeline.check import check
-from sorites.pipeline.explanations import KINDS, LIST, ROOM, Change, picture_file, read_changes, read_picture
-from sorites.suite import Suite
+from sorites.core.errors import SoritesError
+from sorites.evaluation.check import check
+from sorites.evaluation.explanations import (
+    KINDS,
+    LIST,
+    ROOM,
+    Change,
+    picture_file,
+    read_changes,
+    read_picture,
+)
+from sorites.suites.suite import Suite
 from sorites.training.explain import explain, grad_cam
-from sorites.training.explain.changes import changes
+from sorites.training.explain.run import changes
 
 pytest.importorskip("torch")
 
@@ -35,7 +43,9 @@ def held(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     """A run of both networks, in a folder that is copied for each test."""
     out = tmp_path_factory.mktemp("explain") / "run"
     models = [small(name, seed) for name, seed in SEEDS.items()]
-    sorites.run(Suite(name="s"), source=f"folder:{photos}", models=models, shifts=["contrast", "jpeg"], out=out)
+    sorites.run(
+        Suite(name="s"), source=f"folder:{photos}", models=models, shifts=["contrast", "jpeg"], out=out
+    )
     return out
 
 
@@ -49,7 +59,9 @@ def verdict(run: Path, change: Change) -> list[tuple[bool, int]]:
     rows = sorites.read(run).collect()
     found = []
     for side in change.sides:
-        row = rows.filter(pl.col("image_id") == side.image_id, pl.col("model") == side.model).row(0, named=True)
+        row = rows.filter(pl.col("image_id") == side.image_id, pl.col("model") == side.model).row(
+            0, named=True
+        )
         found.append((row["correct"], row["pred"]))
     return found
 
@@ -88,7 +100,10 @@ def test_what_is_drawn_is_the_picture_that_the_model_saw(run: Path) -> None:
     again = sorites.read(run).filter(pl.col("image_id") == side.image_id, pl.col("model") == "one").collect()
     given = model([seen], framed=True).logits
     assert given is not None
-    assert abs(float(np.exp(given - given.max()).max() / np.exp(given - given.max()).sum()) - again["conf"][0]) < 0.1
+    assert (
+        abs(float(np.exp(given - given.max()).max() / np.exp(given - given.max()).sum()) - again["conf"][0])
+        < 0.1
+    )
     where = grad_cam(model, [seen], framed=True)[0]
     hot = cam[..., 0].astype(int) - cam[..., 2]
     if not side.empty:
@@ -97,12 +112,16 @@ def test_what_is_drawn_is_the_picture_that_the_model_saw(run: Path) -> None:
         assert hot[y * step : (y + 1) * step, x * step : (x + 1) * step].mean() > hot.mean()
 
 
-def test_what_is_there_is_not_made_twice_and_what_changed_is(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_there_is_not_made_twice_and_what_changed_is(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from sorites.training.explain import run as module
 
     made: list[str] = []
     draw = module.explained
-    monkeypatch.setattr(module, "explained", lambda model, *a, **k: made.append(model.name) or draw(model, *a, **k))
+    monkeypatch.setattr(
+        module, "explained", lambda model, *a, **k: made.append(model.name) or draw(model, *a, **k)
+    )
     first = explain(run, ["one", "other"], limit=2)
     assert made == ["one", "other"] * 2
     explain(run, ["one", "other"], limit=3)
@@ -115,9 +134,16 @@ def test_what_is_there_is_not_made_twice_and_what_changed_is(run: Path, monkeypa
     explain(run, ["one", "other"], limit=3, target="truth")
     listed = read_changes(run)
     assert len(listed) == 5, "another class takes the place of the first"
-    assert all(side.target == change.label for change in listed if change.between == "models" for side in change.sides)
+    assert all(
+        side.target == change.label
+        for change in listed
+        if change.between == "models"
+        for side in change.sides
+    )
     files = {path.name for path in (run / ROOM).glob("*.webp")}
-    assert files == {f"{side.file}-{kind}.webp" for change in listed for side in change.sides for kind in KINDS}
+    assert files == {
+        f"{side.file}-{kind}.webp" for change in listed for side in change.sides for kind in KINDS
+    }
 
 
 def test_a_stop_leaves_what_is_whole(run: Path) -> None:
@@ -136,10 +162,16 @@ def test_a_stop_leaves_what_is_whole(run: Path) -> None:
 
 def test_a_changed_answer_is_no_longer_explained(run: Path) -> None:
     found = explain(run, ["one", "other"], limit=2)
-    shard = next(path for path in (run / "predictions").glob("*--one.parquet") if _holds(path, found[0].sides[0].image_id))
+    shard = next(
+        path
+        for path in (run / "predictions").glob("*--one.parquet")
+        if _holds(path, found[0].sides[0].image_id)
+    )
     rows = pl.read_parquet(shard)
     here = pl.col("image_id") == found[0].sides[0].image_id
-    rows.with_columns(conf=pl.when(here).then(pl.lit(0.123, pl.Float32)).otherwise("conf")).write_parquet(shard)
+    rows.with_columns(conf=pl.when(here).then(pl.lit(0.123, pl.Float32)).otherwise("conf")).write_parquet(
+        shard
+    )
     explain(run, ["other"], limit=1)
     assert found[0] not in read_changes(run)
     assert found[1] in read_changes(run)
@@ -163,7 +195,9 @@ def test_damage_is_named_and_set_aside(run: Path) -> None:
 
 def test_the_table_of_a_run_can_be_explained_with_its_objects(photos: Path, tmp_path: Path) -> None:
     networks = {"first": small("a", 0), "second": small("b", 3)}
-    table = sorites.run(Suite(name="s"), source=f"folder:{photos}", models=networks, shifts=["contrast"], out=tmp_path / "run")
+    table = sorites.run(
+        Suite(name="s"), source=f"folder:{photos}", models=networks, shifts=["contrast"], out=tmp_path / "run"
+    )
     assert sorites.explain(table, limit=2)[0].sides[1].model == "second"  # type: ignore[arg-type]
 
 
@@ -174,7 +208,11 @@ def test_the_table_of_a_run_can_be_explained_with_its_objects(photos: Path, tmp_
         (["one"], {"shifts": ["jpg"]}, "no shift of this run named 'jpg'. Did you mean jpeg"),
         (["one"], {"target": "label"}, "--target wants prediction or truth, got 'label'"),
         (["one"], {"limit": 0}, "--limit wants a whole number above 0"),
-        (["one"], {"layer": "0.9"}, "no layer of one with maps named '0.9'.* The last of its 5 are 0.0, 0.1, 0.2, 0.3, 0"),
+        (
+            ["one"],
+            {"layer": "0.9"},
+            "no layer of one with maps named '0.9'.* The last of its 5 are 0.0, 0.1, 0.2, 0.3, 0",
+        ),
         (["one"], {"layer": {"two": "0"}}, "no model to explain named 'two'"),
     ],
 )
@@ -184,7 +222,9 @@ def test_what_cannot_be_explained_is_said(run: Path, models: list[str], options:
     assert read_changes(run) == ()
 
 
-def test_other_weights_and_models_without_gradients_are_refused(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_weights_and_models_without_gradients_are_refused(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(core, "model", lambda spec: small(spec, 7))
     with pytest.raises(SoritesError, match="one has other weights than those that .* looked at"):
         explain(run, ["one"])

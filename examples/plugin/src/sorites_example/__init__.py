@@ -1,4 +1,7 @@
-"""Importing this package registers its plug-ins. The entry point names the package, and nothing else is needed."""
+"""Importing this package registers its plug-ins.
+
+The entry point names the package, and nothing else is needed.
+"""
 
 from sorites_example import measure, metric, model, shift, source
 

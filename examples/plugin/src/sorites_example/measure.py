@@ -1,4 +1,6 @@
-"""A measure of your own: two pictures of one size, the clean one first, to a number, and which way is nearer."""
+"""A measure of your own: two pictures of one size, the clean one first, to a number, and which way
+is nearer.
+"""
 
 import numpy as np
 

@@ -4,7 +4,7 @@ import numpy as np
 from PIL import Image
 
 from sorites.core import Model, Outputs, add_model
-from sorites.labels import imagenet
+from sorites.core.labels import imagenet
 
 
 @add_model
@@ -13,7 +13,11 @@ def thumbnail(argument: str | None = None) -> Model:
     weights = np.random.default_rng(0).normal(size=(1000, 192)).astype(np.float32)
 
     def forward(pictures: list[np.ndarray]) -> Outputs:
-        features = np.stack([np.asarray(Image.fromarray(p).resize((8, 8))) for p in pictures]).reshape(-1, 192) / np.float32(255)
+        features = np.stack([np.asarray(Image.fromarray(p).resize((8, 8))) for p in pictures]).reshape(
+            -1, 192
+        ) / np.float32(255)
         return Outputs(features @ weights.T, features)
 
-    return Model("thumbnail", forward, labels=imagenet().ids, head=(weights, np.zeros(1000, np.float32)), version="1")
+    return Model(
+        "thumbnail", forward, labels=imagenet().ids, head=(weights, np.zeros(1000, np.float32)), version="1"
+    )

@@ -1,4 +1,6 @@
-"""A source of your own: samples with ids that stay the same, labels, and pictures that are made when they are asked for."""
+"""A source of your own: samples with ids that stay the same, labels, and pictures that are made
+when they are asked for.
+"""
 
 import functools
 from collections.abc import Iterator
@@ -6,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from sorites.core import Picture, Sample, add_source
-from sorites.labels import Labels
+from sorites.core.labels import Labels
 
 
 @add_source

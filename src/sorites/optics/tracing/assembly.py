@@ -1,6 +1,7 @@
 """Build lenses from prescriptions, or take them from optiland's photographic objectives.
 
-The real size of the aperture stop and the angle of a stated image height are found by tracing rays through the unfinished lens.
+The real size of the aperture stop and the angle of a stated image height are found by tracing rays
+through the unfinished lens.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial, tracer
 from sorites.optics.tracing.prescription import WIDEST_DEG, Glass, Prescription, Refused
 from sorites.optics.tracing.rays import at_stop, chief
 
+# The photographic objectives that come with optiland 0.6.3.
 OBJECTIVES = (
     "CookeTriplet",
     "DoubleGauss",
@@ -38,7 +40,8 @@ OBJECTIVES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-"""The photographic objectives that come with optiland 0.6.3."""
+# The objectives that optiland has in inches, as in their book (Laikin 2007), although it reads
+# lengths as millimetres.
 IN_INCHES = (
     "HeliarLens",
     "ProjectionLens120FOV",
@@ -48,7 +51,6 @@ IN_INCHES = (
     "WideAngle100FOV",
     "WideAngle170FOV",
 )
-"""The objectives that optiland has in inches, as in their book (Laikin 2007), although it reads lengths as millimetres."""
 INCH_MM = 25.4
 
 
@@ -62,15 +64,22 @@ def objective(name: str) -> Lens:
     surfaces = list(optic.surfaces)
     stop = next(i for i, one in enumerate(surfaces) if one.is_stop)
     angle = max(math.hypot(float(one.x), float(one.y)) for one in optic.fields.fields)
-    return _finished(name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {})
+    return _finished(
+        name, optic, stop, ("entrance pupil", float(np.squeeze(optic.paraxial.EPD()))), angle, "angle", {}
+    )
 
 
 def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None) -> Lens:
-    """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is refused by its name."""
+    """Build a lens. A glass that is neither in the stated catalogues nor among ``glasses`` is
+    refused by its name.
+    """
     library = tracer()
     optic = library.optic.Optic()
     for i, one in enumerate(prescription.surfaces):
-        bent: dict[str, Any] = {"radius": 1 / one.curvature if one.curvature else math.inf, "conic": one.conic}
+        bent: dict[str, Any] = {
+            "radius": 1 / one.curvature if one.curvature else math.inf,
+            "conic": one.conic,
+        }
         if one.shape == "EVENASPH":
             highest = max((term for term, value in one.even.items() if value), default=1)
             terms = [one.even.get(term, 0.0) for term in range(1, highest + 1)]
@@ -82,7 +91,13 @@ def build(prescription: Prescription, glasses: Mapping[str, Glass] | None = None
         optic.surfaces.add(index=i, is_stop=i == prescription.stop, **bent)
     rims = {i: one.rim_mm for i, one in enumerate(prescription.surfaces) if one.rim_mm}
     lens = _finished(
-        prescription.name, optic, prescription.stop, prescription.aperture, prescription.field, prescription.field_kind, rims
+        prescription.name,
+        optic,
+        prescription.stop,
+        prescription.aperture,
+        prescription.field,
+        prescription.field_kind,
+        rims,
     )
     vignetting = (replace(one, part=_part(lens, prescription, one.part)) for one in prescription.vignetting)
     return replace(lens, vignetting=tuple(vignetting))
@@ -96,8 +111,9 @@ def _part(lens: Lens, prescription: Prescription, part: float) -> float:
 
 
 def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
-    """Return the glass from the first stated catalogue that has exactly its name; a glass without a name follows from (nd, vd) by
-    Buchdahl's model."""
+    """Return the glass from the first stated catalogue that has exactly its name; a glass without a
+    name follows from (nd, vd) by Buchdahl's model.
+    """
     library = tracer()
     if not glass.name:
         if glass.nd is None or glass.vd is None:
@@ -109,25 +125,39 @@ def material(glass: Glass, catalogues: tuple[str, ...]) -> Any:
             return library.materials.MaterialFile(path)
     stated = ", ".join(catalogues) or "none"
     raise Refused(
-        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass {glass.name}=ND,VD gives it"
+        f"its glass {glass.name} is in none of the catalogues it states ({stated}); --glass"
+        f" {glass.name}=ND,VD gives it"
     )
 
 
 @functools.cache
 def _glasses() -> dict[tuple[str, str], str]:
-    """Return the data files of all glasses by catalogue and name in lower case. Names must match exactly; none is guessed."""
+    """Return the data files of all glasses by catalogue and name in lower case.
+
+    Names must match exactly; none is guessed.
+    """
     root = Path(str(files("optiland.database").joinpath("data-nk", "glass")))
     return {(path.parent.name.lower(), path.stem.lower()): str(path) for path in sorted(root.glob("*/*.yml"))}
 
 
 def _finished(
-    name: str, optic: Any, stop: int, aperture: tuple[str, float], angle: float, kind: str, rims: dict[int, float]
+    name: str,
+    optic: Any,
+    stop: int,
+    aperture: tuple[str, float],
+    angle: float,
+    kind: str,
+    rims: dict[int, float],
 ) -> Lens:
     order = paraxial(optic, stop)
     if order.efl_mm <= 0 or order.bfl_mm < 0:
         raise Refused(f"it forms no real image (focal length {order.efl_mm:.4g} mm): an extender or a viewer")
     what, value = aperture
-    epd = {"entrance pupil": value, "F-number": order.efl_mm / (value or 1), "stop": 2 * value / abs(order.at_stop)}[what]
+    epd = {
+        "entrance pupil": value,
+        "F-number": order.efl_mm / (value or 1),
+        "stop": 2 * value / abs(order.at_stop),
+    }[what]
     lens = Lens(name, optic, stop, 1.0, epd, angle, rims, order, aperture)
     lens.stop_mm = _stop(lens)
     if kind != "angle":
@@ -138,8 +168,12 @@ def _finished(
 
 
 def _stop(lens: Lens) -> float:
-    """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated pupil crosses it."""
-    _, rim = at_stop(replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM)
+    """Return the aperture stop's real radius (mm): the height at which the rim ray of the stated
+    pupil crosses it.
+    """
+    _, rim = at_stop(
+        replace(lens, stop_mm=1.0), 0.0, 90.0, np.array([0.0]), np.array([lens.epd_mm / 2]), D_LINE_UM
+    )
     height = float(abs(rim[0]))
     if not math.isfinite(height) or height == 0:
         raise Refused("the rim ray of its stated aperture does not get through")

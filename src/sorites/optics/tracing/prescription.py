@@ -1,8 +1,9 @@
-"""Read a Zemax prescription (.zmx) as plain numbers in millimetres, or refuse it and say why it is not a photographic lens.
+"""Read a Zemax prescription (.zmx) as plain numbers in millimetres, or refuse it and say why it is
+not a photographic lens.
 
-Files may be UTF-16 or 8-bit. The reader understands surfaces (sphere, conic, even asphere), glasses by name or by (nd, vd), the
-aperture stop, the aperture, the fields with their vignetting, and hard rims. Anything else that changes the light is refused, and
-the message names it.
+Files may be UTF-16 or 8-bit. The reader understands surfaces (sphere, conic, even asphere), glasses
+by name or by (nd, vd), the aperture stop, the aperture, the fields with their vignetting, and hard
+rims. Anything else that changes the light is refused, and the message names it.
 """
 
 from __future__ import annotations
@@ -11,17 +12,17 @@ import math
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 
 UNITS_MM = {"MM": 1.0, "CM": 10.0, "IN": 25.4, "METER": 1000.0, "M": 1000.0}
 SHAPES = ("STANDARD", "EVENASPH")
 FIELDS = {0: "angle", 1: "object height", 2: "paraxial image height", 3: "real image height"}
 PER_FIELD = ("XFLN", "YFLN", "VDXN", "VDYN", "VCXN", "VCYN", "VANN")
 APERTURES = {"ENPD": "entrance pupil", "FNUM": "F-number", "FLOA": "stop"}
+# Vignetting below this, in pupil radii, is no reason to refuse a lens.
 SLIGHT = 1e-3
-"""Vignetting below this, in pupil radii, is no reason to refuse a lens."""
+# The widest half angle; a distant point beyond it is behind the first surface.
 WIDEST_DEG = 89.0
-"""The widest half angle; a distant point beyond it is behind the first surface."""
 
 
 class Refused(SoritesError):
@@ -30,7 +31,9 @@ class Refused(SoritesError):
 
 @dataclass(frozen=True)
 class Glass:
-    """A glass, given by its name in a catalogue or by refractive index and Abbe number at the d line if the file states them."""
+    """A glass, given by its name in a catalogue or by refractive index and Abbe number at the d
+    line if the file states them.
+    """
 
     name: str = ""
     nd: float | None = None
@@ -39,8 +42,9 @@ class Glass:
 
 @dataclass
 class Surface:
-    """A surface of a lens. ``even`` are the coefficients of r^2, r^4, ...; ``rim_mm`` blocks rays beyond it; ``semi_mm`` is the
-    stated semi-diameter, which blocks nothing."""
+    """A surface of a lens. ``even`` are the coefficients of r^2, r^4, ...; ``rim_mm`` blocks rays
+    beyond it; ``semi_mm`` is the stated semi-diameter, which blocks nothing.
+    """
 
     curvature: float = 0.0
     thickness: float = 0.0
@@ -54,8 +58,11 @@ class Surface:
 
 @dataclass(frozen=True)
 class Vignetting:
-    """The ellipse that a file leaves open of the pupil at ``part`` of the largest field. Its middle is moved ``along`` the field,
-    its half axes across and along it are ``narrower`` and ``shorter``, all in pupil radii (the file's vignetting factors)."""
+    """The ellipse that a file leaves open of the pupil at ``part`` of the largest field.
+
+    Its middle is moved ``along`` the field, its half axes across and along it are ``narrower`` and
+    ``shorter``, all in pupil radii (the file's vignetting factors).
+    """
 
     part: float
     along: float = 0.0
@@ -65,8 +72,11 @@ class Vignetting:
 
 @dataclass
 class Prescription:
-    """A lens as its file states it. ``aperture`` is (entrance pupil | F-number | stop, value); ``stop`` is the number of the
-    surface that is the aperture stop."""
+    """A lens as its file states it.
+
+    ``aperture`` is (entrance pupil | F-number | stop, value); ``stop`` is the number of the surface
+    that is the aperture stop.
+    """
 
     name: str
     surfaces: list[Surface]
@@ -79,7 +89,10 @@ class Prescription:
 
 
 def read(path: Path) -> Prescription:
-    """Read the prescription of a file. ``Refused`` is raised if light from a distant object cannot be traced through it."""
+    """Read the prescription of a file.
+
+    ``Refused`` is raised if light from a distant object cannot be traced through it.
+    """
     try:
         raw = path.read_bytes()
     except OSError as error:
@@ -88,7 +101,9 @@ def read(path: Path) -> Prescription:
 
 
 def decode(raw: bytes) -> str:
-    """Decode the text of a .zmx file: UTF-16 if it has a byte order mark or zero bytes, else UTF-8, else Latin-1."""
+    """Decode the text of a .zmx file: UTF-16 if it has a byte order mark or zero bytes, else UTF-8,
+    else Latin-1.
+    """
     if raw[:2] in (b"\xff\xfe", b"\xfe\xff"):
         return raw.decode("utf-16", errors="replace")
     if raw[1:2] == b"\0":
@@ -173,16 +188,26 @@ def _glass(rest: list[str]) -> Glass:
 
 
 def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, tuple[Vignetting, ...]]:
-    """Return the largest field and the vignetting at each field by rising field; the latter is empty if the file states none."""
+    """Return the largest field and the vignetting at each field by rising field; the latter is
+    empty if the file states none.
+    """
     size = min(count or 99, max((len(values) for values in columns.values()), default=0))
-    rows = [[columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD] for i in range(size)]
+    rows = [
+        [columns[word][i] if i < len(columns.get(word, ())) else 0.0 for word in PER_FIELD]
+        for i in range(size)
+    ]
     largest = max((math.hypot(x, y) for x, y, *_ in rows), default=0.0)
     if not largest or not any(any(row[2:6]) for row in rows):
         return largest, ()
     known: dict[float, Vignetting] = {}
     for found in (_vignetting(row, largest) for row in rows):
         if (
-            max(abs(a - b) for a, b in zip(vars(found).values(), vars(known.setdefault(found.part, found)).values(), strict=True))
+            max(
+                abs(a - b)
+                for a, b in zip(
+                    vars(found).values(), vars(known.setdefault(found.part, found)).values(), strict=True
+                )
+            )
             > SLIGHT
         ):
             raise Refused("its vignetting differs at opposite fields")
@@ -190,7 +215,9 @@ def _fields(columns: dict[str, list[float]], count: int | None) -> tuple[float, 
 
 
 def _vignetting(row: list[float], largest: float) -> Vignetting:
-    """Return the vignetting that a file states at one field, from its values in the order of ``PER_FIELD``."""
+    """Return the vignetting that a file states at one field, from its values in the order of
+    ``PER_FIELD``.
+    """
     x, y, right, up, narrow, low, turn = row
     if x and y and any(row[2:6]):
         raise Refused("its vignetting is stated at a field that is neither along x nor along y")
@@ -203,9 +230,15 @@ def _vignetting(row: list[float], largest: float) -> Vignetting:
 
 
 def scaled(prescription: Prescription, scale: float) -> Prescription:
-    """Convert a prescription to millimetres, and rims that mean the semi-diameter to numbers; it is changed in place."""
+    """Convert a prescription to millimetres, and rims that mean the semi-diameter to numbers; it is
+    changed in place.
+    """
     for one in prescription.surfaces:
-        one.curvature, one.thickness, one.semi_mm = one.curvature / scale, one.thickness * scale, one.semi_mm * scale
+        one.curvature, one.thickness, one.semi_mm = (
+            one.curvature / scale,
+            one.thickness * scale,
+            one.semi_mm * scale,
+        )
         one.even = {term: value * scale ** (1 - 2 * term) for term, value in one.even.items()}
         if one.rim_mm is not None:
             one.rim_mm = (one.semi_mm or None) if math.isnan(one.rim_mm) else one.rim_mm * scale
@@ -217,7 +250,9 @@ def scaled(prescription: Prescription, scale: float) -> Prescription:
 
 
 def checked(prescription: Prescription) -> Prescription:
-    """Return the prescription if it is a refracting lens with a distant object and a field, or raise ``Refused``."""
+    """Return the prescription if it is a refracting lens with a distant object and a field, or
+    raise ``Refused``.
+    """
     if not prescription.surfaces:
         raise Refused("it is not a .zmx file: it has no surfaces")
     if len(prescription.surfaces) < 4:
@@ -241,7 +276,9 @@ def checked(prescription: Prescription) -> Prescription:
 
 
 def _framed(prescription: Prescription) -> Prescription:
-    """Return the prescription with the aperture as a number, or raise ``Refused`` if its aperture or its field cannot be used."""
+    """Return the prescription with the aperture as a number, or raise ``Refused`` if its aperture
+    or its field cannot be used.
+    """
     if not prescription.aperture[0] or (prescription.aperture[1] <= 0 and prescription.aperture[0] != "stop"):
         raise Refused("it states no aperture (ENPD, FNUM or FLOA)")
     if prescription.aperture[0] == "stop":
@@ -249,7 +286,9 @@ def _framed(prescription: Prescription) -> Prescription:
         if prescription.aperture[1] <= 0:
             raise Refused("its aperture is the stop's size, which it does not state")
     if prescription.field_kind not in ("angle", "paraxial image height", "real image height"):
-        raise Refused(f"its field is given as {prescription.field_kind}, which a distant object does not have")
+        raise Refused(
+            f"its field is given as {prescription.field_kind}, which a distant object does not have"
+        )
     if prescription.field <= 0:
         raise Refused("its field is zero: it shows nothing away from the axis")
     if prescription.field_kind == "angle" and prescription.field > WIDEST_DEG / 0.9:

@@ -1,8 +1,10 @@
-"""A lens that was not assembled as designed: one glass element is off the axis, tilted, or too far from the next.
+"""A lens that was not assembled as designed: one glass element is off the axis, tilted, or too far
+from the next.
 
-An element is a piece of glass; a cemented group counts as one. If the aperture stop lies on one of its surfaces, it moves with
-it. The yz plane is then the only symmetry of the lens, so whole beams are traced. Errors are given in micrometres and arc
-minutes; computations are in millimetres. An error is turned up in steps; step 0 is the lens as designed.
+An element is a piece of glass; a cemented group counts as one. If the aperture stop lies on one of
+its surfaces, it moves with it. The yz plane is then the only symmetry of the lens, so whole beams
+are traced. Errors are given in micrometres and arc minutes; computations are in millimetres. An
+error is turned up in steps; step 0 is the lens as designed.
 """
 
 from __future__ import annotations
@@ -15,25 +17,40 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from sorites.errors import SoritesError
-from sorites.optics.aberrated import LINES_UM
-from sorites.optics.tracing.blur import ENOUGH_LIGHT, WINDOWS, best_focus, blur
+from sorites.core.errors import SoritesError
+from sorites.optics.psf import LINES_UM
+from sorites.optics.tracing.blur import (
+    ENOUGH_LIGHT,
+    WINDOWS,
+    best_focus,
+    blur,
+    centred,
+    gathered,
+    inside,
+    mtf50,
+    psf,
+    rays_across,
+    shares,
+    side_for,
+)
 from sorites.optics.tracing.lens import D_LINE_UM, Lens, paraxial
-from sorites.optics.tracing.match import centred, mtf50, shares, side_for
 from sorites.optics.tracing.prescription import Refused
-from sorites.optics.tracing.psf import gathered, inside, psf, rays_across
 from sorites.optics.tracing.rays import COARSE, Beam, Rays, beams, trace
 
 Array = NDArray[np.float64]
 UNITS = {"decentre": "um", "tilt": "arcmin", "spacing": "um"}
+# The traced azimuths in degrees from x; the element moves toward 90. At 135, 180 and 225 degrees
+# there are mirror images.
 AZIMUTHS = (270, 315, 0, 45, 90)
-"""The traced azimuths in degrees from x; the element moves toward 90. At 135, 180 and 225 degrees there are mirror images."""
 
 
 @dataclass(frozen=True)
 class BuiltBlurs:
-    """The blurs of a lens as designed (step 0) and as built. ``kernels``: step x place x colour (C, d, F as R, G, B) x y x x,
-    each of sum 1; the places are the axis and the azimuths of one field. ``mtf50``: step x place, in cycles per pixel."""
+    """The blurs of a lens as designed (step 0) and as built.
+
+    ``kernels``: step x place x colour (C, d, F as R, G, B) x y x x, each of sum 1; the places are
+    the axis and the azimuths of one field. ``mtf50``: step x place, in cycles per pixel.
+    """
 
     kernels: Array
     mtf50: Array
@@ -69,12 +86,18 @@ def elements(lens: Lens) -> list[tuple[int, int]]:
 
 
 def moved(lens: Lens, element: int, kind: str, by: float) -> Lens:
-    """Return a copy of the lens with one element (1 is the first) out of place. ``decentre`` moves it ``by`` um toward y,
-    ``tilt`` turns it by ``by`` arc minutes about x around its middle, and ``spacing`` widens the air space behind it ``by`` um;
-    the sensor then moves with everything that follows."""
+    """Return a copy of the lens with one element (1 is the first) out of place.
+
+    ``decentre`` moves it ``by`` um toward y, ``tilt`` turns it by ``by`` arc minutes about x around
+    its middle, and ``spacing`` widens the air space behind it ``by`` um; the sensor then moves with
+    everything that follows.
+    """
     known = elements(lens)
     if kind not in UNITS or not 1 <= element <= len(known):
-        raise SoritesError(f"wanted one of {', '.join(UNITS)} and an element of 1 to {len(known)}, got {kind!r} and {element}")
+        raise SoritesError(
+            f"wanted one of {', '.join(UNITS)} and an element of 1 to {len(known)}, got {kind!r} and"
+            f" {element}"
+        )
     first, last = known[element - 1]
     optic = copy.deepcopy(lens.optic)
     surfaces = list(optic.surfaces)
@@ -100,7 +123,9 @@ def _z(surface: object) -> float:
 
 
 def designed(lens: Lens) -> tuple[Lens, float]:
-    """Return the lens with its sensor at best focus, and the pixel pitch (um) that suits it; the given lens is not changed."""
+    """Return the lens with its sensor at best focus, and the pixel pitch (um) that suits it; the
+    given lens is not changed.
+    """
     focused = replace(lens)
     return focused, blur(focused).pitch_um
 
@@ -114,15 +139,23 @@ def coarse_traces(lens: Lens, field: float, lines: Sequence[float] = LINES_UM) -
 def _coarse_trace(lens: Lens, angle: float, azimuth: float, lines: Sequence[float]) -> CoarseTrace:
     """Trace one place at the given wavelengths."""
     box = beams(lens, [angle], azimuth, D_LINE_UM)[0]
-    return CoarseTrace(angle, azimuth, box, [trace(lens, angle, line, COARSE, box, azimuth, whole=True) for line in lines])
+    return CoarseTrace(
+        angle, azimuth, box, [trace(lens, angle, line, COARSE, box, azimuth, whole=True) for line in lines]
+    )
 
 
 def spread_mm(nominal: Lens, element: int, kind: str, by: float, field: float, refocus: bool) -> float:
-    """Return the mean distance (mm) of d-line rays from their mean point, over the places, with an element moved."""
+    """Return the mean distance (mm) of d-line rays from their mean point, over the places, with an
+    element moved.
+    """
     seen = coarse_traces(moved(nominal, element, kind, by), field, (D_LINE_UM,))
     rays = [[gathered(some, WINDOWS[-1]) for some in one.rays] for one in seen]
     back = best_focus(rays, nominal.f_number) if refocus else 0.0
-    spread = [np.hypot(one.x - one.x.mean(), one.y - one.y.mean()).mean() for some in rays for one in (some[0].moved(back),)]
+    spread = [
+        np.hypot(one.x - one.x.mean(), one.y - one.y.mean()).mean()
+        for some in rays
+        for one in (some[0].moved(back),)
+    ]
     return float(np.mean(spread))
 
 
@@ -142,12 +175,20 @@ def built_blurs(
     refocus: bool = False,
     tick: Callable[[int], None] = lambda n: None,
 ) -> BuiltBlurs:
-    """Trace the blurs of the nominal lens and with an element moved by each step. The sensor stays where the ``nominal`` lens has
-    it; ``refocus`` moves it at each step by as much as the best focus over the places moves. ``tick`` is called once per lens."""
+    """Trace the blurs of the nominal lens and with an element moved by each step.
+
+    The sensor stays where the ``nominal`` lens has it; ``refocus`` moves it at each step by as much
+    as the best focus over the places moves. ``tick`` is called once per lens.
+    """
     lenses = [nominal, *(moved(nominal, element, kind, step) for step in steps)]
     if refocus:
-        best = [best_focus([one.rays for one in coarse_traces(lens, field)], nominal.f_number) for lens in lenses]
-        lenses = [replace(lens, focus_mm=lens.focus_mm + at - best[0]) for lens, at in zip(lenses, best, strict=True)]
+        best = [
+            best_focus([one.rays for one in coarse_traces(lens, field)], nominal.f_number) for lens in lenses
+        ]
+        lenses = [
+            replace(lens, focus_mm=lens.focus_mm + at - best[0])
+            for lens, at in zip(lenses, best, strict=True)
+        ]
     seen = [coarse_traces(lens, field) for lens in lenses]
     window = _window(seen)
     light = []
@@ -155,7 +196,9 @@ def built_blurs(
         light.append([_light(lens, one, window) for one in some])
         tick(1)
     side, kept = side_for([shares(plane, pitch) for some in light for planes in some for plane in planes])
-    kernels = np.array([[[_kernel(plane, pitch, side) for plane in planes] for planes in some] for some in light])
+    kernels = np.array(
+        [[[_kernel(plane, pitch, side) for plane in planes] for planes in some] for some in light]
+    )
     sharp = np.array([[mtf50(kernel) for kernel in some] for some in kernels])
     return BuiltBlurs(kernels, sharp, pitch, window, tuple(lens.focus_mm for lens in lenses), kept)
 
@@ -167,7 +210,8 @@ def _window(seen: Sequence[Sequence[CoarseTrace]]) -> int:
         if all(inside(one, size) >= ENOUGH_LIGHT for one in rays):
             return size
     raise Refused(
-        f"moved that far, less than {ENOUGH_LIGHT:.0%} of some beam's light falls within {WINDOWS[-1]} um; ask for smaller stops"
+        f"moved that far, less than {ENOUGH_LIGHT:.0%} of some beam's light falls within {WINDOWS[-1]} um;"
+        " ask for smaller stops"
     )
 
 

@@ -7,19 +7,30 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
-from sorites.reports.parts.long_table import HELD, csv_link, long_table
-from sorites.reports.parts.markup import DASH, Html, between, count, folded, join, points, several, tag
-from sorites.reports.parts.picker import picked
-from sorites.reports.parts.scorers import estimate
+from sorites.reports.components.lenses import HELD, csv_link, long_table
+from sorites.reports.components.markup import (
+    DASH,
+    Html,
+    between,
+    count,
+    folded,
+    join,
+    picked,
+    points,
+    several,
+    tag,
+)
+from sorites.reports.components.scorers import estimate
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import UNTOUCHED, View
 
+# Classes with fewer pictures than this are marked: their numbers say little.
 FEW = 10
-"""Classes with fewer pictures than this are marked: their numbers say little."""
+# The table is folded where no class has this many pictures: its numbers say something of pictures,
+# not of classes.
 ALONE = 3
-"""The table is folded where no class has this many pictures: its numbers say something of pictures, not of classes."""
+# The CSV file holds this many rows at most.
 KEPT = 20_000
-"""The CSV file holds this many rows at most."""
 TITLE = "Which classes suffer most?"
 ENDS = ("value", "low", "high")
 HEAD = (
@@ -40,7 +51,9 @@ HEAD = (
 
 @add_section(order=48)
 def classes(view: View) -> Section | None:
-    """A table per model: accuracy of each class clean and shifted, the greatest loss first; absent with one class."""
+    """A table per model: accuracy of each class clean and shifted, the greatest loss first; absent
+    with one class.
+    """
     found = class_rows(view)
     if found["label"].n_unique() < 2:
         return None
@@ -49,27 +62,35 @@ def classes(view: View) -> Section | None:
     models = [model for model in view.models if model in set(found["model"])]
     most, greatest = HELD // len(models), int(found["n"].max())  # type: ignore[arg-type]
     open_rows = 12 if greatest >= ALONE else 0
-    parts = {model: _card(model, found.filter(pl.col("model") == model), names, most, open_rows) for model in models}
+    parts = {
+        model: _card(model, found.filter(pl.col("model") == model), names, most, open_rows)
+        for model in models
+    }
     rows = found.head(KEPT).to_dicts()
     told = [[row["model"], names[row["label"]], *(_plain(row[name]) for name in HEAD[2:])] for row in rows]
     few = f"with fewer than {FEW} pictures (in grey) a number says little."
     lead = (
-        "Accuracy of each class on its clean pictures and under shift, the greatest loss first. The loss is taken on the same "
-        f"pictures, with its 95 % interval; {few}"
+        "Accuracy of each class on its clean pictures and under shift, the greatest loss first. The loss is"
+        f" taken on the same pictures, with its 95 % interval; {few}"
     )
     if found["drop"].is_null().all():
         lead = f"Accuracy of each class, the lowest first, with its 95 % interval; {few}"
     if greatest < ALONE:
         lead = (
-            f"No class has more than {several(greatest, 'picture')}, which says little about classes: the table is folded. {lead}"
+            f"No class has more than {several(greatest, 'picture')}, which says little about classes: the"
+            f" table is folded. {lead}"
         )
     paper = tag("p", "On paper, the twelve greatest losses of each model are shown.", cls="note on-paper")
     body = join([picked("classes", "Model", parts), paper, csv_link("classes", HEAD, told)])
-    return Section("Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead)
+    return Section(
+        "Which classes are hardest?" if found["drop"].is_null().all() else TITLE, body, "Classes", lead
+    )
 
 
 def class_rows(view: View) -> pl.DataFrame:
-    """Return one row per model and class: n, accuracy clean and shifted, and the drop, each with its interval."""
+    """Return one row per model and class: n, accuracy clean and shifted, and the drop, each with
+    its interval.
+    """
     keys = ["model", "label"]
     parts = {
         "clean": view.compute(metrics.accuracy, UNTOUCHED, by=tuple(keys)),
@@ -82,8 +103,14 @@ def class_rows(view: View) -> pl.DataFrame:
         own = frame.select(*keys, **{new: pl.col(old) for new, old in columns.items()})
         joined = own if joined is None else joined.join(own, on=keys, how="full", coalesce=True)
     assert joined is not None
-    counted = joined.with_columns(n=pl.coalesce("clean_n", "drop_n", "shifted_n")).drop_nulls("label").filter(pl.col("n") > 0)
-    return counted.sort("model", "drop", "clean", "label", descending=[False, True, False, False], nulls_last=True)
+    counted = (
+        joined.with_columns(n=pl.coalesce("clean_n", "drop_n", "shifted_n"))
+        .drop_nulls("label")
+        .filter(pl.col("n") > 0)
+    )
+    return counted.sort(
+        "model", "drop", "clean", "label", descending=[False, True, False, False], nulls_last=True
+    )
 
 
 def _card(model: str, rows: pl.DataFrame, names: dict[int, str], most: int, open_rows: int) -> Html:
@@ -96,7 +123,9 @@ def _table(rows: pl.DataFrame, names: dict[int, str], most: int) -> Html:
     lines = [_line(row, names, shown) for row in rows.to_dicts()]
     titles = {"clean": "clean", "shifted": "shifted", "drop": "change"}
     head = ["", "pictures", *(titles[name] for name in shown)]
-    return long_table(head, lines, "Accuracy of each class, with its 95 % interval", what="classes", most=most)
+    return long_table(
+        head, lines, "Accuracy of each class, with its 95 % interval", what="classes", most=most
+    )
 
 
 def _line(row: dict[str, Any], names: dict[int, str], shown: list[str]) -> list[object]:

@@ -6,17 +6,16 @@ import json
 from typing import Any
 
 from sorites.core import CLEAN
-from sorites.labels import class_name
-from sorites.pipeline.explanations import Change, Explanations, Kind, Side
-from sorites.reports.parts.charts import pen, severity_text
-from sorites.reports.parts.markup import EMPTY, Html, percent, tag
-from sorites.reports.parts.picker import picked
-from sorites.reports.parts.thumbnails import data_uri
+from sorites.core.labels import class_name
+from sorites.evaluation.explanations import Change, Explanations, Kind, Side
+from sorites.reports.components.charts import pen, severity_text
+from sorites.reports.components.images import data_uri
+from sorites.reports.components.markup import EMPTY, Html, percent, picked, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import RunView, View
 
+# The pictures of this section may take this many bytes, as encoded in the file.
 WEIGHT = 1_600_000
-"""The pictures of this section may take this many bytes, as encoded in the file."""
 
 
 @add_section(order=52)
@@ -33,18 +32,27 @@ def explanations(view: View) -> Section | None:
     if not groups:
         return None
     lead = (
-        "Pictures that changed sides, in a fair order, not chosen by hand. Grad-CAM shows where the evidence for a class lies, "
-        "from blue (none) to red (most); guided Grad-CAM shows which edges and colours it is. Each is scaled to its own maximum: "
-        "compare places, not strengths. An explanation is a hint at what a model looked at and proves nothing."
+        "Pictures that changed sides, in a fair order, not chosen by hand. Grad-CAM shows where the evidence"
+        " for a class lies, from blue (none) to red (most); guided Grad-CAM shows which edges and colours it"
+        " is. Each is scaled to its own maximum: compare places, not strengths. An explanation is a hint at"
+        " what a model looked at and proves nothing."
     )
     more = f" {cut} more lie in the run folder." if cut else ""
     shown = {name: tag("div", *cards, cls="cards why") for name, cards in groups.items()}
-    return Section("Why did it change?", picked("why", "Change", shown), "Why", f"{lead} {_layers(view)}{more}")
+    return Section(
+        "Why did it change?", picked("why", "Change", shown), "Why", f"{lead} {_layers(view)}{more}"
+    )
 
 
 def _layers(view: View) -> str:
     """Say which layers the maps are of."""
-    sides = (s for run in view.runs if run.explanations for change in run.explanations.changes for s in change.sides)
+    sides = (
+        s
+        for run in view.runs
+        if run.explanations
+        for change in run.explanations.changes
+        for s in change.sides
+    )
     named = dict.fromkeys(f"{side.layer} of {side.model}" for side in sides)
     return f"The maps are those of {', '.join(named)}."
 
@@ -55,7 +63,10 @@ def _group(change: Change) -> str:
     if change.between == "models":
         right, wrong = (after, before) if after.correct else (before, after)
         return f"{right.model} right, {wrong.model} wrong"
-    return f"{before.model}: {'right' if before.correct else 'wrong'} clean, {'right' if after.correct else 'wrong'} shifted"
+    return (
+        f"{before.model}: {'right' if before.correct else 'wrong'} clean,"
+        f" {'right' if after.correct else 'wrong'} shifted"
+    )
 
 
 def _card(view: View, run: RunView, change: Change) -> Html:
@@ -70,7 +81,9 @@ def _card(view: View, run: RunView, change: Change) -> Html:
 
 
 def _row(view: View, run: RunView, held: Explanations, change: Change, side: Side) -> Html:
-    """Return what a model saw, where it looked and what it looked at, under its name or setting; nothing where one is gone."""
+    """Return what a model saw, where it looked and what it looked at, under its name or setting;
+    nothing where one is gone.
+    """
     who = side.model if change.between == "models" else f"{side.model}, {_setting(view, side)}"
     about = f"{_named(run, change.label)}, {who}"
     sure = f" {percent(side.conf, 0)}" if side.conf is not None else ""
@@ -78,8 +91,16 @@ def _row(view: View, run: RunView, held: Explanations, change: Change, side: Sid
     of = _named(run, side.target)
     whose = "" if side.target == side.pred else f" for {of}"
     captions: tuple[tuple[Kind, object, str], ...] = (
-        ("seen", tag("b", f"{_named(run, side.pred)}{sure}{also}"), f"{about}: the model says {_named(run, side.pred)}"),
-        ("cam", f"nothing speaks for {of}" if side.empty else f"Grad-CAM{whose}", f"{about}: Grad-CAM for {of}"),
+        (
+            "seen",
+            tag("b", f"{_named(run, side.pred)}{sure}{also}"),
+            f"{about}: the model says {_named(run, side.pred)}",
+        ),
+        (
+            "cam",
+            f"nothing speaks for {of}" if side.empty else f"Grad-CAM{whose}",
+            f"{about}: Grad-CAM for {of}",
+        ),
         ("guided", f"guided Grad-CAM{whose}", f"{about}: guided Grad-CAM for {of}"),
     )
     figures = [_figure(held, side, *caption) for caption in captions]

@@ -2,19 +2,122 @@
 
 from __future__ import annotations
 
+import polars as pl
+
 from sorites import metrics
-from sorites.reports.parts.failure_cards import failure_cards
+from sorites.reports.components.charts import PERCENT_AXIS, along, axis_name, card, figure, line, pen, plot
+from sorites.reports.components.markup import Html, number, safe, tag
 from sorites.reports.section import Section, add_section, multiples
-from sorites.reports.view import View
+from sorites.reports.view import View, box_models
+
+# Cards of failure points: a survival curve, and between which severities things are lost.
+
+
+def failure_cards(view: View, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> list[Html]:
+    """Return a card per shift with the survival curve and the failure points of pictures, or of
+    what else is lost.
+    """
+    return [_card(view, shift, alive, lost, what) for shift in view.shifts if shift in set(alive["shift"])]
+
+
+def _card(view: View, shift: str, alive: pl.DataFrame, lost: pl.DataFrame, what: str) -> Html:
+    across = along(alive.filter(pl.col("shift") == shift)["severity"])
+    curve = figure(view, axis_name(view, shift), "not yet lost", yaxis=PERCENT_AXIS, xaxis=across)
+    categories = {"type": "category", "tickfont": {"size": 11}}
+    bars = figure(
+        view,
+        f"up to {axis_name(view, shift)}",
+        "lost",
+        yaxis={"tickformat": ".0%", "rangemode": "tozero"},
+        xaxis=categories,
+    )
+    bars.update_layout(
+        barmode="group", bargap=0.22, bargroupgap=0.06, showlegend=False, height=210, margin_t=8
+    )
+    for model in view.models:
+        selected = (pl.col("model") == model) & (pl.col("shift") == shift)
+        if (steps := alive.filter(selected)).height:
+            line(curve, view, model, steps, "not yet lost", shape="hv")
+        if (brackets := lost.filter(selected)).height:
+            bars.add_trace(_bars(view, model, brackets))
+    return card(
+        shift,
+        plot(curve, f"Share of {what} not yet lost against the severity of {shift}"),
+        tag("h4", f"Between which severities {what} are lost"),
+        plot(bars, f"Share of {what} lost between two severities of {shift}"),
+    )
+
+
+def _bars(view: View, model: str, rows: pl.DataFrame) -> dict[str, object]:
+    brackets = rows.select("low", "high", "n", "above", "severity").iter_rows()
+    return {
+        "type": "bar",
+        "name": safe(model),
+        "legendgroup": model,
+        "x": [_up_to(*edges) for edges in zip(rows["above"], rows["severity"], strict=True)],
+        "y": rows["value"].to_list(),
+        "customdata": [
+            [f"{100 * low:.1f}", f"{100 * high:.1f}", n, _bracket(*edges)]
+            for low, high, n, *edges in brackets
+        ],
+        "marker": {"color": pen(view, model).colour},
+        "hovertemplate": (
+            "<b>%{fullData.name}</b><br>%{customdata[3]}: %{y:.1%}"
+            "<br>95 %: %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>"
+        ),
+    }
+
+
+def _bracket(above: float | None, severity: float | None) -> str:
+    """Describe a bracket: above one severity, up to the next."""
+    if severity is None:
+        return "survived"
+    return "wrong when clean" if above is None else f"lost between {number(above)} and {number(severity)}"
+
+
+def _up_to(above: float | None, severity: float | None) -> str:
+    """Return the label of a bracket on the axis."""
+    if severity is None:
+        return "never"
+    return "clean" if above is None else number(severity)
 
 
 @add_section(order=30)
 def failure(view: View) -> Section | None:
-    """Per shift, the share of pictures that the model has not yet failed on, and between which severities it fails."""
+    """Per shift, the share of pictures that the model has not yet failed on, and between which
+    severities it fails.
+    """
     alive, lost = view.compute(metrics.survival), view.compute(metrics.failure_histogram)
     cards = failure_cards(view, alive, lost, "pictures")
     lead = (
-        "The failure point of a picture is the least severity at which the model is wrong about it; from there on it counts as "
-        "lost. Pictures that are wrong when clean are lost at 0; pictures that are right at every severity survive."
+        "The failure point of a picture is the least severity at which the model is wrong about it; from"
+        " there on it counts as lost. Pictures that are wrong when clean are lost at 0; pictures that are"
+        " right at every severity survive."
     )
     return multiples(view, cards, "At which severity does the model fail?", "Failure points", lead)
+
+
+# The section on failure points of things: at which severity does a detector lose what it found?
+
+
+@add_section(order=31)
+def box_failure(view: View) -> Section | None:
+    """Per shift, the share of things that the detector has not yet lost, and between which
+    severities it loses them.
+    """
+    if not box_models(view):
+        return None
+    alive, lost = view.compute(metrics.box_survival), view.compute(metrics.box_failure_histogram)
+    lead = (
+        "A thing is found where a box of its class overlaps it by IoU 0.5 or more, at any confidence. Its"
+        " failure point is the least severity at which it is not found; from there on it counts as lost."
+        " Things that are not found when clean are lost at 0. Things of one picture are lost together, so the"
+        " 95 % intervals take the picture as the unit."
+    )
+    return multiples(
+        view,
+        failure_cards(view, alive, lost, "things"),
+        "At which severity are things lost?",
+        "Things lost",
+        lead,
+    )

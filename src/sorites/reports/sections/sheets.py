@@ -1,6 +1,7 @@
 """The section with sheets of single pictures: settings across, models down, each cell marked right or wrong.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, in the page of camera runs.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 10, in the
+page of camera runs.
 """
 
 from __future__ import annotations
@@ -12,30 +13,34 @@ from typing import Any
 import polars as pl
 
 from sorites import metrics
+from sorites.analysis.sheet import Column, Sheet, Verdict, disputed, sheet
 from sorites.core import CLEAN
-from sorites.errors import SoritesError
-from sorites.metrics.camera_settings import with_settings
-from sorites.pipeline.sheet import Column, Sheet, Verdict, disputed, sheet
-from sorites.reports.parts.camera_settings import requested, shutter_text
-from sorites.reports.parts.markup import DASH, EMPTY, Html, count, join, number, percent, tag
-from sorites.reports.parts.thumbnails import data_uri
+from sorites.core.errors import SoritesError
+from sorites.metrics.camera import with_settings
+from sorites.reports.components.camera import requested, shutter_text
+from sorites.reports.components.images import data_uri
+from sorites.reports.components.markup import DASH, EMPTY, Html, count, join, number, percent, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
+# The number of sheets on a page, and the most settings across each.
 SHEETS, ACROSS = 3, 10
-"""The number of sheets on a page, and the most settings across each."""
+# The pictures of the sheets may take this many bytes, as encoded in the file.
 WEIGHT = 400_000
-"""The pictures of the sheets may take this many bytes, as encoded in the file."""
 
 
 @add_section(order=37)
 def sheets(view: View) -> Section | None:
-    """The pictures on which models differ most; absent without a camera grid or where no run can make its pictures again."""
+    """The pictures on which models differ most; absent without a camera grid or where no run can
+    make its pictures again.
+    """
     if not any(run.picture for run in view.runs) or not view.compute(metrics.setting_share).height:
         return None
     left, cards = WEIGHT, []
     rows = with_settings(view.table).select(pl.exclude("light", "exposure", "iso", "shutter", "aperture"))
-    both = pl.concat([rows, view.table.filter(pl.col("shift") == CLEAN).select(rows.collect_schema().names())])
+    both = pl.concat(
+        [rows, view.table.filter(pl.col("shift") == CLEAN).select(rows.collect_schema().names())]
+    )
     for shift, sample in disputed(rows, most=SHEETS):
         if left <= 0:
             break
@@ -50,8 +55,9 @@ def sheets(view: View) -> Section | None:
     if not cards:
         return None
     lead = (
-        "The pictures on which the models differ most, at some of the settings from dark to bright; a green cell with a tick is "
-        'right, a red one with a cross is wrong. Type "sorites sheet RUN --sample ID" to draw any picture of the run.'
+        "The pictures on which the models differ most, at some of the settings from dark to bright; a green"
+        ' cell with a tick is right, a red one with a cross is wrong. Type "sorites sheet RUN --sample ID" to'
+        " draw any picture of the run."
     )
     return Section("One picture, all models", tag("div", *cards, cls="stack"), "Sheets", lead)
 
@@ -66,10 +72,15 @@ def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
     truth = view.class_name(held.run_id, held.label)
     heads = [tag("th", _head(column), scope="col") for column in held.columns]
     shown = [
-        tag("td", tag("img", src=uri, alt=f"{truth}, {_words(column.params)}", style=PICTURE) if uri else DASH)
+        tag(
+            "td", tag("img", src=uri, alt=f"{truth}, {_words(column.params)}", style=PICTURE) if uri else DASH
+        )
         for column, uri in zip(held.columns, uris, strict=True)
     ]
-    top = [tag("tr", tag("th", "", scope="col"), *heads), tag("tr", tag("th", "the camera saw", scope="row"), *shown)]
+    top = [
+        tag("tr", tag("th", "", scope="col"), *heads),
+        tag("tr", tag("th", "the camera saw", scope="row"), *shown),
+    ]
     models = [model for model in view.models if model in held.models]
     body = [
         tag(
@@ -81,14 +92,17 @@ def _card(view: View, held: Sheet, uris: list[str | None]) -> Html:
     ]
     table = tag("table", tag("thead", *top), tag("tbody", *body), cls="heat")
     of = sum(column.shift != CLEAN for column in held.columns)
-    lamp = next((f" · lamp {column.params['light']}" for column in held.columns if "light" in column.params), "")
+    lamp = next(
+        (f" · lamp {column.params['light']}" for column in held.columns if "light" in column.params), ""
+    )
     note = f"{held.sample_id} · {of} of {count(held.of)} settings{lamp}"
     words = tag("h3", truth, " ", tag("small", note, style="font-weight:400"))
     return tag("article", words, tag("div", table, cls="scroll", tabindex="0"), cls="card")
 
 
 PICTURE = (
-    "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px;border:1px solid var(--line)"
+    "display:block;width:100%;min-width:5.5rem;aspect-ratio:1;object-fit:cover;border-radius:5px;border:1px"
+    " solid var(--line)"
 )
 
 
@@ -100,7 +114,11 @@ def _head(column: Column) -> Html:
         return tag("span", "automatic")
     if not {"iso", "shutter", "aperture"} <= params.keys():
         return tag("span", _words(params))
-    lines = (f"ISO {count(int(params['iso']))}", shutter_text(params["shutter"]), f"f/{number(params['aperture'])}")
+    lines = (
+        f"ISO {count(int(params['iso']))}",
+        shutter_text(params["shutter"]),
+        f"f/{number(params['aperture'])}",
+    )
     return join([tag("span", line, style="display:block") for line in lines])
 
 
@@ -112,7 +130,10 @@ def _cell(view: View, held: Sheet, verdict: Verdict | None) -> Html:
     if verdict is None:
         return tag("td", DASH, cls="none")
     colour, sign = ("#1b8a4e", "✓") if verdict.right else ("#c8261e", "✗")
-    style = f"border:2px {'solid' if verdict.right else 'dashed'} {colour};background:color-mix(in srgb,{colour} 14%,var(--card))"
+    style = (
+        f"border:2px {'solid' if verdict.right else 'dashed'} {colour};background:color-mix(in srgb,{colour}"
+        " 14%,var(--card))"
+    )
     sure = EMPTY if verdict.conf is None else percent(verdict.conf, 0)
     says = view.class_name(held.run_id, verdict.pred)
     return tag("td", tag("b", sign), " ", says, tag("small", sure), style=style)

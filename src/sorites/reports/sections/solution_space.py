@@ -1,4 +1,5 @@
-"""The section on the camera's solution space: at how many settings each sample is right, and whether models want the same ones.
+"""The section on the camera's solution space: at how many settings each sample is right, and
+whether models want the same ones.
 
 Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024, Figure 13.
 """
@@ -14,35 +15,60 @@ import numpy as np
 import polars as pl
 
 from sorites import metrics
-from sorites.metrics.camera_settings import AUTO, DIALS, with_settings
-from sorites.metrics.solution_space import OUTCOMES
-from sorites.reports.parts.charts import pen
-from sorites.reports.parts.markup import DASH, EMPTY, Html, between, count, folded, grid, join, percent, several, tag
-from sorites.reports.parts.scorers import estimate
+from sorites.metrics.camera import AUTO, DIALS, OUTCOMES, with_settings
+from sorites.reports.components.charts import pen
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    percent,
+    several,
+    tag,
+)
+from sorites.reports.components.scorers import estimate
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
+# The width and height of a histogram in its own units, and the most samples on a map.
 WIDE, TALL, ROWS = 400, 56, 300
-"""The width and height of a histogram in its own units, and the most samples on a map."""
 RIGHT, WRONG, MISSING = (0, 114, 178), (240, 228, 214), (160, 160, 160)
 Row = Mapping[str, Any]
 
 
 @add_section(order=35)
 def solution_space(view: View) -> Section | None:
-    """Histograms by light, a map of samples and settings per model, and pairs of models; absent without a camera grid."""
+    """Histograms by light, a map of samples and settings per model, and pairs of models; absent
+    without a camera grid.
+    """
     found = view.compute(metrics.solution_space)
     if not found.height:
         return None
-    groups = found.select("light", "settings").unique().sort("light", "settings", descending=[True, False]).rows()
-    cards = [_histograms(view, found, light, settings) for light, settings in groups if _enough(found, light, settings)]
+    groups = (
+        found.select("light", "settings").unique().sort("light", "settings", descending=[True, False]).rows()
+    )
+    cards = [
+        _histograms(view, found, light, settings)
+        for light, settings in groups
+        if _enough(found, light, settings)
+    ]
     lead = (
-        "A setting solves a picture where the model is right. The bars show at how many of the manual settings a picture is "
-        "solved: at 0 no setting helps, on the right the setting does not matter, and in between the right one must be found. "
-        "In the maps below a row is a picture and a column a setting."
+        "A setting solves a picture where the model is right. The bars show at how many of the manual"
+        " settings a picture is solved: at 0 no setting helps, on the right the setting does not matter, and"
+        " in between the right one must be found. In the maps below a row is a picture and a column a"
+        " setting."
     )
     parts = [tag("div", *cards, cls="cards two"), _maps(view), _pairs(view)]
-    return Section("Which settings solve which pictures?", tag("div", *(p for p in parts if p), cls="stack"), "Solutions", lead)
+    return Section(
+        "Which settings solve which pictures?",
+        tag("div", *(p for p in parts if p), cls="stack"),
+        "Solutions",
+        lead,
+    )
 
 
 def _enough(found: pl.DataFrame, light: str | None, settings: int) -> bool:
@@ -54,9 +80,17 @@ def _enough(found: pl.DataFrame, light: str | None, settings: int) -> bool:
 def _histograms(view: View, found: pl.DataFrame, light: str | None, settings: int) -> Html:
     here = found.filter(pl.col("light").eq_missing(pl.lit(light)), settings=settings)
     top = float(here["value"].max() or 1)  # type: ignore[arg-type]
-    drawn = [part for model in view.models if (part := _histogram(view, here.filter(model=model), model, settings, top))]
+    drawn = [
+        part
+        for model in view.models
+        if (part := _histogram(view, here.filter(model=model), model, settings, top))
+    ]
     lamp = f" · lamp {light}" if light else ""
-    ends = tag("p", *(tag("span", text) for text in ("0", "settings at which a picture is right", settings)), cls="ends")
+    ends = tag(
+        "p",
+        *(tag("span", text) for text in ("0", "settings at which a picture is right", settings)),
+        cls="ends",
+    )
     return tag("article", tag("h3", f"{several(settings, 'setting')}{lamp}"), *drawn, ends, cls="card")
 
 
@@ -66,10 +100,14 @@ def _histogram(view: View, rows: pl.DataFrame, model: str, settings: int, top: f
     by_count = {row["right"]: row for row in rows.to_dicts()}
     step, colour = WIDE / (settings + 1), pen(view, model).colour
     bars = [_bar(right, row, step, colour, top) for right, row in by_count.items()]
-    base = Html(f'<line x1="0" y1="{TALL}" x2="{WIDE}" y2="{TALL}" stroke="currentColor" stroke-opacity=".4"/>')
+    base = Html(
+        f'<line x1="0" y1="{TALL}" x2="{WIDE}" y2="{TALL}" stroke="currentColor" stroke-opacity=".4"/>'
+    )
     box, label = f"0 0 {WIDE} {TALL + 1}", f"{model}: pictures by the number of settings that are right"
     style = f"height:{TALL}px"
-    drawn = tag("svg", *bars, base, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label, style=style)
+    drawn = tag(
+        "svg", *bars, base, viewBox=box, preserveAspectRatio="none", role="img", aria_label=label, style=style
+    )
     none, every = (_told(by_count.get(right), rows["n"][0]) for right in (0, settings))
     words = [tag("b", model), f" no setting: {none} · every setting: {every} · n = {count(rows['n'][0])}"]
     return tag("div", tag("p", *words, cls="keys"), drawn, cls="scores")
@@ -77,13 +115,18 @@ def _histogram(view: View, rows: pl.DataFrame, model: str, settings: int, top: f
 
 def _told(row: Row | None, n: int) -> str:
     return (
-        f"0 of {count(n)}" if row is None else f"{percent(row['value'])} ({between(percent(row['low']), percent(row['high']))})"
+        f"0 of {count(n)}"
+        if row is None
+        else f"{percent(row['value'])} ({between(percent(row['low']), percent(row['high']))})"
     )
 
 
 def _bar(right: int, row: Row, step: float, colour: str, top: float) -> Html:
     high = TALL * 0.97 * row["value"] / top
-    hover = f"right at {right}: {percent(row['value'])}, 95 %: {between(percent(row['low']), percent(row['high']))}"
+    hover = (
+        f"right at {right}: {percent(row['value'])}, 95 %:"
+        f" {between(percent(row['low']), percent(row['high']))}"
+    )
     return tag(
         "rect", tag("title", hover), x=f"{right * step + 0.08 * step:.2f}", y=f"{TALL - high:.2f}", width=f"{0.84 * step:.2f}",
         height=f"{high:.2f}", fill=colour,
@@ -91,26 +134,40 @@ def _bar(right: int, row: Row, step: float, colour: str, top: float) -> Html:
 
 
 def _maps(view: View) -> Html:
-    """Draw every model's verdicts: samples down, the easiest first; settings across by light, from dark to bright."""
+    """Draw every model's verdicts: samples down, the easiest first; settings across by light, from
+    dark to bright.
+    """
     columns = ("source", "sample_id", "model", "correct", "light", *DIALS)
-    rows = with_settings(view.table).filter(~AUTO & (pl.col("output") == "label") & pl.col("correct").is_not_null())
+    rows = with_settings(view.table).filter(
+        ~AUTO & (pl.col("output") == "label") & pl.col("correct").is_not_null()
+    )
     held = rows.filter(pl.col("valid").fill_null(True)).select(columns).collect(engine="streaming")
     bright = pl.col("iso") * pl.col("shutter") / pl.col("aperture") ** 2
     settings = (
-        held.select("light", *DIALS).unique().sort("light", bright, *DIALS, descending=[True, *[False] * 4], nulls_last=True)
+        held.select("light", *DIALS)
+        .unique()
+        .sort("light", bright, *DIALS, descending=[True, *[False] * 4], nulls_last=True)
     )
     samples = held.group_by("source", "sample_id").agg(pl.col("correct").mean())
     samples = samples.sort("correct", "sample_id", descending=[True, False])
     total, samples = samples.height, samples[_even(samples.height)]
     placed = held.join(settings.with_row_index("x"), on=["light", *DIALS], nulls_equal=True)
-    placed = placed.join(samples.select("source", "sample_id").with_row_index("y"), on=["source", "sample_id"], nulls_equal=True)
+    placed = placed.join(
+        samples.select("source", "sample_id").with_row_index("y"),
+        on=["source", "sample_id"],
+        nulls_equal=True,
+    )
     lights = settings["light"].fill_null("").to_list()
     figures = [_map(placed.filter(model=model), model, samples.height, lights) for model in view.models]
-    some = f"{count(samples.height)} of {several(total, 'picture')}" if samples.height < total else several(total, "picture")
+    some = (
+        f"{count(samples.height)} of {several(total, 'picture')}"
+        if samples.height < total
+        else several(total, "picture")
+    )
     ordered = " then ".join(f"lamp {light}" for light in dict.fromkeys(lights) if light)
     note = (
-        f"{some}, the easiest at the top; settings from dark to bright{', ' + ordered if ordered else ''}. Blue is right, "
-        "pale is wrong, grey was not judged. Rows and columns are the same for all models."
+        f"{some}, the easiest at the top; settings from dark to bright{', ' + ordered if ordered else ''}."
+        " Blue is right, pale is wrong, grey was not judged. Rows and columns are the same for all models."
     )
     return tag("article", tag("p", note, cls="about"), tag("div", *figures, cls="cards"), cls="card")
 
@@ -125,16 +182,16 @@ def _map(placed: pl.DataFrame, model: str, height: int, lights: Sequence[str]) -
     from PIL import Image
 
     pixels = np.full((height, len(lights), 3), MISSING, np.uint8)
-    pixels[placed["y"].to_numpy(), placed["x"].to_numpy()] = np.where(placed["correct"].to_numpy()[:, None], RIGHT, WRONG)
+    pixels[placed["y"].to_numpy(), placed["x"].to_numpy()] = np.where(
+        placed["correct"].to_numpy()[:, None], RIGHT, WRONG
+    )
     gap = next((i for i in range(1, len(lights)) if lights[i] != lights[0]), None)
     if gap is not None:
         pixels = np.insert(pixels, gap, 255, axis=1)
     kept = io.BytesIO()
     Image.fromarray(pixels).save(kept, "PNG", optimize=True)
     uri = "data:image/png;base64," + base64.b64encode(kept.getvalue()).decode()
-    style = (
-        f"image-rendering:pixelated;aspect-ratio:auto;object-fit:fill;border-radius:3px;height:{min(340, max(90, 6 * height))}px"
-    )
+    style = f"image-rendering:pixelated;aspect-ratio:auto;object-fit:fill;border-radius:3px;height:{min(340, max(90, 6 * height))}px"
     alt = f"{model}: pictures down, settings across, blue where it is right"
     return tag("figure", tag("h4", model), tag("img", src=uri, alt=alt, style=style))
 
@@ -146,8 +203,8 @@ def _pairs(view: View) -> Html:
         by_pair.setdefault((row["model"], row["other"]), {})[row["outcome"]] = row
     lines = [_line(pair, outcomes) for pair, outcomes in by_pair.items()]
     caption = (
-        "Share of all pictures and settings that are right for both models, for one of them only, or for none; shared is "
-        "the share that both get right of those that either does"
+        "Share of all pictures and settings that are right for both models, for one of them only, or for"
+        " none; shared is the share that both get right of those that either does"
     )
     head = ["", "other", "both", "first only", "other only", "none", "shared", "n"]
     table = grid(head, lines, text=2, caption=caption)
@@ -159,4 +216,9 @@ def _line(pair: tuple[str, str], outcomes: Mapping[str, Row]) -> list[object]:
     either = both + first + second
     some = outcomes["both"]
     n = join([several(some["n"], "picture"), tag("small", several(some["pairs"], "pair"))])
-    return [*pair, *(estimate(outcomes[name]) for name in OUTCOMES), percent(both / either) if either else DASH, n]
+    return [
+        *pair,
+        *(estimate(outcomes[name]) for name in OUTCOMES),
+        percent(both / either) if either else DASH,
+        n,
+    ]

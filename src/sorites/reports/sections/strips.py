@@ -1,4 +1,6 @@
-"""The section with the pictures that fail first, at the last severity that is right and the first that is wrong."""
+"""The section with the pictures that fail first, at the last severity that is right and the first
+that is wrong.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +11,18 @@ import polars as pl
 
 from sorites import metrics
 from sorites.core import CLEAN
-from sorites.reports.parts.album import Album
-from sorites.reports.parts.charts import severity_text
-from sorites.reports.parts.markup import Html, breakable, join, percent, tag
-from sorites.reports.parts.model_columns import columns_of_models
-from sorites.reports.parts.picker import picker
+from sorites.reports.components.charts import severity_text
+from sorites.reports.components.images import Album, columns_of_models
+from sorites.reports.components.markup import Html, breakable, join, percent, picker, tag
 from sorites.reports.section import Section, add_section
 from sorites.reports.view import View
 
+# There are at most this many strips per model and shift.
 EACH = 4
-"""There are at most this many strips per model and shift."""
+# There are at most this many strips per page.
 ALL = 72
-"""There are at most this many strips per page."""
+# The thumbnails of a page may take this many bytes, as encoded in the file.
 WEIGHT = 1_300_000
-"""The thumbnails of a page may take this many bytes, as encoded in the file."""
 PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
 
 Row = dict[str, Any]
@@ -38,16 +38,20 @@ def strips(view: View) -> Section | None:
     if not shifts:
         return None
     lead = (
-        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is shown clean, at "
-        "the last severity before the failure (unless that is the clean picture) and at the first that is wrong, with the "
-        "prediction and its confidence."
+        "These are the pictures that a model gets right when clean and wrong at the least severity. Each is"
+        " shown clean, at the last severity before the failure (unless that is the clean picture) and at the"
+        " first that is wrong, with the prediction and its confidence."
     )
-    body = join([picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)])
+    body = join(
+        [picker("strip", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
+    )
     return Section("Which pictures fail first?", body, "Pictures", lead)
 
 
 def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
-    """Yield strips by shift and model; the first of each is drawn before the second of any, so that all share the allowance."""
+    """Yield strips by shift and model; the first of each is drawn before the second of any, so that
+    all share the allowance.
+    """
     album = Album(view, WEIGHT)
     found: dict[tuple[str, str], list[Html]] = {}
     for row in frames_of(view):
@@ -58,9 +62,13 @@ def _drawn(view: View) -> Iterator[tuple[tuple[str, str], list[Html]]]:
 
 
 def frames_of(view: View) -> list[Row]:
-    """Return one row per strip: the trajectory, and the table's rows at three severities (``clean``, ``right``, ``wrong``)."""
+    """Return one row per strip: the trajectory, and the table's rows at three severities
+    (``clean``, ``right``, ``wrong``).
+    """
     chosen = first_lost(view)
-    rows = view.table.filter((pl.col("output") == "label") & pl.col("correct").is_not_null() & pl.col("error").is_null())
+    rows = view.table.filter(
+        (pl.col("output") == "label") & pl.col("correct").is_not_null() & pl.col("error").is_null()
+    )
     rows = rows.join(
         chosen.lazy().select("run_id", "model", "sample_id").unique(),
         on=["run_id", "model", "sample_id"],
@@ -90,19 +98,37 @@ def first_lost(view: View) -> pl.DataFrame:
 
     Ties are sorted by sample, so that the same table gives the same page.
     """
-    lost = metrics.trajectories(view.table).filter(pl.col("failure") > 0).collect(engine="streaming").sort("failure", *PLACE)
+    lost = (
+        metrics.trajectories(view.table)
+        .filter(pl.col("failure") > 0)
+        .collect(engine="streaming")
+        .sort("failure", *PLACE)
+    )
     turn = pl.int_range(pl.len()).over("shift", "model")
-    return lost.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
+    return (
+        lost.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
+    )
 
 
 def strip_of(view: View, album: Album, row: Row) -> Html:
-    """Return the strip of one trajectory: clean, the last severity that is right, and the first that is wrong."""
+    """Return the strip of one trajectory: clean, the last severity that is right, and the first
+    that is wrong.
+    """
     truth = view.class_name(row["run_id"], row["clean"]["label"])
     what = tag("p", tag("b", truth), tag("span", breakable(row["sample_id"])), cls="what")
-    shots = [("clean", "clean", row["clean"]), ("right", "last right", row["right"]), ("wrong", "first wrong", row["wrong"])]
+    shots = [
+        ("clean", "clean", row["clean"]),
+        ("right", "last right", row["right"]),
+        ("wrong", "first wrong", row["wrong"]),
+    ]
     if not row["right"]["severity"]:
         shots = [("clean", "clean, last right", row["clean"]), shots[-1]]
-    return tag("div", what, tag("div", *(_shot(view, album, row, *shot) for shot in shots), cls="frames"), cls="strip")
+    return tag(
+        "div",
+        what,
+        tag("div", *(_shot(view, album, row, *shot) for shot in shots), cls="frames"),
+        cls="strip",
+    )
 
 
 def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -> Html:
@@ -110,9 +136,14 @@ def _shot(view: View, album: Album, row: Row, kind: str, name: str, seen: Row) -
     source = album.thumbnail(row["run_id"], row["sample_id"], row["shift"], severity)
     where = f"{name}: {severity_text(view, row['shift'], severity)}" if severity else name
     also = " (counts as right)" if seen["correct"] and seen["pred"] != seen["label"] else ""
-    alt = f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says {prediction}{also}"
+    alt = (
+        f"{view.class_name(row['run_id'], seen['label'])}, {row['shift']} {where}: the model says"
+        f" {prediction}{also}"
+    )
     image = (
-        tag("div", "picture not available", cls="gone") if source is None else tag("img", src=source, alt=alt, decoding="async")
+        tag("div", "picture not available", cls="gone")
+        if source is None
+        else tag("img", src=source, alt=alt, decoding="async")
     )
     sure = f" {percent(seen['conf'], 0)}" if seen["conf"] is not None else ""
     return tag("figure", image, tag("figcaption", tag("b", prediction + sure + also), where), cls=kind)

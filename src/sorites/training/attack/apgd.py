@@ -1,26 +1,99 @@
-"""APGD (Croce and Hein 2020): steps up a loss inside a ball, with momentum, whose size halves when the climb stalls.
+"""APGD (Croce and Hein 2020): steps up a loss inside a ball, with momentum, whose size halves when
+the climb stalls.
 
-At checkpoints that come ever sooner a picture's step is halved if the loss rose in too few steps, or if its best value did not
-rise since the last checkpoint and the step was not halved there; it then goes on from its best point. A picture that is wrong
-is done: the verdict can no longer change, and the others go on without it.
+At checkpoints that come ever sooner a picture's step is halved if the loss rose in too few steps,
+or if its best value did not rise since the last checkpoint and the step was not halved there; it
+then goes on from its best point. A picture that is wrong is done: the verdict can no longer change,
+and the others go on without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from sorites.engines.interrupts import leave_if_asked
-from sorites.training.attack.balls import Norm, inside, step
-from sorites.training.attack.losses import LOSSES
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.evaluation.engines.interrupts import leave_if_asked
 
 if TYPE_CHECKING:
     import torch
 
+# The ball around a picture that an attack stays in, by its norm: where it starts, how it steps, and how
+# it is held inside.
+
+
+Norm = Literal["l2", "linf"]
+TINY = 1e-12
+
+
+def start(x: NDArray[np.float32], eps: float, norm: Norm, rng: np.random.Generator) -> NDArray[np.float32]:
+    """Return a random point on the sphere around one picture, or as far as the range 0..1 lets it.
+
+    The direction is the same for every ``eps``, since the draw does not know it.
+    """
+    drawn = rng.standard_normal(x.shape) if norm == "l2" else rng.uniform(-1, 1, x.shape)
+    size = np.sqrt((drawn**2).sum()) if norm == "l2" else np.abs(drawn).max()
+    return np.asarray(np.clip(x + eps * drawn / (size + TINY), 0, 1), np.float32)
+
+
+def step(at: torch.Tensor, gradient: torch.Tensor, size: torch.Tensor, norm: Norm) -> torch.Tensor:
+    """Return the point one step up the gradient."""
+    direction = gradient.sign() if norm == "linf" else gradient / (_length(gradient) + TINY)
+    return at + _like(size, at) * direction
+
+
+def inside(at: torch.Tensor, x: torch.Tensor, eps: float, norm: Norm) -> torch.Tensor:
+    """Return the nearest point in the ball around ``x``, then in the range 0..1."""
+    if norm == "linf":
+        return at.clamp(x - eps, x + eps).clamp(0, 1)
+    length = _length(at - x)
+    return (x + (at - x) / (length + TINY) * length.clamp(max=eps)).clamp(0, 1)
+
+
+def _length(moved: torch.Tensor) -> torch.Tensor:
+    return _like(moved.flatten(1).square().sum(1).sqrt(), moved)
+
+
+def _like(sizes: torch.Tensor, pictures: torch.Tensor) -> torch.Tensor:
+    """Return one number per picture in a shape that multiplies the pictures."""
+    return sizes.reshape(-1, *(1,) * (pictures.ndim - 1))
+
+
+# The losses that an attack climbs (Croce and Hein 2020), for pictures with one right class or several.
+
+
+Loss = Callable[["torch.Tensor", "torch.Tensor"], "torch.Tensor"]
+
+# The number of classes that each loss needs.
+LEAST_CLASSES = {"ce": 2, "dlr": 3}
+
+
+def cross_entropy(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return minus the log probability of the right classes together."""
+    return logits.logsumexp(1) - logits.masked_fill(~right, -float("inf")).logsumexp(1)
+
+
+def logit_ratio(logits: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """Return the difference of logits ratio: (best wrong - best right) / (first - third), whose
+    scale does not matter.
+    """
+    ordered = logits.sort(dim=1, descending=True).values
+    best_right = logits.masked_fill(~right, -float("inf")).amax(1)
+    best_wrong = logits.masked_fill(right, -float("inf")).amax(1)
+    return (best_wrong - best_right) / (ordered[:, 0] - ordered[:, 2] + 1e-12)
+
+
+# The losses by the name that ``--attack`` gives them.
+LOSSES: dict[str, Loss] = {"ce": cross_entropy, "dlr": logit_ratio}
+
+
 MOMENTUM, RISES = 0.75, 0.75
+# The steps to the first checkpoint, by how many each further stretch is shorter, and the shortest,
+# as shares of all steps.
 FIRST, SHORTER, SHORTEST = 0.22, 0.03, 0.06
-"""The steps to the first checkpoint, by how many each further stretch is shorter, and the shortest, as shares of all steps."""
 
 Logits = Callable[["torch.Tensor"], "torch.Tensor"]
 
@@ -54,12 +127,19 @@ class _Climb:
 
 
 def apgd(
-    logits: Logits, x: torch.Tensor, right: torch.Tensor, start: torch.Tensor, eps: float, norm: Norm, loss: str, steps: int
+    logits: Logits,
+    x: torch.Tensor,
+    right: torch.Tensor,
+    start: torch.Tensor,
+    eps: float,
+    norm: Norm,
+    loss: str,
+    steps: int,
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return a point in the ball around each picture, and which of them are wrong there.
 
-    The point is the first that is wrong, or else the one of the highest loss. ``x`` and ``start`` are N x ... in 0..1, and
-    ``right`` is N x C.
+    The point is the first that is wrong, or else the one of the highest loss. ``x`` and ``start``
+    are N x ... in 0..1, and ``right`` is N x C.
     """
     import torch
 
@@ -89,7 +169,9 @@ def apgd(
     return point, fooled
 
 
-def _look(logits: Logits, at: torch.Tensor, right: torch.Tensor, loss: str) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+def _look(
+    logits: Logits, at: torch.Tensor, right: torch.Tensor, loss: str
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """Return the loss of each picture, its gradient, and whether the picture is wrong."""
     import torch
 

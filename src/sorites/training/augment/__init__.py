@@ -5,9 +5,8 @@ They import torch when they are imported; ``sorites.training`` names them withou
 
 from sorites.training.augment.augmix import AugMix, jsd_loss
 from sorites.training.augment.base import Augmentation, Chain, Flip, Mixing, NoAugment
-from sorites.training.augment.cascade import Cascade
 from sorites.training.augment.digital import Digital
-from sorites.training.augment.named import augmentation
+from sorites.training.augment.named import Cascade, augmentation
 from sorites.training.augment.optics import OpticsAugment
 from sorites.training.augment.shifts import CameraAugment, LensAugment, ShiftAugment
 from sorites.training.augment.transform import PictureTransform

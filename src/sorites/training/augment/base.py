@@ -1,4 +1,6 @@
-"""The base of every augmentation: batches in and out on their own device, and a generator that belongs to it alone."""
+"""The base of every augmentation: batches in and out on their own device, and a generator that
+belongs to it alone.
+"""
 
 from __future__ import annotations
 
@@ -6,36 +8,60 @@ import abc
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from sorites.errors import SoritesError
-from sorites.rng import digest
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
 
+# Batches to pictures of 8 bits, which is what Pillow and files hold.
+
+
+def as_images(pictures: Tensor) -> NDArray[np.float32]:
+    """Return the batch as N x H x W x 3 floats in 0..1 on the CPU."""
+    images: NDArray[np.float32] = np.ascontiguousarray(
+        pictures.detach().permute(0, 2, 3, 1).cpu().float().numpy()
+    )
+    return np.clip(images, 0, 1, out=np.empty_like(images))
+
+
+def as_pictures(pictures: Tensor) -> NDArray[np.uint8]:
+    """Return the batch as N x H x W x 3 values of 8 bits on the CPU, rounded to the nearest."""
+    return (as_images(pictures) * np.float32(255) + np.float32(0.5)).astype(np.uint8)
+
+
+# The distance that values may lie beyond 0..1 because of rounding.
 SLACK = 1e-3
-"""The distance that values may lie beyond 0..1 because of rounding."""
 
 
 class Augmentation(torch.nn.Module, abc.ABC):
-    """Moves pictures while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on the device of the batch.
+    """Moves pictures while a model is trained: N x 3 x H x W floats in 0..1 in, the same out, on
+    the device of the batch.
 
-    Every draw comes from a generator of its own on the CPU, so that no other random number of a program moves it and every
-    device draws alike. ``seed`` restarts it; its state is in ``state_dict``, so that a restored training goes on with the
-    draws it would have had. In ``eval`` mode pictures pass as they are, as with dropout. No gradient goes through.
-    ``size`` is the side of the pictures, if it is known: others are then refused.
+    Every draw comes from a generator of its own on the CPU, so that no other random number of a
+    program moves it and every device draws alike. ``seed`` restarts it; its state is in
+    ``state_dict``, so that a restored training goes on with the draws it would have had. In
+    ``eval`` mode pictures pass as they are, as with dropout. No gradient goes through. ``size`` is
+    the side of the pictures, if it is known: others are then refused.
     """
 
     def __init__(self, size: int | None = None) -> None:
         super().__init__()
         if size is not None and (isinstance(size, bool) or not isinstance(size, int) or size < 1):
-            raise SoritesError(f"{type(self).__name__}: wanted the side of the pictures in px as size, got {size!r}")
+            raise SoritesError(
+                f"{type(self).__name__}: wanted the side of the pictures in px as size, got {size!r}"
+            )
         self.size = size
         self.generator = torch.Generator()
         self.seed(torch.initial_seed())
 
     @abc.abstractmethod
     def augment(self, pictures: Tensor) -> Tensor:
-        """Return the moved pictures; the batch that is given has been checked, holds at least one, and is not written into."""
+        """Return the moved pictures; the batch that is given has been checked, holds at least one,
+        and is not written into.
+        """
 
     def forward(self, pictures: Tensor) -> Tensor:
         return self._moved(pictures, in_range=False)
@@ -51,7 +77,9 @@ class Augmentation(torch.nn.Module, abc.ABC):
             return self.augment(pictures)
 
     def seed(self, *words: object) -> None:
-        """Restart the generator from a hash of the words, such as a seed, an epoch and a rank; parts get their own streams."""
+        """Restart the generator from a hash of the words, such as a seed, an epoch and a rank;
+        parts get their own streams.
+        """
         self.generator.manual_seed(int.from_bytes(digest(type(self).__name__, *words, size=8), "little") >> 1)
         for name, part in self.named_children():
             if isinstance(part, Augmentation):
@@ -80,22 +108,36 @@ class Augmentation(torch.nn.Module, abc.ABC):
         return torch.randint(below, shape, generator=self.generator)
 
     def dirichlet(self, rows: int, parts: int, alpha: float = 1.0) -> Tensor:
-        """Draw rows of ``parts`` weights that sum to one, with the same ``alpha`` for each part, on the CPU."""
+        """Draw rows of ``parts`` weights that sum to one, with the same ``alpha`` for each part, on
+        the CPU.
+        """
         return torch._sample_dirichlet(torch.full((rows, parts), alpha, dtype=torch.float64), self.generator)
 
     def _check(self, pictures: Tensor) -> None:
         name = type(self).__name__
-        if not isinstance(pictures, Tensor) or pictures.ndim != 4 or pictures.shape[1] != 3 or not pictures.is_floating_point():
+        if (
+            not isinstance(pictures, Tensor)
+            or pictures.ndim != 4
+            or pictures.shape[1] != 3
+            or not pictures.is_floating_point()
+        ):
             came = (
-                f"{pictures.dtype} of shape {tuple(pictures.shape)}" if isinstance(pictures, Tensor) else type(pictures).__name__
+                f"{pictures.dtype} of shape {tuple(pictures.shape)}"
+                if isinstance(pictures, Tensor)
+                else type(pictures).__name__
             )
-            raise SoritesError(f"{name}: wanted a batch of pictures as floats in 0..1 of shape (N, 3, height, width), got {came}")
+            raise SoritesError(
+                f"{name}: wanted a batch of pictures as floats in 0..1 of shape (N, 3, height, width), got"
+                f" {came}"
+            )
         if self.size is not None and pictures.shape[2:] != (self.size, self.size):
             height, width = pictures.shape[2:]
             raise SoritesError(f"{name}: wanted pictures of {self.size}x{self.size} px, got {width}x{height}")
 
     def _check_values(self, pictures: Tensor) -> None:
-        """Refuse values that are not in 0..1, by one look at all of them in the order in which they lie in memory."""
+        """Refuse values that are not in 0..1, by one look at all of them in the order in which they
+        lie in memory.
+        """
         if pictures.is_meta:
             return
         flat = pictures.detach()
@@ -108,7 +150,9 @@ class Augmentation(torch.nn.Module, abc.ABC):
 
 
 class Mixing(Augmentation):
-    """An augmentation that mixes each picture with what it makes of it, by a weight of its own from Beta(alpha, alpha)."""
+    """An augmentation that mixes each picture with what it makes of it, by a weight of its own from
+    Beta(alpha, alpha).
+    """
 
     def __init__(self, size: int | None = None, alpha: float = 1.0) -> None:
         super().__init__(size)
@@ -129,7 +173,9 @@ class Mixing(Augmentation):
 
 
 class Chain(Augmentation):
-    """Several augmentations, one after another in the order given, each with its own generator and at its own full strength."""
+    """Several augmentations, one after another in the order given, each with its own generator and
+    at its own full strength.
+    """
 
     def __init__(self, parts: Sequence[Augmentation], size: int | None = None) -> None:
         super().__init__(size)

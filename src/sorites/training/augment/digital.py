@@ -1,6 +1,7 @@
 """The basic digital set: colours jittered, bright values inverted, few bits kept.
 
-Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024: the basic augmentations of its experiments.
+Baek et al., "Unexplored Faces of Robustness and Out-of-Distribution", CVPR 2024: the basic
+augmentations of its experiments.
 """
 
 from __future__ import annotations
@@ -10,19 +11,21 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from sorites.errors import SoritesError
+from sorites.core.errors import SoritesError
 from sorites.training.augment.base import Augmentation
 
+# The weights of red, green and blue in grey: ITU-R BT.601.
 LUMA = (0.299, 0.587, 0.114)
-"""The weights of red, green and blue in grey: ITU-R BT.601."""
 
 
 class Digital(Augmentation):
-    """Jitters brightness, contrast, saturation and hue in a random order, and sometimes inverts bright values or keeps few bits.
+    """Jitters brightness, contrast, saturation and hue in a random order, and sometimes inverts
+    bright values or keeps few bits.
 
-    ``brightness``, ``contrast`` and ``saturation`` are the largest change of a factor around 1, ``hue`` that of a turn of the
-    colour circle. Values from ``threshold`` of 255 upwards are inverted with probability ``solarize``; ``bits`` per colour
-    are kept with probability ``posterize``. The defaults are the published ones. Values are rounded to 8 bits only where bits
+    ``brightness``, ``contrast`` and ``saturation`` are the largest change of a factor around 1,
+    ``hue`` that of a turn of the colour circle. Values from ``threshold`` of 255 upwards are
+    inverted with probability ``solarize``; ``bits`` per colour are kept with probability
+    ``posterize``. The defaults are the published ones. Values are rounded to 8 bits only where bits
     are counted.
     """
 
@@ -41,7 +44,13 @@ class Digital(Augmentation):
     ) -> None:
         super().__init__(size)
         self.factors = (brightness, contrast, saturation)
-        self.hue, self.solarize, self.threshold, self.posterize, self.bits = hue, solarize, threshold, posterize, bits
+        self.hue, self.solarize, self.threshold, self.posterize, self.bits = (
+            hue,
+            solarize,
+            threshold,
+            posterize,
+            bits,
+        )
         for name, value, largest in zip(
             ("brightness", "contrast", "saturation", "hue", "solarize", "posterize"),
             (*self.factors, hue, solarize, posterize),
@@ -52,12 +61,16 @@ class Digital(Augmentation):
                 raise SoritesError(f"Digital: wanted {name} from 0 to {largest:g}, got {value!r}")
         for name, whole, most in (("threshold", threshold, 256), ("bits", bits, 8)):
             if isinstance(whole, bool) or not isinstance(whole, int) or not 0 <= whole <= most:
-                raise SoritesError(f"Digital: wanted a whole number from 0 to {most} as {name}, got {whole!r}")
+                raise SoritesError(
+                    f"Digital: wanted a whole number from 0 to {most} as {name}, got {whole!r}"
+                )
 
     def augment(self, pictures: Tensor) -> Tensor:
         number = len(pictures)
         largest = torch.tensor([*self.factors, self.hue])
-        amounts = (self.uniform(number, 4, low=-1) * largest + torch.tensor([1.0, 1.0, 1.0, 0.0])).to(pictures.dtype)
+        amounts = (self.uniform(number, 4, low=-1) * largest + torch.tensor([1.0, 1.0, 1.0, 0.0])).to(
+            pictures.dtype
+        )
         order = torch.argsort(self.uniform(number, 4), dim=1)
         inverted, coarse = self.uniform(number) < self.solarize, self.uniform(number) < self.posterize
         moved = pictures.clone()
@@ -69,7 +82,9 @@ class Digital(Augmentation):
         return moved
 
 
-def _change(pictures: Tensor, chosen: Tensor, change: Callable[[Tensor, Tensor], Tensor], amounts: Tensor) -> None:
+def _change(
+    pictures: Tensor, chosen: Tensor, change: Callable[[Tensor, Tensor], Tensor], amounts: Tensor
+) -> None:
     """Change the chosen pictures in place, each by its own amount."""
     rows = torch.nonzero(chosen)[:, 0]
     if len(rows):
@@ -89,7 +104,9 @@ def brightened(pictures: Tensor, factor: Tensor) -> Tensor:
 
 def contrasted(pictures: Tensor, factor: Tensor) -> Tensor:
     """Mix with the mean grey of each picture."""
-    return torch.lerp(grey(pictures).mean((2, 3), keepdim=True).expand_as(pictures), pictures, factor).clamp_(0, 1)
+    return torch.lerp(grey(pictures).mean((2, 3), keepdim=True).expand_as(pictures), pictures, factor).clamp_(
+        0, 1
+    )
 
 
 def saturated(pictures: Tensor, factor: Tensor) -> Tensor:
@@ -104,7 +121,9 @@ def hue_turned(pictures: Tensor, turn: Tensor) -> Tensor:
     red, green, blue = (pictures[:, colour : colour + 1] for colour in range(3))
     safe = chroma.clamp(min=1e-12)
     sixths = torch.where(
-        which == 0, (green - blue) / safe, torch.where(which == 1, (blue - red) / safe + 2, (red - green) / safe + 4)
+        which == 0,
+        (green - blue) / safe,
+        torch.where(which == 1, (blue - red) / safe + 2, (red - green) / safe + 4),
     )
     turned = (sixths + 6 * turn) % 6
     places = (turned + pictures.new_tensor([5.0, 3.0, 1.0])[:, None, None]) % 6

@@ -10,18 +10,19 @@ import torch
 from torch import Tensor
 
 from sorites.core import Stop, shift
-from sorites.errors import SoritesError
-from sorites.training.augment._eight_bits import as_images
-from sorites.training.augment.base import Augmentation
+from sorites.core.errors import SoritesError
+from sorites.training.augment.base import Augmentation, as_images
 
 
 class ShiftAugment(Augmentation):
-    """Moves pictures by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera", options={"grid": "val"})``.
+    """Moves pictures by any shift of Sorites: ``ShiftAugment("fog")``, ``ShiftAugment("camera",
+    options={"grid": "val"})``.
 
-    Each picture is moved with ``probability``, to a stop drawn uniformly from ``stops``: severities on the dial or settings of
-    the grid, by default the shift's published levels or all its settings. What the shift itself draws (a direction, a noise
-    field) is drawn for each picture afresh. Shifts work on the CPU, one picture at a time, on values that are not rounded; a
-    batch on another device travels there and back.
+    Each picture is moved with ``probability``, to a stop drawn uniformly from ``stops``: severities
+    on the dial or settings of the grid, by default the shift's published levels or all its
+    settings. What the shift itself draws (a direction, a noise field) is drawn for each picture
+    afresh. Shifts work on the CPU, one picture at a time, on values that are not rounded; a batch
+    on another device travels there and back.
     """
 
     def __init__(
@@ -38,8 +39,14 @@ class ShiftAugment(Augmentation):
         published: Sequence[Stop] = self.shift.levels or self.shift.settings
         self.stops = tuple(published if stops is None else stops)
         if not self.stops:
-            raise SoritesError(f"ShiftAugment: wanted at least one stop of the shift {name} to move pictures to, got none")
-        if isinstance(probability, bool) or not isinstance(probability, int | float) or not 0 <= probability <= 1:
+            raise SoritesError(
+                f"ShiftAugment: wanted at least one stop of the shift {name} to move pictures to, got none"
+            )
+        if (
+            isinstance(probability, bool)
+            or not isinstance(probability, int | float)
+            or not 0 <= probability <= 1
+        ):
             raise SoritesError(f"ShiftAugment: wanted a probability from 0 to 1, got {probability!r}")
         self.probability = float(probability)
         self._name, self._options = name, dict(options or {})
@@ -57,7 +64,9 @@ class ShiftAugment(Augmentation):
         for place, image in zip(places.tolist(), images, strict=True):
             rng = np.random.Generator(np.random.SFC64(seeds[place]))
             image = self.shift(image, self.stops[stops[place]], rng)
-            out[place] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(pictures.device, pictures.dtype)
+            out[place] = torch.from_numpy(np.ascontiguousarray(image.transpose(2, 0, 1))).to(
+                pictures.device, pictures.dtype
+            )
         return out
 
     def __getstate__(self) -> dict[str, Any]:
@@ -85,7 +94,8 @@ class LensAugment(ShiftAugment):
 class CameraAugment(ShiftAugment):
     """Photographs pictures on a screen, a setting of the published camera grid drawn for each.
 
-    ``grid`` is val (64 manual settings), test (27) or both; train on val and test on test. The automatic shots are drawn too.
+    ``grid`` is val (64 manual settings), test (27) or both; train on val and test on test. The
+    automatic shots are drawn too.
     """
 
     def __init__(self, size: int | None = None, *, grid: str = "val", **more: Any) -> None:

@@ -1,4 +1,6 @@
-"""An augmentation for the data sets of others: one picture in, one out, whatever worker of a data loader calls it."""
+"""An augmentation for the data sets of others: one picture in, one out, whatever worker of a data
+loader calls it.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from sorites.errors import SoritesError
-from sorites.rng import digest
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
 from sorites.training.augment.base import Augmentation
 
 if TYPE_CHECKING:
@@ -19,19 +21,22 @@ Kind = TypeVar("Kind")
 
 
 class PictureTransform:
-    """Augments one picture at a time and gives it back as what it came: a Pillow image, an 8-bit array H x W x 3, or a tensor.
+    """Augments one picture at a time and gives it back as what it came: a Pillow image, an 8-bit
+    array H x W x 3, or a tensor.
 
-    A tensor is 3 x H x W, 8-bit or floats in 0..1. What is drawn for a picture follows from ``seed``, the epoch, and the
-    picture's own pixels, or ``key`` where one is given: not from the worker, the batch or what came before. A loader with two
-    workers, without any, or one that goes on in the middle of an epoch therefore gives the same pictures. Call ``set_epoch``
-    before each epoch, as with torch's ``DistributedSampler``: without it a picture that arrives unchanged is augmented the same
-    way in every epoch. Running workers see the new epoch too.
+    A tensor is 3 x H x W, 8-bit or floats in 0..1. What is drawn for a picture follows from
+    ``seed``, the epoch, and the picture's own pixels, or ``key`` where one is given: not from the
+    worker, the batch or what came before. A loader with two workers, without any, or one that goes
+    on in the middle of an epoch therefore gives the same pictures. Call ``set_epoch`` before each
+    epoch, as with torch's ``DistributedSampler``: without it a picture that arrives unchanged is
+    augmented the same way in every epoch. Running workers see the new epoch too.
     """
 
     def __init__(self, augmentation: Augmentation, seed: int = 0) -> None:
         if not isinstance(augmentation, Augmentation):
             raise SoritesError(
-                f"PictureTransform: wanted an augmentation such as OpticsAugment(), got {type(augmentation).__name__}"
+                "PictureTransform: wanted an augmentation such as OpticsAugment(), got"
+                f" {type(augmentation).__name__}"
             )
         self.augmentation, self.seed = augmentation, seed
         self._epoch: Tensor = torch.zeros((), dtype=torch.int64).share_memory_()  # type: ignore[no-untyped-call]
@@ -54,7 +59,11 @@ class PictureTransform:
 def _batch(picture: Any) -> Tensor:
     """Return a batch of this one picture, with its values as they came."""
     if isinstance(picture, Tensor):
-        if picture.ndim == 3 and picture.shape[0] == 3 and (picture.dtype == torch.uint8 or picture.is_floating_point()):
+        if (
+            picture.ndim == 3
+            and picture.shape[0] == 3
+            and (picture.dtype == torch.uint8 or picture.is_floating_point())
+        ):
             return picture.detach().cpu()[None].contiguous()
         raise _unfit(f"a tensor {picture.dtype} of shape {tuple(picture.shape)}")
     array = np.asarray(picture) if isinstance(picture, np.ndarray) or _is_pillow(picture) else None
@@ -67,8 +76,8 @@ def _batch(picture: Any) -> Tensor:
 
 def _unfit(came: str) -> SoritesError:
     return SoritesError(
-        "PictureTransform: wanted an RGB picture: a Pillow image, an 8-bit array of (height, width, 3), or a tensor of "
-        f"(3, height, width), 8-bit or floats; got {came}"
+        "PictureTransform: wanted an RGB picture: a Pillow image, an 8-bit array of (height, width, 3), or a"
+        f" tensor of (3, height, width), 8-bit or floats; got {came}"
     )
 
 
@@ -83,7 +92,9 @@ def _floats(batch: Tensor) -> Tensor:
 
 
 def _like(picture: Any, moved: Tensor) -> Any:
-    """Return the moved picture as the kind of thing that came in, rounded to the nearest where that has 8 bits."""
+    """Return the moved picture as the kind of thing that came in, rounded to the nearest where that
+    has 8 bits.
+    """
     if isinstance(picture, Tensor) and picture.is_floating_point():
         return moved.to(picture.device, picture.dtype)
     eight = (moved * 255 + 0.5).clamp(0, 255).to(torch.uint8)

@@ -1,34 +1,127 @@
-"""Explain the pictures of a run that changed sides, and keep the explanations in its folder for the report."""
+"""Explain the pictures of a run that changed sides, and keep the explanations in its folder for the
+report.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import polars as pl
 
-from sorites.core import Model, Picture, Sample
-from sorites.errors import SoritesError, UnknownName
-from sorites.files import locked
-from sorites.pipeline.explanations import KINDS, Change, Side, picture_file, read_changes, write_changes, write_picture
-from sorites.pipeline.folder import read_info, read_manifest
-from sorites.pipeline.plan import Plan
-from sorites.pipeline.renew import guard
-from sorites.pipeline.reopen import made_again, refuse_attacks, suite_of
-from sorites.pipeline.run import RunTable
-from sorites.pipeline.sheet import pictures_of
-from sorites.progress import Bar
-from sorites.rng import digest
-from sorites.table import read
-from sorites.training.explain.changes import Row, changes
-from sorites.training.explain.drawing import heat, relief
-from sorites.training.explain.maps import VERB, explained
-from sorites.training.inside import module_of
+from sorites.analysis.sheet import pictures_of
+from sorites.core import CLEAN, Model, Picture, Sample
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.progress import Bar
+from sorites.core.rng import digest, fair_order
+from sorites.core.table import Table, read
+from sorites.evaluation.explanations import (
+    KINDS,
+    Change,
+    Side,
+    picture_file,
+    read_changes,
+    write_changes,
+    write_picture,
+)
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.reopen import made_again, refuse_attacks, suite_of
+from sorites.evaluation.resume import guard
+from sorites.evaluation.run import RunTable
+from sorites.evaluation.storage.folder import read_info, read_manifest
+from sorites.io.files import locked
+from sorites.models.torch_module import module_of
+from sorites.training.explain.maps import VERB, explained, heat, relief
 
+# Pictures of a run that changed sides: right for one model and wrong for another, or right when clean and
+# wrong when shifted.
+
+
+Row = dict[str, Any]
+SIDE = ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
+ORDER = ("sample_id", "shift", "severity", "params")
+
+
+def changes(
+    table: Table, models: Sequence[str], shifts: Sequence[str] = (), limit: int | None = None
+) -> list[tuple[Row, Row]]:
+    """Return pairs of rows of the table: of two models for the same image, or of one model clean
+    and shifted.
+    """
+    rows = _judged(table, models)
+    _refuse_unknown(rows, shifts)
+    both = _between_models(rows, *models) if len(models) == 2 else _between_settings(rows)
+    chosen = both.filter(pl.col("shift").is_in(list(shifts))) if shifts else both
+    least = chosen.sort("severity", "image_id", nulls_last=True)
+    first = least.unique(["gained", "source", "sample_id", "shift"], keep="first", maintain_order=True)
+    fair = fair_order(first.to_dicts(), lambda row: [row[name] for name in ORDER])
+    gained, lost = ([row for row in fair if row["gained"] is direction] for direction in (True, False))
+    turns = [
+        row for pair in itertools.zip_longest(_once(gained), _once(lost)) for row in pair if row is not None
+    ]
+    return [_pair(row) for row in _once(turns)[:limit]]
+
+
+def _once(rows: Sequence[Row]) -> list[Row]:
+    """Return the first row of each picture, in order."""
+    first: dict[tuple[str, str], Row] = {}
+    for row in rows:
+        first.setdefault((row["source"], row["sample_id"]), row)
+    return list(first.values())
+
+
+def _judged(table: Table, models: Sequence[str]) -> pl.DataFrame:
+    told = pl.col("correct").is_not_null() & pl.col("error").is_null() & ~pl.col("probe").fill_null(False)
+    rows = table.lazy().filter((pl.col("output") == "label") & told & pl.col("model").is_in(list(models)))
+    return rows.select("source", "sample_id", "label", *SIDE).collect(engine="streaming")
+
+
+def _refuse_unknown(rows: pl.DataFrame, shifts: Sequence[str]) -> None:
+    known = rows["shift"].unique().sort().to_list()
+    for name in shifts:
+        if name not in known:
+            raise UnknownName("shift of this run", name, known, f"It has {', '.join(known) or 'none'}.")
+
+
+def _between_models(rows: pl.DataFrame, one: str, other: str) -> pl.DataFrame:
+    """Pair two models by image; ``gained`` means that the second is right."""
+    first, second = (rows.filter(pl.col("model") == name) for name in (one, other))
+    paired = first.join(second.select(SIDE), on="image_id", suffix="_after").with_columns(
+        image_id_after="image_id"
+    )
+    return paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
+        gained=pl.col("correct_after")
+    )
+
+
+def _between_settings(rows: pl.DataFrame) -> pl.DataFrame:
+    """Pair every shifted image of a model with its clean one; ``gained`` means that the shifted one
+    is right.
+    """
+    clean, moved = (rows.filter(pl.col("shift") == CLEAN), rows.filter(pl.col("shift") != CLEAN))
+    after = moved.select("source", "sample_id", *(pl.col(name).alias(f"{name}_after") for name in SIDE))
+    paired = clean.join(after, on=["source", "sample_id"])
+    changed = paired.filter(pl.col("correct") != pl.col("correct_after")).with_columns(
+        gained=pl.col("correct_after")
+    )
+    before = {name: pl.col(name).alias(f"{name}_before") for name in SIDE}
+    return changed.with_columns(**{f"{name}_before": column for name, column in before.items()}).with_columns(
+        shift="shift_after", severity="severity_after", params="params_after"
+    )
+
+
+def _pair(row: Row) -> tuple[Row, Row]:
+    shared = {name: row[name] for name in ("sample_id", "label")}
+    before = {name: row.get(f"{name}_before", row[name]) for name in SIDE}
+    return {**shared, **before}, {**shared, **{name: row[f"{name}_after"] for name in SIDE}}
+
+
+# Rises when the same model and picture would be drawn otherwise.
 VERSION = 1
-"""Rises when the same model and picture would be drawn otherwise."""
 LIMIT = 12
 Target = Literal["prediction", "truth"]
 
@@ -43,10 +136,12 @@ def explain(
     layer: str | Mapping[str, str] | None = None,
     bar: Bar | None = None,
 ) -> tuple[Change, ...]:
-    """Explain pictures that changed sides between two models, or for one model between clean and shifted, and return them.
+    """Explain pictures that changed sides between two models, or for one model between clean and
+    shifted, and return them.
 
-    ``target`` is the class whose evidence is shown: each model's prediction, or the truth. ``layer`` names the layer whose maps
-    are used, for all models or by model. What the folder holds already is not made again; another class or layer replaces it.
+    ``target`` is the class whose evidence is shown: each model's prediction, or the truth.
+    ``layer`` names the layer whose maps are used, for all models or by model. What the folder holds
+    already is not made again; another class or layer replaces it.
     """
     folder = run.folder if isinstance(run, RunTable) else Path(run)
     if target not in get_args(Target):
@@ -81,7 +176,10 @@ def _names(info: Mapping[str, Any], models: Sequence[str]) -> list[str]:
         if name not in known:
             raise UnknownName("model of this run", name, known, f"It has {', '.join(known)}.")
     if len(names) > 2:
-        raise SoritesError(f"wanted one model or two to compare; the run has {', '.join(known)}. Name them: --model A --model B")
+        raise SoritesError(
+            f"wanted one model or two to compare; the run has {', '.join(known)}. Name them: --model A"
+            " --model B"
+        )
     return names
 
 
@@ -89,10 +187,17 @@ def _plan(folder: Path, info: Mapping[str, Any], names: Sequence[str]) -> Plan:
     """Make the plan of a run folder again, with the models that are explained."""
     refuse_attacks(folder)
     if "imported" in info:
-        raise SoritesError(f"{folder} was made of prediction files by sorites import: it has no pictures to explain")
+        raise SoritesError(
+            f"{folder} was made of prediction files by sorites import: it has no pictures to explain"
+        )
     suite = suite_of(info)
     specs = dict(zip(suite.model_names, suite.models, strict=True))
-    alone = {"models": tuple(specs[name] for name in names), "fit": None, "scorers": (), "scorers_if_fitted": ()}
+    alone = {
+        "models": tuple(specs[name] for name in names),
+        "fit": None,
+        "scorers": (),
+        "scorers_if_fitted": (),
+    }
     return guard(made_again(folder, info, suite.model_copy(update=alone)), read_manifest(folder))
 
 
@@ -101,8 +206,9 @@ def _refuse_model(folder: Path, info: Mapping[str, Any], model: Model) -> None:
     then = info["models"][model.name]
     if then != model.version:
         raise SoritesError(
-            f"{model.name} has other weights than those that {folder} looked at (version {then} there, {model.version} here), so "
-            "that it would explain other answers. Run it again with another --out DIR."
+            f"{model.name} has other weights than those that {folder} looked at (version {then} there,"
+            f" {model.version} here), so that it would explain other answers. Run it again with another --out"
+            " DIR."
         )
 
 
@@ -122,7 +228,8 @@ def _still_true(folder: Path, before: Sequence[Change]) -> list[Change]:
     images = [side.image_id for change in before for side in change.sides]
     rows = read(folder).filter(pl.col("image_id").is_in(images), pl.col("output") == "label")
     known = {
-        (row["image_id"], row["model"]): row for row in rows.select("image_id", "model", "pred", "conf").collect().to_dicts()
+        (row["image_id"], row["model"]): row
+        for row in rows.select("image_id", "model", "pred", "conf").collect().to_dicts()
     }
 
     def same(side: Side) -> bool:
@@ -141,9 +248,13 @@ class _Work:
     target: str
     layers: Mapping[str, str]
 
-    def explained(self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side]) -> Iterator[Change | None]:
+    def explained(
+        self, pairs: Sequence[tuple[Row, Row]], before: Mapping[str, Side]
+    ) -> Iterator[Change | None]:
         """Yield a change per pair of rows, or None where its pictures cannot be made again."""
-        samples = {(shift, sample.id): sample for shift, group in self.plan.groups.items() for sample in group}
+        samples = {
+            (shift, sample.id): sample for shift, group in self.plan.groups.items() for sample in group
+        }
         for pair in pairs:
             files = [self._file(row) for row in pair]
             done = [before[file] for file in files if file in before and self._is_there(file)]
@@ -156,8 +267,12 @@ class _Work:
                     self._side(row, file, pictures[row["image_id"]], samples[row["shift"], row["sample_id"]])
                     for row, file in zip(pair, files, strict=True)
                 ]
-            kind: Literal["models", "settings"] = "models" if pair[0]["model"] != pair[1]["model"] else "settings"
-            yield Change(between=kind, sample_id=pair[0]["sample_id"], label=pair[0]["label"], sides=(done[0], done[1]))
+            kind: Literal["models", "settings"] = (
+                "models" if pair[0]["model"] != pair[1]["model"] else "settings"
+            )
+            yield Change(
+                between=kind, sample_id=pair[0]["sample_id"], label=pair[0]["label"], sides=(done[0], done[1])
+            )
 
     def _is_there(self, file: str) -> bool:
         return all(picture_file(self.folder, file, kind).exists() for kind in KINDS)
@@ -166,11 +281,21 @@ class _Work:
         """Return the name of a side: another model, layer, class or answer has another."""
         name = row["model"]
         version = self.plan.models[name].version
-        parts = (row["image_id"], name, version, self.layers.get(name), self._label(row), row["pred"], row["conf"])
+        parts = (
+            row["image_id"],
+            name,
+            version,
+            self.layers.get(name),
+            self._label(row),
+            row["pred"],
+            row["conf"],
+        )
         return digest(VERSION, *parts, size=8).hex()
 
     def _label(self, row: Row) -> int:
-        """Return the class to explain, as a label of the suite: the answer, where the model does not have the true class."""
+        """Return the class to explain, as a label of the suite: the answer, where the model does
+        not have the true class.
+        """
         truth = self.target == "truth" and row["label"] in self._columns(row["model"])
         return int(row["label"] if truth else row["pred"])
 
@@ -186,9 +311,16 @@ class _Work:
         column = self._columns(model.name)[self._label(row)]
         cams, guided, layer = explained(model, [picture], [column], layer=given, framed=framed)
         seen = np.asarray(model.prepare(np.array(picture), framed))
-        drawn = {"seen": seen.astype(np.uint8), "cam": heat(seen.astype(np.float32), cams[0]), "guided": relief(guided[0])}
+        drawn = {
+            "seen": seen.astype(np.uint8),
+            "cam": heat(seen.astype(np.float32), cams[0]),
+            "guided": relief(guided[0]),
+        }
         for kind in KINDS:
             write_picture(drawn[kind], picture_file(self.folder, file, kind))
-        about = {name: row[name] for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")}
+        about = {
+            name: row[name]
+            for name in ("image_id", "shift", "severity", "params", "model", "pred", "conf", "correct")
+        }
         version, empty = model.version, not bool(cams[0].any())
         return Side(file=file, version=version, target=self._label(row), layer=layer, empty=empty, **about)

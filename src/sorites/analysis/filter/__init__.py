@@ -1,0 +1,1 @@
+"""The out-of-class filter: images that no longer show their class."""

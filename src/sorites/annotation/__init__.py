@@ -1,1 +1,0 @@
-"""People who answer questions about pictures: tasks, who gets which picture, the page, and what follows from the answers."""

@@ -1,5 +1,0 @@
-"""Export and import labellings: tables, FOCUS's database, files of Label Studio and VIA, COCO boxes, facts of a run."""
-
-from sorites.annotation.formats.both_ways import read_into, write
-
-__all__ = ["read_into", "write"]

@@ -1,0 +1,1 @@
+"""Products on top of the library: studio, annotation, collecting, generation."""

@@ -1,0 +1,3 @@
+"""People who answer questions about pictures: tasks, who gets which picture, the page, and what
+follows from the answers.
+"""

@@ -1,0 +1,169 @@
+"""Begin a labelling, or go on with one: its pictures, those that are known, and the people."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from sorites.apps.annotation.clicks import ask_thirds
+from sorites.apps.annotation.images import Entry
+from sorites.apps.annotation.store import (
+    THIRD,
+    about,
+    add_annotator,
+    create,
+    dumped,
+    opened,
+    task_of,
+    writing,
+)
+from sorites.apps.annotation.task import Question, Task, parse
+from sorites.apps.annotation.values import Value, checked_value
+from sorites.core.errors import SoritesError
+from sorites.io.paths import is_file
+from sorites.io.tables import sheet
+
+MOST_PEOPLE = 1000
+_NAME = re.compile(r"[\w .@+-]{1,60}")
+
+
+def begin(
+    path: Path,
+    text: str,
+    entries: Sequence[Entry],
+    source: str,
+    *,
+    known: Path | None = None,
+    seed: int = 0,
+    third: bool = False,
+) -> None:
+    """Make the labelling unless it exists; one that exists must have the same task and source, and
+    gets pictures that are new.
+
+    ``third`` sends pictures on which people differ to one more, from now on and also those answered before.
+    """
+    task = parse(text)
+    told = read_known(known, task) if known is not None else {}
+    if not is_file(path):
+        create(path, text, {"source": source, "seed": str(seed)})
+    with opened(path, write=True) as database:
+        _refuse_another(about(database), text, source, path)
+        with writing(database):
+            database.execute("UPDATE about SET value = ? WHERE key = 'source' AND value = ''", (source,))
+            add_pictures(database, task, entries)
+            add_known(database, told)
+            if third:
+                database.execute("INSERT OR REPLACE INTO about VALUES (?, ?)", (THIRD, "yes"))
+                ask_thirds(database, task_of(database))
+
+
+def _refuse_another(facts: Mapping[str, str], text: str, source: str, path: Path) -> None:
+    if parse(facts["task"]) != parse(text):
+        raise SoritesError(
+            f"{path} was begun with another task ({parse(facts['task']).name}, or other settings of it);"
+            " choose another --out"
+        )
+    if facts.get("source") not in (source, ""):
+        raise SoritesError(
+            f"{path} was begun with the pictures of {facts.get('source')}, not {source}; choose another --out"
+        )
+
+
+def add_pictures(database: sqlite3.Connection, task: Task, entries: Sequence[Entry]) -> None:
+    """Add pictures that are not there yet."""
+    database.executemany(
+        """INSERT INTO pictures (name, image_id, sample_id, shown_class, shift, severity, wanted) VALUES (?, ?, ?, ?, ?, ?, ?)
+          ON CONFLICT (name) DO UPDATE SET shown_class = coalesce(shown_class, excluded.shown_class)""",
+        [
+            (e.name, e.image_id, e.sample_id, e.shown_class, e.shift, e.severity, task.annotators)
+            for e in entries
+        ],
+    )
+
+
+def read_known(path: Path, task: Task) -> dict[str, dict[str, Value]]:
+    """Return the known answers of a CSV or parquet file: the column ``picture`` (or ``image_id``)
+    and one per question.
+
+    Of several words, commas stand between them; boxes are JSON. An empty cell is not known.
+    """
+    frame = sheet(path, "a CSV or parquet file with the column picture and one column per question")
+    key = next((name for name in ("picture", "image_id") if name in frame.columns), None)
+    asked = [question for question in task.questions if question.id in frame.columns]
+    if key is None or not asked:
+        wanted = ", ".join(question.id for question in task.questions)
+        raise SoritesError(
+            f"{path}: wanted the column picture and some of {wanted}; got {', '.join(frame.columns)}"
+        )
+    found = {}
+    for number, row in enumerate(frame.iter_rows(named=True), 1):
+        try:
+            values = {q.id: cell_value(q, row[q.id]) for q in asked if row[q.id] not in (None, "")}
+        except SoritesError as error:
+            raise SoritesError(f"{path}, row {number}: {error}") from error
+        found[str(row[key])] = values
+    return found
+
+
+def cell_value(question: Question, cell: Any) -> Value:
+    """Return the answer that a cell of a table stands for."""
+    if not isinstance(cell, str):
+        return checked_value(question, list(cell) if hasattr(cell, "__iter__") else cell)
+    if question.kind == "several":
+        return checked_value(question, [word.strip() for word in cell.split(",") if word.strip()])
+    try:
+        return checked_value(question, json.loads(cell) if question.kind in ("scale", "boxes") else cell)
+    except ValueError as error:
+        raise SoritesError(f"question {question.id}: {error}") from error
+
+
+def add_known(database: sqlite3.Connection, known: Mapping[str, Mapping[str, Value]]) -> None:
+    """Keep known answers; their pictures serve for qualification and as checks, and are no longer
+    asked for.
+    """
+    for name, values in known.items():
+        row = database.execute(
+            "SELECT id, given FROM pictures WHERE name = ? OR image_id = ?", (name, name)
+        ).fetchone()
+        if row is None:
+            raise SoritesError(f"the known picture {name} is not among the pictures of the source")
+        if row["given"]:
+            continue  # people were given it as one to answer; what they said stays what it is
+        database.execute("UPDATE pictures SET known = 1 WHERE id = ?", (row["id"],))
+        entries = [
+            (row["id"], question, dumped(value)) for question, value in values.items() if value is not None
+        ]
+        database.executemany("INSERT OR REPLACE INTO known VALUES (?, ?, ?)", entries)
+
+
+def add_people(path: Path, names: Sequence[str]) -> list[tuple[str, str, str]]:
+    """Add those people who are not there yet, and return name, token and state of all who have a link."""
+    if wrong := [name for name in names if not _NAME.fullmatch(name)]:
+        raise SoritesError(
+            "an annotator's name has letters, digits, spaces and . @ + - _, at most 60; got"
+            f" {wrong[0][:80]!r}"
+        )
+    with opened(path, write=True) as database:
+        with writing(database):
+            has = {row["name"] for row in database.execute("SELECT name FROM annotators")}
+            for name in dict.fromkeys(names):
+                if name not in has:
+                    add_annotator(database, name, "qualifying")
+        rows = database.execute(
+            "SELECT name, token, state FROM annotators WHERE state != 'imported' ORDER BY id"
+        )
+        return [(row["name"], row["token"], row["state"]) for row in rows]
+
+
+def admit(path: Path, name: str, state: str = "working") -> None:
+    """Admit or refuse an annotator, whatever the qualification said."""
+    with opened(path, write=True) as database, writing(database):
+        changed = database.execute(
+            "UPDATE annotators SET state = ? WHERE name = ? AND state != 'imported'", (state, name)
+        )
+        if not changed.rowcount:
+            raise SoritesError(f"{path} has no annotator {name!r} with a link")

@@ -1,0 +1,299 @@
+"""The server behind the page: a task, the pictures that a person was given, and the clicks that come back.
+
+Every request but those for the page itself carries a person's token in a header that no other site
+can set; there are no cookies. The page may load nothing from elsewhere and runs no script but its
+own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import sqlite3
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from sorites.apps.annotation import assign, clicks
+from sorites.apps.annotation.images import Album, Entry, Shown
+from sorites.apps.annotation.store import Writer, opened, task_of
+from sorites.apps.annotation.task import Task
+from sorites.core.errors import BadPicture, MissingExtra, SoritesError
+from sorites.io.paths import reason
+from sorites.io.readers import json_object
+
+if TYPE_CHECKING:
+    from starlette.applications import Starlette
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+# The most bytes of a request.
+LARGEST = 1 << 20
+PAGE = {"": ("index.html", "text/html"), "page.css": ("page.css", "text/css"), **{
+    name: (name, "text/javascript") for name in ("page.js", "queue.js", "questions.js", "boxes.js", "stage.js")
+}}  # fmt: skip
+HEADERS = {
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cache-Control": "no-store",
+}
+LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
+
+@dataclass
+class Serving:
+    """An open labelling with its pictures, and who has which token.
+
+    Reading and writing have a connection each.
+    """
+
+    database: sqlite3.Connection
+    writer: Writer
+    album: Album
+    lease: float = assign.LEASE
+    only_loopback: bool = True
+    task: Task = field(init=False)
+    tokens: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.task = task_of(self.database)
+
+    def who(self, token: str) -> int | None:
+        """Return the number of the person with this token; people may be added while the server runs."""
+        if token not in self.tokens:
+            rows = self.database.execute("SELECT id, token FROM annotators WHERE state != 'imported'")
+            self.tokens = {row["token"]: row["id"] for row in rows}
+        return self.tokens.get(token)
+
+
+def application(
+    path: Path, album: Album, *, lease: float = assign.LEASE, only_loopback: bool = True
+) -> Starlette:
+    """Return the ASGI application of a labelling that exists."""
+    try:
+        from starlette.applications import Starlette
+        from starlette.routing import Route
+    except ImportError as error:
+        raise MissingExtra("sorites annotate serve", "annotate") from error
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        with opened(path) as database, opened(path, write=True) as written:
+            writer = Writer(written)
+            app.state.serving = Serving(database, writer, album, lease, only_loopback)
+            yield
+            await writer.finish()
+
+    routes = [Route(f"/{name}", _static(*file)) for name, file in PAGE.items()]
+    routes += [
+        Route("/api/task", guarded(_task)),
+        Route("/api/work", guarded(_work)),
+        Route("/api/clicks", guarded(_clicks), methods=["POST"]),
+        Route("/api/picture/{assignment:int}", guarded(_picture)),
+    ]
+    return Starlette(routes=routes, lifespan=lifespan)
+
+
+def _static(name: str, kind: str) -> Callable[[Request], Awaitable[Response]]:
+    from starlette.responses import Response
+
+    data = files("sorites.apps.annotation").joinpath("page", name).read_bytes()
+
+    async def answer(request: Request) -> Response:
+        return Response(data, media_type=kind, headers=HEADERS)
+
+    return answer
+
+
+Answer = Callable[["Serving", int, "Request"], Awaitable["Response"]]
+
+
+def guarded(answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+    """Let only people with a token through, from this page alone; an input error becomes a message."""
+
+    async def guard(request: Request) -> Response:
+        serving: Serving = request.app.state.serving
+        if why := _foreign(request, serving.only_loopback):
+            return said(403, why)
+        scheme, _, token = request.headers.get("authorization", "").partition(" ")
+        who = serving.who(token.strip()) if scheme.lower() == "bearer" and token.isascii() else None
+        if who is None:
+            return said(401, "this link is not valid; ask for a new one")
+        try:
+            return await answer(serving, who, request)
+        except SoritesError as error:
+            return said(422, str(error))
+        except sqlite3.Error as error:
+            return said(503, f"the labelling cannot be written just now: {error}")
+
+    return guard
+
+
+def _foreign(request: Request, only_loopback: bool) -> str:
+    """Say why a request is refused because it does not come from our page; empty where it is allowed."""
+    host = request.headers.get("host", "")
+    if only_loopback and (urlsplit(f"//{host}").hostname or "") not in LOOPBACK:
+        return "this server answers only on this machine"
+    origin = request.headers.get("origin")
+    if origin is not None and urlsplit(origin).netloc != host:
+        return "another site may not ask this server"
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        return "another site may not ask this server"
+    return ""
+
+
+def said(status: int, words: str) -> Response:
+    """Return an answer that says why."""
+    return reply({"error": words}, status)
+
+
+def reply(content: Any, status: int = 200) -> Response:
+    """Return JSON with the headers that every answer has."""
+    from starlette.responses import Response
+
+    body = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    return Response(body.encode(), status, media_type="application/json", headers=HEADERS)
+
+
+async def _task(serving: Serving, who: int, request: Request) -> Response:
+    task, one = serving.task, assign.person(serving.database, who)
+    shown = task.model_dump(include={"name", "title", "instructions", "pay"})
+    shown["questions"] = [
+        question.model_dump(exclude={"rule", "first", "valid", "attribute"}) for question in task.questions
+    ]
+    return reply({"task": shown, "annotator": one.name, "batch": task.batch.size})
+
+
+async def _work(serving: Serving, who: int, request: Request) -> Response:
+    one = await serving.writer.do(lambda database: assign.refresh(database, serving.task, who, serving.lease))
+    rows = assign.items(serving.database, who)
+    return reply(
+        {"state": one.state, "items": [_item(row) for row in rows], **_progress(serving.database, who)}
+    )
+
+
+def _item(row: sqlite3.Row) -> dict[str, Any]:
+    """Return what the page is told of a picture: neither whether it is a known one, nor its name."""
+    return {
+        "assignment": row["id"], "answered": bool(row["answered"]), "class": row["shown_class"], "shift": row["shift"],
+        "place": row["place"], "of": row["of"],
+    }  # fmt: skip
+
+
+def _progress(database: sqlite3.Connection, who: int) -> dict[str, int]:
+    """Return how many pictures the person answered, and how many are left for anybody."""
+    done = database.execute(
+        "SELECT count(*) FROM assignments WHERE annotator = ? AND answered = 1", (who,)
+    ).fetchone()[0]
+    left = database.execute(
+        "SELECT coalesce(sum(wanted - given), 0) FROM pictures WHERE known = 0 AND given < wanted"
+    ).fetchone()[0]
+    return {"done": int(done), "left": int(left)}
+
+
+async def _clicks(serving: Serving, who: int, request: Request) -> Response:
+    if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
+        return said(415, "wanted JSON")
+    body = bytearray()
+    async for part in request.stream():
+        body += part
+        if len(body) > LARGEST:
+            return said(413, "too much at once")
+    try:
+        found = json_object(bytes(body))
+    except ValueError as error:
+        return said(400, f"wanted JSON: {error}")
+    sent = found.get("clicks")
+    return reply(await serving.writer.do(lambda database: clicks.receive(database, serving.task, who, sent)))
+
+
+async def _picture(serving: Serving, who: int, request: Request) -> Response:
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import Response
+
+    query = (
+        "SELECT p.id, p.name, p.width FROM assignments a JOIN pictures p ON p.id = a.picture WHERE a.id = ?"
+        " AND a.annotator = ?"
+    )
+    row = serving.database.execute(query, (request.path_params["assignment"], who)).fetchone()
+    if row is None:
+        return said(404, "this picture was not given to you")
+    try:
+        made = await run_in_threadpool(serving.album.shown, row["name"])
+    except BadPicture as error:
+        why, picture = str(error), row["id"]
+        await serving.writer.do(lambda database: assign.set_aside(database, picture, why))
+        return said(410, f"this picture cannot be shown: {why}")
+    if row["width"] is None:
+        await serving.writer.do(lambda database: _keep_size(database, row["id"], made))
+    size = {"X-Width": str(made.width), "X-Height": str(made.height)}
+    return Response(made.data, media_type=made.kind, headers={**HEADERS, **size})
+
+
+def _keep_size(database: sqlite3.Connection, picture: int, made: Shown) -> None:
+    database.execute(
+        "UPDATE pictures SET width = ?, height = ? WHERE id = ?", (made.width, made.height, picture)
+    )
+
+
+# Serve a labelling until it is stopped: on this machine alone, unless another address is named.
+
+
+HERE = "127.0.0.1"
+
+
+def listening(bind: str, port: int) -> socket.socket:
+    """Return a socket that listens at an address; port 0 takes any free one."""
+    family = socket.AF_INET6 if ":" in bind else socket.AF_INET
+    made = socket.socket(family, socket.SOCK_STREAM)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        made.bind((bind, port))
+    except OSError as error:
+        made.close()
+        raise SoritesError(
+            f"cannot listen at {bind}, port {port}: {reason(error)}. Choose another --bind or --port"
+        ) from error
+    return made
+
+
+def address(bind: str, made: socket.socket) -> str:
+    """Return the address that links begin with."""
+    host = socket.gethostname() if bind in ("0.0.0.0", "::") else bind
+    return f"http://{f'[{host}]' if ':' in host else host}:{made.getsockname()[1]}"
+
+
+def serve(
+    path: Path,
+    entries: Sequence[Entry],
+    made: socket.socket,
+    bind: str = HERE,
+    ready: Callable[[], None] | None = None,
+) -> None:
+    """Answer requests until the process is interrupted; everything that was acknowledged is on the
+    disk at any moment.
+    """
+    try:
+        import uvicorn
+    except ImportError as error:
+        raise MissingExtra("sorites annotate serve", "annotate") from error
+
+    app = application(path, Album(entries), only_loopback=bind in LOOPBACK)
+    config = uvicorn.Config(
+        app, log_level="error", access_log=False, server_header=False, timeout_keep_alive=30, timeout_graceful_shutdown=5,
+        limit_concurrency=1000, ws="none", loop="asyncio",
+    )  # fmt: skip
+    if ready is not None:
+        ready()
+    with contextlib.suppress(KeyboardInterrupt):  # uvicorn closes in order, and then passes Ctrl-C on
+        uvicorn.Server(config).run(sockets=[made])

@@ -1,0 +1,119 @@
+"""Report the progress of a labelling: its pictures, its people, their time and pay."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import polars as pl
+
+from sorites.apps.annotation.answers import checks_of, differ, judged
+from sorites.apps.annotation.clicks import replayed, standing
+from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.task import Pay
+from sorites.core.errors import SoritesError
+
+_PEOPLE = """
+SELECT w.id, w.name, w.state,
+  (SELECT count(*) FROM assignments a WHERE a.annotator = w.id AND a.answered = 1 AND a.role = 'work') AS answered,
+  (SELECT count(*) FROM assignments a WHERE a.annotator = w.id AND a.answered = 0 AND a.released = 0) AS left,
+  (SELECT count(*) FROM batches b WHERE b.annotator = w.id AND b.kind = 'work'
+     AND NOT EXISTS (SELECT 1 FROM assignments a WHERE a.batch = b.id AND a.answered = 0)) AS batches
+FROM annotators w ORDER BY w.id
+"""
+_SECONDS = """
+SELECT c.seconds FROM answers s JOIN clicks c ON c.id = s.click JOIN assignments a ON a.id = s.assignment
+WHERE a.annotator = ? AND c.seconds IS NOT NULL GROUP BY s.assignment ORDER BY c.seconds
+"""
+
+
+def pictures(path: Path) -> dict[str, int]:
+    """Count the pictures of a labelling: all that are asked for, known, begun, done, differing, not
+    readable; and the clicks.
+
+    It raises an error where the answers are not what the record of clicks gives.
+    """
+    with opened(path) as database:
+        if replayed(database) != standing(database):
+            raise SoritesError(
+                f"{path}: its answers are not what its clicks give; it was changed by something else"
+            )
+        task, found = task_of(database), list(judged(database))
+        several = [one for one in found if len(one.given) >= 2]
+        return {
+            "pictures": _count(database, "pictures WHERE known = 0"),
+            "known": _count(database, "pictures WHERE known = 1"),
+            "begun": len(found),
+            "done": _count(
+                database, f"pictures WHERE known = 0 AND wanted <= {_ANSWERED}  AND error IS NULL"
+            ),
+            "differing": sum(differ(task, one.given) for one in several),
+            "unreadable": _count(database, "pictures WHERE error IS NOT NULL"),
+            "clicks": _count(database, "clicks"),
+        }
+
+
+_ANSWERED = (
+    "(SELECT count(*) FROM assignments a WHERE a.picture = pictures.id AND a.answered = 1 AND a.role ="
+    " 'work')"
+)
+
+
+def _count(database: sqlite3.Connection, what: str) -> int:
+    return int(database.execute(f"SELECT count(*) FROM {what}").fetchone()[0])
+
+
+def people(path: Path) -> pl.DataFrame:
+    """Return one row per annotator: state, pictures answered and left, whole batches, share right
+    of known ones, time, pay.
+    """
+    with opened(path) as database:
+        checks, pay = checks_of(database), task_of(database).pay
+        rows = []
+        for row in database.execute(_PEOPLE).fetchall():
+            known = checks.by_annotator.get(row["id"], [])
+            rows.append({
+                "annotator": row["name"], "state": row["state"], "answered": row["answered"], "left": row["left"],
+                "batches": row["batches"], "known_n": len(known), "known_right": checks.of_annotator(row["id"]),
+                "median_seconds": _median(database, row["id"]), "pay": owed(pay, row["batches"]),
+            })  # fmt: skip
+    schema = {"known_right": pl.Float64, "median_seconds": pl.Float64, "pay": pl.Float64}
+    frame = pl.DataFrame(rows, schema_overrides=schema, infer_schema_length=None)
+    return frame if pay is not None else frame.drop("pay", strict=False)
+
+
+def _median(database: sqlite3.Connection, who: int) -> float | None:
+    """Return the median time for which this person looked at a picture before answering, in seconds."""
+    seconds = [row["seconds"] for row in database.execute(_SECONDS, (who,))]
+    middle = len(seconds) // 2
+    return (
+        (seconds[middle] if len(seconds) % 2 else (seconds[middle - 1] + seconds[middle]) / 2)
+        if seconds
+        else None
+    )
+
+
+def owed(pay: Pay | None, batches: int) -> float | None:
+    """Return the pay for whole batches, with the bonus for every so many of them."""
+    if pay is None:
+        return None
+    bonus = pay.bonus * (batches // pay.bonus_batches) if pay.bonus_batches else 0.0
+    return round(pay.batch * batches + bonus, 2)
+
+
+def pay_lines(path: Path) -> list[str]:
+    """Say the pay for a batch, and for the batches of each person."""
+    with opened(path) as database:
+        task = task_of(database)
+    if task.pay is None:
+        return [
+            f"the task {task.name} names no pay; add a table [pay] with batch = 0.67 to a task of your own"
+        ]
+    pay = task.pay
+    bonus = f", {pay.bonus:g} more for every {pay.bonus_batches} batches" if pay.bonus_batches else ""
+    first = f"pay: {pay.batch:g} {pay.currency} per batch of {task.batch.size}{bonus}"
+    rows = people(path).iter_rows(named=True)
+    return [
+        first,
+        *(f"  {row['annotator']}: {row['batches']} batches, {row['pay']:.2f} {pay.currency}" for row in rows),
+    ]

@@ -1,0 +1,198 @@
+"""The records of a collection: one parquet with a row for everything that was found, and the
+credits of what was kept.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO, Any
+
+import polars as pl
+
+from sorites.apps.collecting.plan import Query
+from sorites.apps.collecting.services import Found, Licence, Page, Params
+from sorites.core.errors import Damaged, SoritesError
+from sorites.core.table import write
+from sorites.io.files import write_bytes
+
+# Keep a journal of a collection, line by line: pages of results and the outcome for each picture.
+
+
+NAME = "journal.jsonl"
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The outcome for a picture: a file with its facts, or the reason why there is none."""
+
+    key: str
+    file: str | None = None
+    reason: str | None = None
+    sha256: str | None = None
+    bytes: int | None = None
+    width: int | None = None
+    height: int | None = None
+    hash: str | None = None
+    fetched: str | None = None
+    url: str | None = None
+
+
+@dataclass
+class Journal:
+    """The pages and outcomes of a folder, read once and added to."""
+
+    path: Path
+    pages: dict[str, Page] = field(default_factory=dict)
+    outcomes: dict[str, Outcome] = field(default_factory=dict)
+    _file: IO[bytes] | None = None
+
+    @classmethod
+    def opened(cls, folder: Path) -> Journal:
+        """Read a folder's journal; a last line that was not finished is cut off."""
+        journal = cls(folder / NAME)
+        try:
+            text = journal.path.read_bytes() if journal.path.exists() else b""
+            whole = text[: text.rfind(b"\n") + 1]
+            journal._replay(whole)
+            journal._file = journal.path.open("r+b" if text else "wb")
+            journal._file.truncate(len(whole))
+            journal._file.seek(len(whole))
+        except OSError as error:
+            raise SoritesError(f"cannot write {journal.path}: {error.strerror or error}") from error
+        if not whole:
+            journal._add({"format": FORMAT})
+        return journal
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file:
+            self._file.close()
+
+    def keep_page(self, service: str, params: Params, page: Page) -> None:
+        """Keep a page of results under what was asked."""
+        key = page_key(service, params)
+        self.pages[key] = page
+        self._add({"page": key, "next": page.next, "found": [asdict(found) for found in page.found]})
+
+    def keep(self, outcome: Outcome) -> None:
+        """Keep what became of a picture; a later line replaces an earlier one."""
+        self.outcomes[outcome.key] = outcome
+        self._add({"picture": {name: value for name, value in asdict(outcome).items() if value is not None}})
+
+    def _add(self, entry: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        try:
+            self._file.write(json.dumps(entry, ensure_ascii=True).encode() + b"\n")
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise SoritesError(
+                f"cannot write {self.path}: {error.strerror or error}. What is finished is kept."
+            ) from error
+
+    def _replay(self, text: bytes) -> None:
+        for number, line in enumerate(text.splitlines(), start=1):
+            try:
+                self._take(json.loads(line))
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                remedy = "Move the file away to begin again; pictures that are there are not fetched again"
+                raise Damaged(
+                    f"{self.path}, line {number}", f"{type(error).__name__} {error}", remedy
+                ) from error
+
+    def _take(self, entry: dict[str, Any]) -> None:
+        if "page" in entry:
+            onward = entry["next"]
+            self.pages[entry["page"]] = Page(
+                tuple(map(_found, entry["found"])), dict(onward) if onward else None
+            )
+        elif "picture" in entry:
+            outcome = Outcome(**entry["picture"])
+            self.outcomes[outcome.key] = outcome
+        elif entry["format"] != FORMAT:
+            raise ValueError(f"format {entry['format']} is of another release")
+
+
+def page_key(service: str, params: Params) -> str:
+    """Return the name of a page by what was asked."""
+    asked = json.dumps([service, sorted(params.items())])
+    return hashlib.blake2b(asked.encode(), digest_size=12).hexdigest()
+
+
+def _found(entry: dict[str, Any]) -> Found:
+    licence = entry.pop("licence")
+    return Found(**entry, licence=Licence(**licence) if licence else None)
+
+
+RECORDS, CREDITS = "pictures.parquet", "ATTRIBUTION.md"
+
+SCHEMA: dict[str, pl.DataType | type[pl.DataType]] = {
+    "file": pl.String,  # null: left out, and ``reason`` says why
+    "reason": pl.String,
+    "service": pl.String, "id": pl.String, "page": pl.String, "url": pl.String, "title": pl.String, "author": pl.String,
+    "licence": pl.String, "version": pl.String, "licence_url": pl.String, "attribution": pl.String,
+    "queries": pl.List(pl.String), "objects": pl.List(pl.String), "attributes": pl.List(pl.String),
+    "fetched": pl.String, "sha256": pl.String, "bytes": pl.Int64, "width": pl.Int32, "height": pl.Int32, "phash": pl.String,
+}  # fmt: skip
+
+_MARKED = str.maketrans({sign: f"\\{sign}" for sign in r"\`*_{}[]()<>#|!~"})
+
+
+@dataclass(frozen=True)
+class Row:
+    """One picture that was found, the queries that found it, and what became of it."""
+
+    found: Found
+    queries: Sequence[Query]
+    outcome: Outcome
+
+
+def write_records(folder: Path, rows: Sequence[Row]) -> None:
+    """Write the parquet of all that was found and the credits of what was kept."""
+    write(frame(rows), folder / RECORDS)
+    write_bytes(credits_page([row for row in rows if row.outcome.file]).encode(), folder / CREDITS)
+
+
+def frame(rows: Sequence[Row]) -> pl.DataFrame:
+    """Return the records as a table."""
+    return pl.DataFrame([_record(row) for row in rows], schema=SCHEMA)
+
+
+def _record(row: Row) -> dict[str, object]:
+    found, outcome = row.found, row.outcome
+    licence = found.licence
+    return {
+        "file": outcome.file, "reason": outcome.reason, "service": found.service, "id": found.id, "page": found.page,
+        "url": found.url, "title": found.title, "author": found.author, "licence": licence.code if licence else None,
+        "version": licence.version if licence else None, "licence_url": licence.url if licence else None,
+        "attribution": found.attribution, "queries": [query.text for query in row.queries],
+        "objects": _named(query.object for query in row.queries), "attributes": _named(q.attribute for q in row.queries),
+        "fetched": outcome.fetched, "sha256": outcome.sha256, "bytes": outcome.bytes, "width": outcome.width,
+        "height": outcome.height, "phash": outcome.hash,
+    }  # fmt: skip
+
+
+def _named(words: Iterable[str]) -> list[str]:
+    return list(dict.fromkeys(word for word in words if word))
+
+
+def credits_page(rows: Sequence[Row]) -> str:
+    """Return the page of credits: one line per picture, whose words cannot be taken for markup."""
+    ordered = sorted(rows, key=lambda row: str(row.outcome.file))
+    lines = [f"- `{row.outcome.file}`: {row.found.attribution.translate(_MARKED)}" for row in ordered]
+    return "\n".join(
+        [
+            "# Where these pictures come from",
+            "",
+            f"{len(rows)} pictures; keep this page with them.",
+            "",
+            *lines,
+            "",
+        ]
+    )

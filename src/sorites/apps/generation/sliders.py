@@ -1,0 +1,368 @@
+"""Learn weights step by step; stopped anywhere, it goes on as if it had not been."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from sorites.apps.generation.concepts import shift_folder
+from sorites.apps.generation.recipes import SliderRecipe, WordRecipe
+from sorites.core.errors import SoritesError
+from sorites.core.progress import Bar
+from sorites.core.rng import digest
+from sorites.core.samples import Picture, to_picture
+from sorites.core.torch_tools import one_thread
+from sorites.diffusion import sliders
+from sorites.diffusion.pipeline import TOY, Pipe, toy_folder
+from sorites.diffusion.sampler import Drawing, Words, along, encoded, sample
+from sorites.diffusion.sliders import FACTS, Concept, Dial, Low, Slider, attached, made, save, shapes, targets
+from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.readers import json_file
+
+
+@dataclass(frozen=True, eq=False)
+class Lesson:
+    """A lesson: weights by name, the file that keeps them on the way, and the key of all that they
+    follow from.
+    """
+
+    called: str
+    """The name of what the weights make, for errors: slider or word."""
+    weights: Mapping[str, Any]
+    optimizer: Any
+    state: Path
+    key: str
+    every: int
+    """Steps between two states that are written to disk."""
+
+
+def generator(key: str, *parts: object) -> Any:
+    """Return a generator that follows from a key and further parts, such as the number of a step."""
+    import torch
+
+    return torch.Generator().manual_seed(int.from_bytes(digest(key, *parts, size=8), "little") >> 1)
+
+
+def learn(
+    lesson: Lesson,
+    recipe: SliderRecipe | WordRecipe,
+    loss: Callable[[int, Any], Any],
+    tick: Callable[[int], None],
+) -> float:
+    """Take every step that is left, with ``loss(step, generator)`` for each; return the last loss."""
+    done, last = _resumed(lesson), math.nan
+    tick(done)
+    for step in range(done, recipe.steps):
+        for group in lesson.optimizer.param_groups:
+            group["lr"] = recipe.rate * (
+                0.5 + 0.5 * math.cos(math.pi * step / recipe.steps) if recipe.decay else 1.0
+            )
+        found = loss(step, generator(lesson.key, step))
+        last = float(found.detach())
+        if not math.isfinite(last):
+            raise SoritesError(
+                f"training the {lesson.called} failed at step {step + 1}: the loss is {last}. Try a smaller"
+                " rate" + (" or eta" if isinstance(recipe, SliderRecipe) else "")
+            )
+        lesson.optimizer.zero_grad()
+        found.backward()
+        lesson.optimizer.step()
+        tick(1)
+        if (step + 1) % lesson.every == 0 and step + 1 < recipe.steps:
+            _keep(lesson, step + 1)
+    return last
+
+
+def _keep(lesson: Lesson, done: int) -> None:
+    from safetensors.torch import save
+
+    tensors: dict[str, Any] = {}
+    for name, part in lesson.weights.items():
+        of = lesson.optimizer.state[part]
+        kept = {
+            "weight": part.detach(),
+            "mean": of["exp_avg"],
+            "square": of["exp_avg_sq"],
+            "step": of["step"],
+        }
+        tensors |= {f"{name}.{what}": value.cpu().contiguous() for what, value in kept.items()}
+    write_bytes(save(tensors, metadata={"key": lesson.key, "done": str(done)}), lesson.state)
+
+
+def _resumed(lesson: Lesson) -> int:
+    """Take what was learnt so far from the file, if it is of this lesson; return how many steps that were."""
+    import torch
+    from safetensors import safe_open
+
+    if not lesson.state.is_file():
+        return 0
+    try:
+        with safe_open(str(lesson.state), framework="pt") as file, torch.no_grad():
+            header = file.metadata() or {}
+            if header.get("key") != lesson.key:
+                return 0
+            for name, part in lesson.weights.items():
+                part.copy_(file.get_tensor(f"{name}.weight"))
+                lesson.optimizer.state[part] = {
+                    "step": file.get_tensor(f"{name}.step"),
+                    "exp_avg": file.get_tensor(f"{name}.mean").to(part.device),
+                    "exp_avg_sq": file.get_tensor(f"{name}.square").to(part.device),
+                }
+            return int(header["done"])
+    except Exception as error:  # a damaged file makes the reader raise nearly anything
+        raise SoritesError(
+            f"cannot go on from {lesson.state}: {error}. Delete it, and that {lesson.called} is trained from"
+            " its start"
+        ) from error
+
+
+# The loss that trains a slider: with it on, the prediction for the class lies eta times further towards
+# the shift.
+
+
+def trajectories(
+    pipe: Pipe, words: Words, dial: Dial, recipe: SliderRecipe, side: int, last: int, draw: Any
+) -> list[Any]:
+    """Return latents at each noise step up to the ``last`` one wanted, drawn with the slider on at
+    severity 1.
+    """
+    import torch
+
+    scheduler = noise_schedule(pipe, recipe)
+    shape = (recipe.batch, int(pipe.parts.unet.config.in_channels), side, side)
+    latents = (
+        torch.randn(shape, generator=draw).to(pipe.device, pipe.parts.unet.dtype) * scheduler.init_noise_sigma
+    )
+    found = [latents]
+    with torch.no_grad():
+        for time in scheduler.timesteps[:last]:
+            out = predicted(pipe, latents, time, words, dial, recipe)
+            latents = scheduler.step(out, time, latents, return_dict=False)[0]
+            found.append(latents)
+    return found
+
+
+def noise_schedule(pipe: Pipe, recipe: SliderRecipe) -> Any:
+    """Return DDIM at the recipe's number of steps."""
+    import diffusers
+
+    scheduler = diffusers.DDIMScheduler.from_config(pipe.parts.scheduler.config)
+    scheduler.set_timesteps(recipe.noise_steps, device=pipe.device)
+    return scheduler
+
+
+def predicted(
+    pipe: Pipe, latents: Any, time: Any, words: Words, dial: Dial, recipe: SliderRecipe | None
+) -> Any:
+    """Return the network's prediction for some words; with a recipe the slider is on at severity 1,
+    without one it is off.
+    """
+    import torch
+
+    scale = None if recipe is None else recipe.alpha / recipe.rank
+    dial.scales = None if scale is None else torch.full((len(latents), 1), scale, device=latents.device)
+    hidden, added = Words.batch([words] * len(latents), False)
+    out = pipe.parts.unet(
+        latents, time, encoder_hidden_states=hidden, added_cond_kwargs=added, return_dict=False
+    )[0]
+    dial.scales = None
+    return out
+
+
+def loss(
+    pipe: Pipe, latents: Any, time: Any, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe
+) -> Any:
+    """Return the squared distance of the slider's prediction from its target."""
+    import torch
+
+    with torch.no_grad():
+        neutral, positive = (predicted(pipe, latents, time, some, dial, None) for some in words)
+        target = neutral + recipe.eta * (positive - neutral)
+    return torch.nn.functional.mse_loss(
+        predicted(pipe, latents, time, words[0], dial, recipe).float(), target.float()
+    )
+
+
+# Train one slider, step by step; stopped anywhere, it goes on as if it had not been.
+
+
+UNFINISHED = "training.safetensors"
+# Steps between two states that are written to disk, about.
+KEPT = 40
+
+
+def trained(
+    pipe: Pipe,
+    concept: str,
+    shift: str,
+    recipe: SliderRecipe,
+    state: Path,
+    tick: Callable[[int], None] = lambda _: None,
+) -> Slider:
+    """Train the slider of a class and a shift; ``state`` is the file that keeps what is learnt so far."""
+    import torch
+
+    with pipe.busy, one_thread(), torch.enable_grad():
+        factor = int(pipe.parts.vae_scale_factor)
+        side = min(recipe.side or pipe.side, pipe.side) // factor
+        prompts = recipe.words(concept, shift)
+        neutral, positive = (encoded(pipe, prompt, "", side * factor) for prompt in prompts)
+        key = digest(pipe.version, concept, shift, json.dumps(recipe.facts(), sort_keys=True)).hex()
+        lows = _start(pipe, recipe, key)
+        weights = {
+            f"{name}.{half}": part
+            for name, low in lows.items()
+            for half, part in zip(("down", "up"), low, strict=True)
+        }
+        optimizer = torch.optim.AdamW(list(weights.values()), lr=recipe.rate)
+        keep = recipe.refresh * max(1, round(KEPT / recipe.refresh))
+        with attached(pipe.parts.unet, [lows]) as dial:
+            losses = _losses(pipe, (neutral, positive), dial, recipe, side)
+            last = learn(Lesson("slider", weights, optimizer, state, key, keep), recipe, losses, tick)
+    scale = recipe.alpha / recipe.rank
+    folded = {name: (down.detach().cpu(), (up.detach() * scale).cpu()) for name, (down, up) in lows.items()}
+    facts = {
+        "class": concept,
+        "neutral": prompts[0],
+        "positive": prompts[1],
+        "recipe": dict(recipe.facts()),
+        "last_loss": last,
+    }
+    return made(shift, folded, facts)
+
+
+def _start(pipe: Pipe, recipe: SliderRecipe, key: str) -> dict[str, Low]:
+    """Return fresh matrices: down at random, up at 0, so that the slider does nothing yet."""
+    import torch
+
+    modules, draw = dict(pipe.parts.unet.named_modules()), generator(key, "start")
+    lows = {}
+    for name in targets(pipe.parts.unet, recipe.layers):
+        shape, other = shapes(modules[name], recipe.rank)
+        bound = math.sqrt(3 / math.prod(shape[1:]))
+        down = (torch.rand(shape, generator=draw) * 2 - 1) * bound
+        lows[name] = (
+            down.to(pipe.device).requires_grad_(),
+            torch.zeros(other, device=pipe.device).requires_grad_(),
+        )
+    return lows
+
+
+def _losses(
+    pipe: Pipe, words: tuple[Words, Words], dial: Dial, recipe: SliderRecipe, side: int
+) -> Callable[[int, Any], Any]:
+    """Return the loss of a step: at a noise step drawn for it, of trajectories that several steps
+    in a row may share.
+    """
+    import torch
+
+    times, path = noise_schedule(pipe, recipe).timesteps, []
+
+    def at(step: int, draw: Any) -> Any:
+        nonlocal path
+        place = int(torch.randint(1, recipe.noise_steps, (1,), generator=draw))
+        if step % recipe.refresh == 0:
+            until = place if recipe.refresh == 1 else recipe.noise_steps - 1
+            path = trajectories(pipe, words[0], dial, recipe, side, until, draw)
+        return loss(pipe, path[place], times[place], words, dial, recipe)
+
+    return at
+
+
+# Train sliders for classes and shifts into a folder, each resumable, each with a strip of what it learnt.
+
+
+# Draws rows of pictures with captions under a title, and returns a Pillow picture.
+Sheet = Callable[[Sequence[Sequence[tuple[Picture, str]]], str], Any]
+LIBRARIES = ("torch", "diffusers", "transformers")
+SHOWN = (0.0, 0.5, 1.0, 1.5, 2.0, 2.5)
+PROMPT = "a picture of a {class}"
+# The least width in px at which a picture of a strip is shown.
+LEAST = 96
+
+
+def train_sliders(
+    pipe: Pipe, concepts: Sequence[Concept], shifts: Sequence[str], recipe: SliderRecipe, out: Path,
+    drawing: Drawing | None = None, draw: Sheet | None = None, bar: Bar | None = None,
+) -> list[Path]:  # fmt: skip
+    """Train one slider per class and shift and return their folders; those that are finished are
+    left as they are.
+    """
+    wanted = [
+        (concept, words, out / shift_folder(words) / concept.folder)
+        for words in shifts
+        for concept in concepts
+    ]
+    if not wanted:
+        raise SoritesError("wanted one or more classes and one or more shifts")
+    with locked(out, "slider", ".sorites.lock"):
+        sweep_temporaries(out)
+        for concept, words, folder in wanted:
+            if not _finished(folder, pipe, recipe):
+                tick = bar(f"{words}, {concept.name}"[:28], recipe.steps) if bar else (lambda _: None)
+                slider = trained(pipe, pipe.word(concept.name), words, recipe, folder / UNFINISHED, tick)
+                save(_described(slider, concept, pipe, drawing or Drawing()), folder)
+                (folder / UNFINISHED).unlink(missing_ok=True)
+            if draw is not None and not (folder / "strip.png").exists():
+                _strip(pipe, folder, concept, drawing or Drawing(), draw)
+    return [folder for _, _, folder in wanted]
+
+
+def _finished(folder: Path, pipe: Pipe, recipe: SliderRecipe) -> bool:
+    """Return whether a slider is there; one that was trained otherwise is refused, naming what differs."""
+    if not (folder / FACTS).is_file():
+        return False
+    facts = json_file(folder / FACTS, "the facts of a slider")
+    had = facts.get("recipe", {}) if isinstance(facts, dict) else {}
+    now = {**recipe.facts(), "pipeline_version": pipe.version}
+    before = {**had, "pipeline_version": facts.get("pipeline_version")} if isinstance(facts, dict) else {}
+    differs = [key for key in now if before.get(key) != now[key]]
+    if differs:
+        key = differs[0]
+        raise SoritesError(
+            f"{folder} holds a slider that was trained with {key} {before.get(key)!r}, not {now[key]!r};"
+            " choose another --out DIR"
+        )
+    return True
+
+
+def _described(slider: Slider, concept: Concept, pipe: Pipe, drawing: Drawing) -> Slider:
+    where = TOY if pipe.path == toy_folder().resolve() else str(pipe.path)
+    libraries = {name: version(name) for name in LIBRARIES}
+    more = {
+        "class": concept.name, "number": concept.number, "pipeline": where, "pipeline_version": pipe.version,
+        "drawing": dict(drawing.facts()), "libraries": libraries,
+    }  # fmt: skip
+    return Slider(slider.shift, slider.lows, {**slider.facts, **more}, slider.version)
+
+
+def _strip(pipe: Pipe, folder: Path, concept: Concept, drawing: Drawing, draw: Sheet) -> None:
+    slider = sliders.load(folder, pipe.parts.unet)
+    prompt, noise = (PROMPT.replace("{class}", name) for name in (pipe.word(concept.name), concept.name))
+    found = sample(pipe, [along(prompt, seed, slider, SHOWN, noise) for seed in (1, 2)], drawing)
+    rows = [
+        [(enlarged(to_picture(image)), f"{s:g}") for image, s in zip(row, SHOWN, strict=True)]
+        for row in found
+    ]
+    write_bytes(as_png(draw(rows, f"{concept.name}, {slider.shift} (severity)")), folder / "strip.png")
+
+
+def enlarged(picture: Picture) -> Picture:
+    """Return a small picture with each pixel as a larger square, so that it can be seen."""
+    times = max(1, -(-LEAST // picture.shape[0]))
+    return np.repeat(np.repeat(picture, times, 0), times, 1)
+
+
+def as_png(page: Any) -> bytes:
+    """Return a Pillow picture as the bytes of a PNG file."""
+    buffer = io.BytesIO()
+    page.save(buffer, format="PNG")
+    return buffer.getvalue()

@@ -1,0 +1,150 @@
+"""Calibrate: the screen shows markers alone, one shot gives the homography from screen to frame,
+and drift is tracked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image as Pillow
+
+from sorites.apps.studio.cameras import Camera, CameraError, Photo, Unsettled
+from sorites.apps.studio.devices import Wanted, open_devices
+from sorites.apps.studio.markers import Found, Matrix, board, drift, locate, placement
+from sorites.apps.studio.screen.server import Screen
+from sorites.apps.studio.virtual.studio import VirtualStudio, build
+from sorites.core import Picture
+from sorites.core.errors import SoritesError
+
+# The exposures that are tried until markers are found; at any one of them markers may be too bright
+# or too dark.
+LADDER = (
+    {"mode": "manual", "iso": 400, "shutter": 1 / 60, "aperture": 8.0},
+    {"mode": "manual", "iso": 400, "shutter": 1 / 15, "aperture": 8.0},
+    {"mode": "manual", "iso": 400, "shutter": 1 / 250, "aperture": 8.0},
+    {"mode": "manual", "iso": 3200, "shutter": 1 / 15, "aperture": 8.0},
+    {"mode": "auto", "shot": 1},
+)
+# Drift from this many pixels of the frame on is reported.
+DRIFTED_PX = 1.0
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The homography in use, with the photograph that it was found in and how far it moved since
+    the one before.
+    """
+
+    found: Found
+    photo: Photo
+    drift_px: float | None = None
+
+    @property
+    def matrix(self) -> Matrix:
+        """The matrix that takes pixels of the screen to pixels of the frame."""
+        return self.found.matrix
+
+    def facts(self) -> dict[str, Any]:
+        """Return what the log keeps."""
+        kept = {
+            "matrix": np.round(self.found.matrix, 9).tolist(),
+            "markers": self.found.markers,
+            "off_px": round(self.found.off_px, 3),
+        }
+        moved = None if self.drift_px is None else round(self.drift_px, 3)
+        return {
+            **kept,
+            "frame": list(self.found.frame),
+            "drift_px": moved,
+            "warnings": list(self.found.warnings),
+        }
+
+
+def opened(photo: Photo) -> Picture:
+    """Return the pixels of a photograph in the orientation of the sensor: the one in its EXIF is
+    not applied.
+    """
+    try:
+        with Pillow.open(io.BytesIO(photo.data), formats=("JPEG",)) as image:
+            return np.asarray(image.convert("RGB"))
+    except Exception as error:  # a damaged file makes Pillow raise nearly anything
+        raise CameraError(f"{photo.name} cannot be read as a JPEG: {error}") from error
+
+
+def calibrate(
+    camera: Camera, screen: Screen, stage: tuple[int, int], before: Matrix | None = None, first: int = 0
+) -> Calibration:
+    """Show markers over the stage, photograph them and return the homography; exposures are tried
+    from number ``first`` on.
+    """
+    shown_board = board(*stage)
+    shown = screen.show("calibration", shown_board.png)
+    placed = placement(shown, stage)
+    said = ""
+    for params in (*LADDER[first:], *LADDER[:first]):
+        try:
+            camera.set(params)
+            photo = camera.shoot()
+            found = locate(opened(photo), shown_board, placed)
+        except Unsettled as error:
+            camera.settle()
+            said = str(error)
+        except CameraError as error:
+            said = str(error)
+        else:
+            area = (shown.left, shown.top, shown.width, shown.height)
+            return Calibration(found, photo, None if before is None else drift(before, found.matrix, area))
+    raise CameraError(f"calibration failed: {said}")
+
+
+# Set up: one calibration with the named devices, and a virtual studio for as long as one is needed.
+
+
+_STAGE = re.compile(r"(\d{2,5})[x×](\d{2,5})")
+STAGE = (500, 375)
+PATIENCE_S = 300.0
+
+
+@contextlib.contextmanager
+def virtual_for(wanted: Wanted) -> Iterator[VirtualStudio | None]:
+    """Run the virtual studio for as long as a virtual device is needed."""
+    if "virtual" not in (wanted.camera, wanted.lamps):
+        yield None
+        return
+    screen = Screen()
+    studio = build(screen, STAGE)
+    try:
+        yield studio
+    finally:
+        studio.stop()
+        screen.stop()
+
+
+def stage_size(text: str) -> tuple[int, int]:
+    """Return width and height that were typed as WxH."""
+    found = _STAGE.fullmatch(text)
+    if not found or min(int(found[1]), int(found[2])) < 80 or max(int(found[1]), int(found[2])) > 8192:
+        raise SoritesError(
+            f"--stage wants WxH in pixels of the screen, each from 80 to 8192, such as 500x375; got {text!r}"
+        )
+    return int(found[1]), int(found[2])
+
+
+def calibrated(wanted: Wanted, stage: str, port: int, say: Callable[[str], None]) -> Calibration:
+    """Calibrate once."""
+    size = stage_size(stage)
+    devices = open_devices(wanted, size, port=port)
+    try:
+        if devices.virtual is None or devices.virtual.tv is None:
+            say(f"open this link on the screen, full screen: {devices.screen.url}")
+            devices.screen.show("start", None, wait=PATIENCE_S)
+        devices.camera.prepare()
+        return calibrate(devices.camera, devices.screen, size)
+    finally:
+        devices.close()

@@ -1,0 +1,434 @@
+"""The loop: for every light, picture and setting show, set, read back, shoot, fetch, check,
+straighten, write and log.
+
+The light is the outermost loop, so that lamps are switched once. A photograph is written under a
+temporary name and renamed, then logged: what the log does not hold with its size is shot again, at
+the same path. While a photograph is straightened and written, the next is taken.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from sorites import core
+from sorites.apps.studio.calibration import DRIFTED_PX, Calibration, calibrate, opened
+from sorites.apps.studio.cameras import Camera, CameraError, NeedsHand, Photo, agree, exif_of, in_words
+from sorites.apps.studio.devices import Devices, Wanted, check_specs, open_devices
+from sorites.apps.studio.folder import CaptureFolder, Log, Shot, flagged, kept_original
+from sorites.apps.studio.lamps import LampError, Lamps, NoLamps
+from sorites.apps.studio.markers import QUALITY, encoded, straightened
+from sorites.apps.studio.references import Reference, part_of, references, stage_of
+from sorites.apps.studio.references import grid as named_grid
+from sorites.apps.studio.screen.server import Screen, Shown
+from sorites.core import CLEAN
+from sorites.core.camera_grid import LIGHTS
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels as labels_of
+from sorites.core.progress import Bar
+from sorites.evaluation.samples import in_order
+from sorites.io.files import locked, sweep_temporaries, write_bytes
+
+# Estimate the time and the disk that a full ImageNet-ES takes at the measured pace.
+
+
+# Both published splits: 1000 pictures, two lights, 64 + 5 and 27 + 5 shots.
+FULL_SHOTS = 1000 * 2 * 69 + 1000 * 2 * 32
+# The share of a camera's JPEG that is left at the smaller quality, roughly.
+SMALLER = 0.4
+
+
+def in_time(seconds: float) -> str:
+    """Return a duration for readers."""
+    for size, unit in ((86_400.0, "days"), (3600.0, "hours"), (60.0, "minutes")):
+        if seconds >= 1.5 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
+def forecast(seconds_per_shot: float, kept_bytes: float, camera_bytes: float, shots: int = FULL_SHOTS) -> str:
+    """Say what the whole dataset would take, from the mean time and sizes of the shots so far."""
+    gigabytes = {
+        "originals kept": kept_bytes + camera_bytes,
+        "kept as JPEG": kept_bytes + SMALLER * camera_bytes,
+        "dropped": kept_bytes,
+    }
+    sizes = ", ".join(
+        f"{size * shots / 1e9:,.0f} GB with originals {how.removeprefix('originals ')}"
+        for how, size in gigabytes.items()
+    )
+    return (
+        f"at this pace a full ImageNet-ES ({shots:,} shots) takes {in_time(seconds_per_shot * shots)} and"
+        f" {sizes}"
+    )
+
+
+# The times a shot is taken until it is right.
+TRIES = 6
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The options of a capture."""
+
+    originals: str = "keep"
+    """The fate of the camera's files: keep, jpeg (smaller), drop."""
+    clear_card: bool = False
+    calibrate_every: int = 20
+    """Pictures between two calibrations."""
+    quality: int = QUALITY
+    patience_s: float = 600.0
+    """The seconds that the capture waits for a person: to change a battery or a card, turn a dial
+    or mend a screen.
+    """
+    pause_s: float = 2.0
+
+
+@dataclass
+class Capture:
+    """A capture under way. ``seconds`` adds up where the time went, ``taken`` counts the shots of
+    this run.
+    """
+
+    folder: CaptureFolder
+    screen: Screen
+    lamps: Lamps | NoLamps
+    camera: Camera
+    stage: tuple[int, int]
+    options: Options = Options()
+    say: Say = lambda text: None
+    taken: int = 0
+    seconds: dict[str, float] = field(default_factory=dict)
+    _calibration: Calibration | None = None
+    _pictures: int = 0
+    _waiting: list[tuple[Future[None], Photo]] = field(default_factory=list)
+
+    def run(
+        self,
+        held: Iterable[Reference],
+        again: frozenset[str] = frozenset(),
+        tick: Callable[[int], None] = lambda n: None,
+    ) -> None:
+        """Take all that is missing; pictures named in ``again`` are shot once more."""
+        done = {path for path, line in self.folder.done().items() if line["sample"] not in again}
+        log = Log(self.folder.log)
+        pool = ThreadPoolExecutor(1, "straighten")
+        try:
+            self._patiently(self.camera.prepare, log)
+            for light in self.folder.grid.lights:
+                for reference in held:
+                    missing = [shot for shot in self.folder.shots(reference, light) if shot.path not in done]
+                    if missing:
+                        self._picture(reference, light, missing, log, pool, tick)
+            self._finish()
+        finally:
+            pool.shutdown(wait=True)
+            log.close()
+
+    def _picture(
+        self,
+        reference: Reference,
+        light: str,
+        missing: list[Shot],
+        log: Log,
+        pool: ThreadPoolExecutor,
+        tick: Callable[[int], None],
+    ) -> None:
+        """Take what is missing of one picture under one light."""
+        self._patiently(lambda: self._timed("lamps", lambda: self.lamps.set(light)), log)
+        self._patiently(self.camera.check, log)
+        if self._pictures % self.options.calibrate_every == 0:
+            self._calibrate(log)
+        self._pictures += 1
+        picture = reference.picture()
+        shown = self._patiently(
+            lambda: self._timed("show", lambda: self.screen.show(reference.id, reference.png())), log
+        )
+        size = (picture.shape[1], picture.shape[0])
+        for shot in missing:
+            self._shot(shot, shown, size, log, pool)
+            tick(1)
+
+    def _calibrate(self, log: Log) -> None:
+        """Find the homography again and say how far it moved."""
+        self._finish()
+        before = None if self._calibration is None else self._calibration.matrix
+        found = self._patiently(
+            lambda: self._timed("calibrate", lambda: calibrate(self.camera, self.screen, self.stage, before)),
+            log,
+        )
+        self._calibration = found
+        log.add("calibration", camera_file=found.photo.name, **found.facts())
+        for warning in found.found.warnings:
+            self.say(f"calibration: {warning}")
+        if found.drift_px is not None and found.drift_px > DRIFTED_PX:
+            self.say(
+                f"the camera or the screen moved by {found.drift_px:.1f} px since the last calibration; the"
+                " homography follows"
+            )
+        self._forget(found.photo)
+
+    def _shot(
+        self, shot: Shot, shown: Shown, size: tuple[int, int], log: Log, pool: ThreadPoolExecutor
+    ) -> None:
+        """Take one photograph until it is right, and leave the rest of the work to the other thread."""
+        failed: list[str] = []
+        while True:
+            try:
+                facts, photo = self._patiently(lambda: self._attempt(shot), log)
+                break
+            except CameraError as error:
+                failed.append(str(error))
+                log.add("failed", sample=shot.reference.id, params=dict(shot.params), why=str(error))
+                if len(failed) == TRIES:
+                    raise SoritesError(
+                        f"{shot.reference.id}, {in_words(shot.params)}: {error}. Type the same command to"
+                        " go on"
+                    ) from error
+                self._patiently(self.camera.settle, log)
+        self._finish()
+        facts |= {"retries": len(failed)}
+        assert self._calibration is not None
+        work = (shot, shown, size, self._calibration, photo, facts, log)
+        self._waiting.append((pool.submit(self._keep, *work), photo))
+        self.taken += 1
+
+    def _attempt(self, shot: Shot) -> tuple[dict[str, Any], Photo]:
+        """Set the camera, shoot, and check that the file says what was asked."""
+        answered = self._timed("set", lambda: self.camera.set(shot.params))
+        photo = self._timed("shoot", self.camera.shoot)
+        exif = exif_of(photo)
+        wrong = agree(shot.params, answered) + (agree(shot.params, exif) if exif.keys() - {"taken"} else [])
+        if wrong:
+            raise CameraError(f"{photo.name}: {'; '.join(wrong)}")
+        return {"answered": dict(answered), "exif": exif}, photo
+
+    def _keep(
+        self,
+        shot: Shot,
+        shown: Shown,
+        size: tuple[int, int],
+        calibration: Calibration,
+        photo: Photo,
+        facts: dict[str, Any],
+        log: Log,
+    ) -> None:
+        """Straighten a photograph, write it and its original, then log it."""
+        start = time.perf_counter()
+        picture = straightened(opened(photo), calibration.matrix, shown, size)
+        data = encoded(picture, photo.data, self.options.quality)
+        self._count("straighten", start)
+        start = time.perf_counter()
+        original = kept_original(self.folder.root, shot.path, photo, self.options.originals)
+        write_bytes(data, self.folder.root / shot.path)
+        known = {
+            "sample": shot.reference.id,
+            "params": dict(shot.params),
+            "file": shot.path,
+            "bytes": len(data),
+        }
+        known |= {
+            "sha256": hashlib.sha256(data).hexdigest(),
+            "camera_file": photo.name,
+            "camera_bytes": len(photo.data),
+        }
+        log.add("shot", **known, original=original, **facts)
+        self._count("write", start)
+
+    def _finish(self) -> None:
+        """Wait until what was shot is written, and delete from the card what is safe here."""
+        while self._waiting:
+            future, photo = self._waiting.pop(0)
+            future.result()
+            self._forget(photo)
+
+    def _forget(self, photo: Photo) -> None:
+        if self.options.clear_card:
+            self.camera.forget(photo)
+
+    def _patiently(self, do: Callable[[], Any], log: Log) -> Any:
+        """Do a step; where it needs a person say so once, wait, and try again until the patience is
+        used up.
+        """
+        end, said = time.monotonic() + self.options.patience_s, ""
+        while True:
+            try:
+                return do()
+            except (NeedsHand, LampError) as error:
+                if str(error) != said:
+                    said = str(error)
+                    log.add("pause", why=said)
+                    self.say(f"paused: {said}")
+                if time.monotonic() > end:
+                    raise SoritesError(f"{said}. Type the same command to go on") from error
+            time.sleep(self.options.pause_s)
+
+    def _timed(self, what: str, do: Callable[[], Any]) -> Any:
+        start = time.perf_counter()
+        try:
+            return do()
+        finally:
+            self._count(what, start)
+
+    def _count(self, what: str, start: float) -> None:
+        self.seconds[what] = self.seconds.get(what, 0.0) + time.perf_counter() - start
+
+
+def missing_shots(
+    folder: CaptureFolder, held: Iterable[Reference], again: frozenset[str] = frozenset()
+) -> int:
+    """Return how many photographs are still to be taken."""
+    done = {path for path, line in folder.done().items() if line["sample"] not in again}
+    return sum(
+        shot.path not in done
+        for light in folder.grid.lights
+        for reference in held
+        for shot in folder.shots(reference, light)
+    )
+
+
+# Run a capture as typed: open references, folder and devices, shoot all that is missing, and sum up.
+
+
+LOCK = ".sorites.lock"
+
+
+@dataclass(frozen=True)
+class Job:
+    """The arguments of a capture, as typed."""
+
+    source: str
+    out: Path
+    grid: str = "test"
+    auto: int | None = None
+    limit: int | None = None
+    labels: str | None = None
+    wanted: Wanted = field(default_factory=Wanted)
+    options: Options = field(default_factory=Options)
+    reshoot: bool = False
+    port: int = 0
+    side: int | None = None
+
+    def held(self) -> list[Reference]:
+        """Return the pictures, in the fair order of the source."""
+        space = labels_of(self.labels or "imagenet")
+        clean = [sample for sample in in_order(core.source(self.source, space)) if sample.shift == CLEAN]
+        return references(clean[: self.limit], space, self.side)
+
+    def folder(self) -> CaptureFolder:
+        """Return where the capture goes; without lamps there is one light."""
+        lights = ("off",) if self.wanted.lamps == "none" else tuple(LIGHTS)
+        return CaptureFolder(self.out, part_of(self.grid), named_grid(self.grid, self.auto, lights))
+
+
+@dataclass(frozen=True)
+class Summary:
+    """The results of a capture. ``camera_s`` is the virtual camera's own time."""
+
+    root: Path
+    pictures: int
+    wanted: int
+    taken: int
+    seconds: float
+    parts: dict[str, float]
+    kept_bytes: float
+    camera_bytes: float
+    camera_s: float | None = None
+
+    def lines(self) -> list[str]:
+        """Return a summary of the capture in words."""
+        said = [
+            f"{self.wanted} photographs of {self.pictures} pictures are in {self.root}; {self.taken} were"
+            " taken now"
+        ]
+        if self.taken:
+            each = self.seconds / self.taken
+            where = ", ".join(f"{part} {1000 * spent / self.taken:.0f}" for part, spent in self.parts.items())
+            said.append(f"{in_time(self.seconds)}, {each:.2f} s per shot (ms: {where})")
+            if self.camera_s:
+                said.append(
+                    f"the loop around the camera cost {self.loop_share:.2f} of the virtual camera's own time"
+                )
+            said.append(forecast(each, self.kept_bytes, self.camera_bytes))
+        return said
+
+    @property
+    def loop_share(self) -> float:
+        """The time around the camera as a share of the virtual camera's own."""
+        return (self.seconds - (self.camera_s or 0.0)) / self.camera_s if self.camera_s else float("nan")
+
+
+def capture_all(job: Job, say: Say, bar: Bar | None = None) -> Summary:
+    """Take every photograph that is missing, and return what was done."""
+    check_specs(job.wanted)
+    folder, held = job.folder(), job.held()
+    with locked(job.out, "capture", LOCK):
+        sweep_temporaries(job.out)
+        folder.prepare(held)
+        again = flagged(folder) if job.reshoot else frozenset()
+        if job.reshoot and not again:
+            say("no picture is flagged; nothing to shoot again")
+        missing = missing_shots(folder, held, again)
+        if not missing:
+            return _summary(folder, held, None, None, 0.0)
+        setup = folder.setup()
+        stage = stage_of(held)
+        devices = open_devices(job.wanted, stage, setup["token"], job.port or setup["port"])
+        try:
+            folder.keep_setup(devices.screen.token, devices.screen.port)
+            if devices.virtual is None or devices.virtual.tv is None:
+                say(f"open this link on the screen, full screen: {devices.screen.url}")
+                _await_screen(devices, job.options.patience_s)
+            return _captured(job, folder, held, devices, again, missing, say, bar)
+        finally:
+            devices.close()
+
+
+def _captured(
+    job: Job,
+    folder: CaptureFolder,
+    held: list[Reference],
+    devices: Devices,
+    again: frozenset[str],
+    missing: int,
+    say: Say,
+    bar: Bar | None,
+) -> Summary:
+    capture = Capture(folder, devices.screen, devices.lamps, devices.camera, stage_of(held), job.options, say)
+    tick = bar("photographs", missing) if bar else lambda n: None
+    start = time.perf_counter()
+    capture.run(held, again, tick)
+    return _summary(folder, held, capture, devices, time.perf_counter() - start)
+
+
+def _await_screen(devices: Devices, patience: float) -> None:
+    devices.screen.show("start", None, wait=max(1.0, patience))
+
+
+def _summary(
+    folder: CaptureFolder,
+    held: list[Reference],
+    capture: Capture | None,
+    devices: Devices | None,
+    seconds: float,
+) -> Summary:
+    done = folder.done()
+    if not done:
+        raise SoritesError(f"nothing was captured in {folder.root}")
+    sizes = [
+        sum(float(line.get(key) or 0) for line in done.values()) / len(done)
+        for key in ("bytes", "camera_bytes")
+    ]
+    spent = (
+        devices.virtual.camera.photographer.busy_s
+        if devices is not None and devices.virtual is not None
+        else None
+    )
+    taken, parts = (capture.taken, capture.seconds) if capture is not None else (0, {})
+    return Summary(folder.root, len(held), len(done), taken, seconds, parts, sizes[0], sizes[1], spent)

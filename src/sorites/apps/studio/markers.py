@@ -1,0 +1,269 @@
+"""The calibration picture, a grid of ArUco markers, and the homography from screen to frame that a
+photograph of it gives.
+
+Coordinates are those of pixel centres: a marker drawn from pixel 10 on has its corner at 9.5.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pillow
+
+from sorites.apps.studio.cameras import CameraError
+from sorites.apps.studio.screen.server import Shown
+from sorites.core import Picture
+from sorites.core.errors import MissingExtra
+
+Matrix = NDArray[np.float64]
+COLUMNS, ROWS = 5, 4
+# The fewest markers from which a homography is taken.
+FEWEST = 6
+# Warnings begin where opposite sides differ by this share, edges are this many pixels wide, or
+# corners lie this far off (px).
+TILTED, SOFT, OFF = 0.05, 3.0, 1.5
+
+
+def vision() -> Any:
+    """Return OpenCV, or say how to install it."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise MissingExtra("the studio", "studio") from error
+    return cv2
+
+
+@dataclass(frozen=True)
+class Board:
+    """The markers on the screen: where their corners are by marker, in pixels of the board, and the
+    board's picture.
+    """
+
+    size: tuple[int, int]
+    corners: dict[int, Matrix]
+    png: bytes
+
+
+def _dictionary() -> Any:
+    cv2 = vision()
+    return cv2.aruco.getPredefinedDictionary(cv2.aruco.DICT_4X4_50)
+
+
+def board(width: int, height: int) -> Board:
+    """Draw markers on grey over a part of the screen, bright enough to be found and too dark to glare."""
+    cv2, dictionary = vision(), _dictionary()
+    page = np.full((height, width), 190, np.uint8)
+    cell = min(width // COLUMNS, height // ROWS)
+    side = max(12, cell * 7 // 10 // 6 * 6)
+    corners: dict[int, Matrix] = {}
+    for number in range(COLUMNS * ROWS):
+        column, row = number % COLUMNS, number // COLUMNS
+        left = round((column + 0.5) * width / COLUMNS - side / 2)
+        top = round((row + 0.5) * height / ROWS - side / 2)
+        page[top : top + side, left : left + side] = (
+            cv2.aruco.generateImageMarker(dictionary, number, side) * 0.75
+        )
+        x, y = left - 0.5, top - 0.5
+        corners[number] = np.array([[x, y], [x + side, y], [x + side, y + side], [x, y + side]])
+    file = io.BytesIO()
+    Pillow.fromarray(np.repeat(page[..., None], 3, 2)).save(file, "PNG")
+    return Board((width, height), corners, file.getvalue())
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of reading a photograph of the board.
+
+    ``matrix`` takes pixels of the screen to pixels of the frame.
+    """
+
+    matrix: Matrix
+    frame: tuple[int, int]
+    markers: int
+    off_px: float
+    """The median distance of corners from where the matrix puts them, in pixels of the frame."""
+    warnings: tuple[str, ...]
+
+
+def locate(frame: Picture, shown: Board, placed: Matrix) -> Found:
+    """Find the markers in a photograph of a board; ``placed`` takes pixels of the board to pixels
+    of the screen.
+    """
+    cv2 = vision()
+    grey = cv2.cvtColor(np.ascontiguousarray(frame), cv2.COLOR_RGB2GRAY)
+    known = _detect(grey, shown)
+    if len(known) < FEWEST:
+        raise CameraError(
+            f"only {len(known)} of {len(shown.corners)} markers are in the picture:"
+            f" {_why_few(grey, len(known))}"
+        )
+    ids = sorted(known)
+    there = np.concatenate([known[id_] for id_ in ids])
+    here = moved(placed, np.concatenate([shown.corners[id_] for id_ in ids]))
+    matrix, _ = cv2.findHomography(here, there, cv2.RANSAC, 3.0)
+    if matrix is None:
+        raise CameraError(
+            "no homography follows from the places of the markers; is the picture of another screen?"
+        )
+    off = float(np.median(np.linalg.norm(moved(matrix, here) - there, axis=1)))
+    size = (frame.shape[1], frame.shape[0])
+    said = _warnings(np.asarray(matrix) @ placed, size, shown, off, len(known), _edge_px(grey, known))
+    return Found(np.asarray(matrix, np.float64), size, len(known), off, tuple(said))
+
+
+def _detect(grey: NDArray[np.uint8], shown: Board) -> dict[int, Matrix]:
+    cv2 = vision()
+    options = cv2.aruco.DetectorParameters()
+    options.cornerRefinementMethod = cv2.aruco.CORNER_REFINE_SUBPIX
+    options.cornerRefinementWinSize = 4
+    corners, ids, _ = cv2.aruco.ArucoDetector(_dictionary(), options).detectMarkers(grey)
+    found = zip([] if ids is None else ids.ravel().tolist(), corners, strict=False)
+    return {id_: np.asarray(quad, np.float64).reshape(4, 2) for id_, quad in found if id_ in shown.corners}
+
+
+def moved(matrix: Matrix, points: Any) -> Matrix:
+    """Return where a homography takes points (N x 2)."""
+    points = np.asarray(points, np.float64)
+    seen = np.column_stack([points, np.ones(len(points))]) @ matrix.T
+    return np.asarray(seen[:, :2] / seen[:, 2:], np.float64)
+
+
+def _why_few(grey: NDArray[np.uint8], found: int) -> str:
+    level = float(grey.mean())
+    if np.percentile(grey, 99) < 30:
+        return "it is too dark. Is the screen on, is the lens cap off?"
+    if level > 235:
+        return "it is too bright"
+    return (
+        "is the screen cut off, out of focus, or covered?"
+        if found
+        else "does the camera see the screen, in focus?"
+    )
+
+
+def _edge_px(grey: NDArray[np.uint8], known: dict[int, Matrix]) -> float:
+    """Return how many pixels the edges of markers take from dark to light, the median of their
+    upper sides.
+    """
+    cv2, widths = vision(), []
+    for quad in known.values():
+        middle, below = (quad[0] + quad[1]) / 2, (quad[2] + quad[3]) / 2
+        inward = (below - middle) / np.linalg.norm(below - middle)
+        steps = np.arange(-6, 6.01, 0.25)
+        line = middle + steps[:, None] * inward
+        values = (
+            cv2.remap(grey, line[:, :1].astype(np.float32), line[:, 1:].astype(np.float32), cv2.INTER_LINEAR)
+            .ravel()
+            .astype(float)
+        )
+        span = values.max() - values.min()
+        slope = np.abs(np.diff(values)).max() / 0.25
+        widths.append(span / slope if slope > 0 else np.inf)
+    return float(np.median(widths))
+
+
+def _warnings(
+    matrix: Matrix, size: tuple[int, int], shown: Board, off: float, markers: int, edge: float
+) -> list[str]:
+    width, height = shown.size
+    quad = moved(matrix, np.array([(0, 0), (width, 0), (width, height), (0, height)]) - 0.5)
+    said = []
+    sides = [float(np.linalg.norm(quad[i] - quad[(i + 1) % 4])) for i in range(4)]
+    lean = max(abs(math.log(sides[0] / sides[2])), abs(math.log(sides[1] / sides[3])))
+    if lean > TILTED:
+        said.append(
+            f"the camera is tilted: opposite sides of the screen differ by {100 * lean:.0f} %. Stand it"
+            " straight in front"
+        )
+    if (quad < 0).any() or (quad > np.array(size) - 1).any():
+        said.append("the shown area is cut off at the border of the frame. Move the camera back, or zoom out")
+    if markers < len(shown.corners):
+        said.append(f"{len(shown.corners) - markers} of {len(shown.corners)} markers were not found")
+    if edge > SOFT * max(1.0, sides[0] / width):
+        said.append(
+            f"the picture is out of focus: edges are {edge:.1f} px wide. Focus on the screen, then switch"
+            " autofocus off"
+        )
+    if off > OFF:
+        said.append(
+            f"corners lie {off:.1f} px off a plane: the lens distorts. Use a longer focal length or the"
+            " camera's correction"
+        )
+    return said
+
+
+def drift(before: Matrix, after: Matrix, area: Sequence[float]) -> float:
+    """Return the most pixels of the frame by which a corner of an area (left, top, width, height) moved."""
+    left, top, width, height = area
+    corners = [(left, top), (left + width, top), (left + width, top + height), (left, top + height)]
+    return float(np.linalg.norm(moved(before, corners) - moved(after, corners), axis=1).max())
+
+
+# From the frame of a camera to the picture that the screen showed: warped once by Lanczos, cut, at the
+# size of the reference.
+
+
+QUALITY = 95
+_ORIENTATION = 0x0112
+
+
+def placement(shown: Shown, size: tuple[int, int]) -> Matrix:
+    """Return the matrix that takes pixels of a reference picture (width, height) to pixels of the
+    screen that showed it.
+    """
+    wide, high = shown.width / size[0], shown.height / size[1]
+    return np.array(
+        [[wide, 0, shown.left + (wide - 1) / 2], [0, high, shown.top + (high - 1) / 2], [0, 0, 1.0]]
+    )
+
+
+def straightened(frame: Picture, matrix: Matrix, shown: Shown, size: tuple[int, int]) -> Picture:
+    """Cut the shown picture out of a frame, at ``size`` (width, height).
+
+    ``matrix`` takes the screen's pixels to the frame's.
+
+    Where the frame has more pixels than the reference, the warp is finer by a whole factor and its
+    blocks are averaged, so that nothing is aliased and noise is averaged as in a picture that is
+    scaled down.
+    """
+    cv2 = vision()
+    whole = matrix @ placement(shown, size)
+    fine = _factor(whole, size)
+    finer = np.array([[1 / fine, 0, (1 / fine - 1) / 2], [0, 1 / fine, (1 / fine - 1) / 2], [0, 0, 1.0]])
+    flags = cv2.INTER_LANCZOS4 | cv2.WARP_INVERSE_MAP
+    large = cv2.warpPerspective(
+        frame, whole @ finer, (size[0] * fine, size[1] * fine), flags=flags, borderMode=cv2.BORDER_REPLICATE
+    )
+    return np.asarray(large if fine == 1 else cv2.resize(large, size, interpolation=cv2.INTER_AREA), np.uint8)
+
+
+def _factor(whole: Matrix, size: tuple[int, int]) -> int:
+    """Return how many pixels of the warp stand for one of the reference, per side: no pixel of the
+    frame is passed over.
+    """
+    corners = moved(whole, [(0, 0), (size[0], 0), (size[0], size[1]), (0, size[1])])
+    longest = max(
+        np.linalg.norm(corners[0] - corners[1]) / size[0], np.linalg.norm(corners[1] - corners[2]) / size[1]
+    )
+    return int(min(8, max(1, math.ceil(float(longest) - 0.15))))
+
+
+def encoded(picture: Picture, original: bytes, quality: int = QUALITY) -> bytes:
+    """Return a straightened picture as a JPEG file that keeps the EXIF and the colour profile of
+    the photograph.
+    """
+    with Pillow.open(io.BytesIO(original), formats=("JPEG",)) as opened:
+        exif, profile = opened.getexif(), opened.info.get("icc_profile")
+        exif.get_ifd(0x8769)
+    exif.pop(_ORIENTATION, None)
+    file = io.BytesIO()
+    Pillow.fromarray(picture).save(
+        file, "JPEG", quality=quality, subsampling=0, exif=exif, icc_profile=profile
+    )
+    return file.getvalue()

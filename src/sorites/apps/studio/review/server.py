@@ -1,0 +1,177 @@
+"""Serve sheets to reviewers: crop error, missed picture, label mismatch, note.
+
+Each verdict is appended to one file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import time
+from collections.abc import Callable
+from importlib.resources import files
+from typing import Any
+
+from sorites.apps.studio.folder import KINDS, CaptureFolder, Log, flagged, verdicts
+from sorites.apps.studio.folder import REVIEWS_NAME as NAME
+from sorites.apps.studio.serving import (
+    LOOPBACK,
+    NOT_FOUND,
+    Reply,
+    Request,
+    Server,
+    in_json,
+    new_token,
+    page,
+    same_token,
+)
+from sorites.apps.studio.sheets import pictures_of, sample_of, sheet_path, write_sheets
+from sorites.core.errors import SoritesError
+from sorites.core.labels import imagenet
+from sorites.io.files import read_json, write_bytes
+
+LINKS = "reviewers.json"
+LONGEST_NOTE = 2000
+_KINDS = {"page.css": "text/css", "page.js": "text/javascript"}
+
+
+class Review:
+    """A running review; ``links`` maps the names of reviewers to their pages."""
+
+    def __init__(
+        self, folder: CaptureFolder, reviewers: list[str], host: str = LOOPBACK, port: int = 0
+    ) -> None:
+        self._folder, self._log = folder, Log(folder.root / NAME)
+        samples = sample_of(folder)
+        self._pictures = [(samples.get(name, name), name) for name, _ in pictures_of(folder)]
+        self._tokens = kept_tokens(folder, reviewers)
+        self._server = Server(self._answer, host, port)
+        self.links = {name: f"{self._server.url}/{token}/" for name, token in self._tokens.items()}
+
+    def stop(self) -> None:
+        """End the review; the verdicts are kept."""
+        self._server.stop()
+        self._log.close()
+
+    def _reviewer(self, given: str) -> str | None:
+        return next((name for name, token in self._tokens.items() if same_token(given, token)), None)
+
+    def _answer(self, request: Request) -> Reply:
+        parts = request.parts
+        name = self._reviewer(parts[0]) if parts else None
+        if name is None:
+            return NOT_FOUND
+        what = (request.method, *parts[1:])
+        if what == ("GET",):
+            return (
+                page(_file("page.html"))
+                if request.path.endswith("/")
+                else Reply(308, headers={"Location": f"/{parts[0]}/"})
+            )
+        if what == ("GET", "state"):
+            return in_json(self._state(name))
+        if what == ("POST", "verdict"):
+            return self._verdict(name, request.json())
+        if request.method == "GET" and len(parts) == 3 and parts[1] == "sheet":
+            return self._sheet(parts[2])
+        if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
+            return page(_file(parts[1]), _KINDS[parts[1]])
+        return NOT_FOUND
+
+    def _state(self, name: str) -> dict[str, Any]:
+        said = verdicts(self._folder)
+        pictures = []
+        for sample, shown in self._pictures:
+            mine = said.get((name, sample), {})
+            said_so = {"seen": bool(mine), "flags": mine.get("flags", []), "note": mine.get("note", "")}
+            pictures.append({"name": in_words(shown), **said_so})
+        return {"reviewer": name, "kinds": KINDS, "pictures": pictures}
+
+    def _sheet(self, number: str) -> Reply:
+        if not number.isdigit() or int(number) >= len(self._pictures):
+            return NOT_FOUND
+        path = sheet_path(self._folder, self._pictures[int(number)][1])
+        return (
+            Reply(200, path.read_bytes(), "image/jpeg", {"Cache-Control": "no-store"})
+            if path.is_file()
+            else NOT_FOUND
+        )
+
+    def _verdict(self, name: str, said: dict[str, Any]) -> Reply:
+        number, flags, note = said.get("number"), said.get("flags"), said.get("note", "")
+        right = isinstance(number, int) and not isinstance(number, bool) and 0 <= number < len(self._pictures)
+        if (
+            not right
+            or not isinstance(flags, list)
+            or not set(map(str, flags)) <= set(KINDS)
+            or not isinstance(note, str)
+        ):
+            return in_json({"message": f"wanted number, flags of {', '.join(KINDS)}, and note"}, 400)
+        sample = self._pictures[int(number or 0)][0]
+        self._log.add(
+            "verdict", reviewer=name, sample=sample, flags=sorted(map(str, flags)), note=note[:LONGEST_NOTE]
+        )
+        return in_json({})
+
+
+def in_words(name: str) -> str:
+    """Return the name of a picture with its class in words, where the folder is a WordNet id of ImageNet."""
+    class_, _, stem = name.partition("/")
+    label = imagenet().get(class_)
+    return name if label is None else f"{imagenet().names[label]} ({class_}): {stem}"
+
+
+def kept_tokens(folder: CaptureFolder, reviewers: list[str]) -> dict[str, str]:
+    """Return the token of each reviewer, the same as before where there was one; only the owner can
+    read the file.
+    """
+    file = folder.root / LINKS
+    try:
+        held = read_json(file)
+    except SoritesError:
+        held = {}
+    known = {str(name): str(token) for name, token in held.items()} if isinstance(held, dict) else {}
+    tokens = {name: known.get(name) or new_token() for name in reviewers}
+    write_bytes(json.dumps({**known, **tokens}).encode(), file)
+    file.chmod(0o600)
+    return tokens
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return files("sorites.apps.studio.review").joinpath(name).read_text(encoding="utf-8")
+
+
+# Run a review as typed: make the sheets, print the links, and say at the end what was flagged.
+
+
+MOST_REVIEWERS = 50
+
+
+def serve(
+    folder: CaptureFolder, names: str, bind: str, port: int, seconds: float | None, say: Callable[[str], None]
+) -> None:
+    """Serve until Ctrl-C, or for a number of seconds."""
+    reviewers = list(dict.fromkeys(name.strip()[:80] for name in names.split(",") if name.strip()))
+    if not 0 < len(reviewers) <= MOST_REVIEWERS:
+        raise SoritesError(
+            f"--reviewers wants 1 to {MOST_REVIEWERS} names with commas between them, got {names!r}"
+        )
+    write_sheets(folder)
+    review = Review(folder, reviewers, bind, port)
+    try:
+        for name, link in review.links.items():
+            say(f"{name}: {link}")
+        say("Ctrl-C ends the review; verdicts are kept as they come")
+        end = float("inf") if seconds is None else time.monotonic() + seconds
+        with contextlib.suppress(KeyboardInterrupt):
+            while time.monotonic() < end:
+                time.sleep(min(0.5, max(0.0, end - time.monotonic())))
+    finally:
+        review.stop()
+    wrong = flagged(folder)
+    say(
+        f"{len(wrong)} pictures are flagged"
+        + (f"; next: sorites studio capture --reshoot --out {folder.root} ..." if wrong else "")
+    )

@@ -1,0 +1,269 @@
+"""Serve the page that shows pictures: it asks what to show, paints it, and says so by number once
+it is really on the screen.
+"""
+
+from __future__ import annotations
+
+import functools
+import secrets
+import threading
+import time
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from sorites.apps.studio.serving import (
+    LOOPBACK,
+    NOT_FOUND,
+    Drop,
+    Reply,
+    Request,
+    Server,
+    in_json,
+    new_token,
+    page,
+    same_token,
+)
+from sorites.core import Picture
+from sorites.core.errors import MissingExtra, SoritesError
+from sorites.sources.decode import decode
+
+# The longest that a request for the next picture is kept open.
+POLL_S = 20.0
+PLACES = ("centre", "left-top")
+_KINDS = {"page.html": "text/html; charset=utf-8", "page.css": "text/css", "page.js": "text/javascript"}
+
+
+@dataclass(frozen=True)
+class Shown:
+    """The state of the screen: the number of the item, and the place of its picture, in pixels of
+    the screen.
+    """
+
+    number: int
+    screen: tuple[int, int]
+    left: float
+    top: float
+    width: float
+    height: float
+
+
+@dataclass(frozen=True)
+class Item:
+    """The next thing to show: a picture as the bytes of a PNG or JPEG file, or black."""
+
+    number: int = 0
+    name: str = ""
+    data: bytes | None = None
+
+
+class Screen:
+    """A server of one page. Every address begins with the token; without it nothing is found."""
+
+    def __init__(
+        self, place: str = "centre", host: str = LOOPBACK, port: int = 0, token: str | None = None
+    ) -> None:
+        if place not in PLACES:
+            raise SoritesError(f"no place named {place!r} on the screen; there are {' and '.join(PLACES)}")
+        self.place, self.token = place, token or new_token()
+        self._turn = threading.Condition()
+        # a page that was shown something by an earlier server has another number
+        first = secrets.randbelow(1 << 30) + 1
+        self._item, self._shown = Item(first), Shown(0, (0, 0), 0, 0, 0, 0)
+        self._asked, self._stopped = 0.0, False
+        self._server = Server(self._answer, host, port)
+        self.url = f"{self._server.url}/{self.token}/"
+        self.port = self._server.port
+
+    def stop(self) -> None:
+        """Stop the server; pages ask again until there is one."""
+        with self._turn:
+            self._stopped = True
+            self._turn.notify_all()
+        self._server.stop()
+
+    def show(self, name: str, data: bytes | None, wait: float = 30.0) -> Shown:
+        """Show a picture and return once the page says that it is painted; say what to do if no
+        page does in time.
+        """
+        with self._turn:
+            self._item = Item(self._item.number + 1, name, data)
+            self._turn.notify_all()
+            if not self._turn.wait_for(lambda: self._shown.number == self._item.number, wait):
+                raise ScreenError(self._silence(wait))
+            return self._shown
+
+    def seen(self) -> tuple[int, Picture | None]:
+        """Return what the page said that it shows, as a whole screen of pixels; None before it said
+        anything.
+        """
+        with self._turn:
+            item, shown = self._item, self._shown
+        if shown.number == 0 or shown.number != item.number:
+            return shown.number, None
+        return shown.number, composed(item.data, shown)
+
+    def _silence(self, wait: float) -> str:
+        if time.monotonic() - self._asked < POLL_S + 5:
+            return (
+                f"the page at the screen did not paint the picture within {wait:.0f} s; look at it, or open"
+                f" it again: {self.url}"
+            )
+        return (
+            f"no screen is connected. Open this link full screen in the browser of the television: {self.url}"
+        )
+
+    def _answer(self, request: Request) -> Reply:
+        parts = request.parts
+        if not parts or not same_token(parts[0], self.token):
+            return NOT_FOUND
+        what = (request.method, *parts[1:2])
+        if what == ("GET",) and len(parts) == 1:
+            return (
+                page(_file("page.html"))
+                if request.path.endswith("/")
+                else Reply(308, headers={"Location": f"/{self.token}/"})
+            )
+        if what == ("GET", "next"):
+            return self._next(request.query.get("after", ""))
+        if what == ("GET", "picture") and len(parts) == 3:
+            return self._picture(parts[2])
+        if what == ("POST", "shown"):
+            return self._acknowledged(request.json())
+        if request.method == "GET" and len(parts) == 2 and parts[1] in _KINDS:
+            return page(_file(parts[1]), _KINDS[parts[1]])
+        return NOT_FOUND
+
+    def _next(self, after: str) -> Reply:
+        """Answer as soon as there is an item after the one that the page has."""
+        known = int(after) if after.isdigit() else 0
+        with self._turn:
+            self._asked = time.monotonic()
+            self._turn.wait_for(lambda: self._stopped or self._item.number != known, POLL_S)
+            if self._stopped:
+                raise Drop
+            self._asked = time.monotonic()
+            item = self._item
+        return in_json(
+            {"number": item.number, "place": self.place, "idle": not item.name, "black": item.data is None}
+        )
+
+    def _picture(self, number: str) -> Reply:
+        item = self._item
+        if item.data is None or number != str(item.number):
+            return NOT_FOUND
+        kind = "image/png" if item.data.startswith(b"\x89PNG") else "image/jpeg"
+        return Reply(200, item.data, kind, {"Cache-Control": "no-store"})
+
+    def _acknowledged(self, said: dict[str, Any]) -> Reply:
+        try:
+            numbers = [float(said[key]) for key in ("left", "top", "width", "height")]
+            size = (int(said["screen"][0]), int(said["screen"][1]))
+            shown = Shown(int(said["number"]), size, *numbers)
+        except (KeyError, TypeError, ValueError, IndexError, OverflowError):
+            return in_json({"message": "wanted number, screen, left, top, width and height"}, 400)
+        with self._turn:
+            if shown.number == self._item.number:
+                self._shown = shown
+                self._turn.notify_all()
+        return in_json({})
+
+
+class ScreenError(SoritesError):
+    """No page shows the picture; the message has the link to open."""
+
+
+@functools.cache
+def _file(name: str) -> str:
+    return files("sorites.apps.studio.screen").joinpath(name).read_text(encoding="utf-8")
+
+
+@functools.lru_cache(maxsize=4)
+def composed(data: bytes | None, shown: Shown) -> Picture:
+    """Return the pixels of a whole screen that shows a picture on black."""
+    from PIL import Image as Pillow
+
+    screen = np.zeros((shown.screen[1], shown.screen[0], 3), np.uint8)
+    if data is None:
+        return screen
+    picture = decode(data, "the picture on the screen")
+    size = (max(1, round(shown.width)), max(1, round(shown.height)))
+    if size != (picture.shape[1], picture.shape[0]):
+        picture = np.asarray(Pillow.fromarray(picture).resize(size, Pillow.Resampling.BICUBIC))
+    top, left = round(shown.top), round(shown.left)
+    screen[top : top + size[1], left : left + size[0]] = picture[
+        : shown.screen[1] - top, : shown.screen[0] - left
+    ]
+    screen.setflags(write=False)
+    return screen
+
+
+# A television without a browser: it speaks to the screen server as the page does, and keeps the pixels
+# that it would show.
+
+
+RETRY_S = 0.1
+
+
+class VirtualTv:
+    """A screen of so many pixels that shows what the server at ``url`` asks for, and comes back
+    when the server does.
+    """
+
+    def __init__(self, url: str, size: tuple[int, int] = (1280, 720)) -> None:
+        try:
+            import httpx
+        except ImportError as error:
+            raise MissingExtra("the studio", "studio") from error
+        self._http = httpx.Client(base_url=url, timeout=POLL_S + 10, trust_env=False)
+        self._size, self._number = size, 0
+        self._pixels: Picture = np.zeros((size[1], size[0], 3), np.uint8)
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def seen(self) -> tuple[int, Picture | None]:
+        """Return the number of what is shown, and the pixels of the whole screen."""
+        return self._number, self._pixels
+
+    def stop(self) -> None:
+        """Switch the television off."""
+        self._ended.set()
+        self._http.close()
+
+    def _run(self) -> None:
+        import httpx
+
+        while not self._ended.is_set():
+            try:
+                item = self._http.get("next", params={"after": self._number}).raise_for_status().json()
+                if item["number"] != self._number:
+                    self._show(item)
+            except (httpx.HTTPError, RuntimeError, ValueError, KeyError):
+                self._ended.wait(RETRY_S)
+
+    def _show(self, item: dict[str, Any]) -> None:
+        data = (
+            None if item["black"] else self._http.get(f"picture/{item['number']}").raise_for_status().content
+        )
+        shown = self._placed(item, data)
+        self._pixels, self._number = composed(data, shown), shown.number
+        said = {"number": shown.number, "screen": shown.screen, "left": shown.left, "top": shown.top}
+        self._http.post(
+            "shown", json={**said, "width": shown.width, "height": shown.height}
+        ).raise_for_status()
+
+    def _placed(self, item: dict[str, Any], data: bytes | None) -> Shown:
+        """Lay a picture on the screen as the page does: at true pixels, smaller only if it is
+        larger than the screen.
+        """
+        if data is None:
+            return Shown(item["number"], self._size, 0, 0, 0, 0)
+        high, wide = decode(data, "the picture").shape[:2]
+        shrink = min(1.0, self._size[0] / wide, self._size[1] / high)
+        width, height = round(wide * shrink), round(high * shrink)
+        centred = item["place"] == "centre"
+        left, top = ((self._size[0] - width) // 2, (self._size[1] - height) // 2) if centred else (0, 0)
+        return Shown(item["number"], self._size, left, top, width, height)

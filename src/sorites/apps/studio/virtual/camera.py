@@ -1,0 +1,440 @@
+"""A camera that speaks CCAPI, written from public transcripts: a peer to test our client with, no
+proof for a real body.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import secrets
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+from urllib.parse import parse_qsl
+
+from sorites.apps.studio.cameras import number, seconds
+from sorites.apps.studio.serving import LOOPBACK, NOT_FOUND, Drop, Reply, Request, Server, in_json
+from sorites.apps.studio.virtual.scene import LENS, MODEL, Photographer
+from sorites.optics.camera import Exposure
+
+# Faults that a test asks a virtual device for: each happens a given number of times, then the device
+# works again.
+
+
+KINDS = ("busy", "drop", "drop_after", "duplicate", "late", "truncate", "wrong_exif", "full", "flat", "stuck")
+
+
+class Faults:
+    """The number of times that each fault will still happen."""
+
+    def __init__(self) -> None:
+        self._left: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.happened: list[str] = []
+
+    def add(self, kind: str, times: int = 1) -> None:
+        """Ask for a fault a number of times."""
+        if kind not in KINDS:
+            raise ValueError(kind)
+        with self._lock:
+            self._left[kind] = self._left.get(kind, 0) + times
+
+    def take(self, kind: str) -> bool:
+        """Return whether the fault happens now, and count it."""
+        with self._lock:
+            left = self._left.get(kind, 0)
+            if left:
+                self._left[kind] = left - 1
+                self.happened.append(kind)
+            return left > 0
+
+    def left(self, kind: str) -> int:
+        """Return how often a fault will still happen."""
+        return self._left.get(kind, 0)
+
+
+# The memory card of the virtual camera: files by name in one folder, listed by pages, fetched and deleted
+# over HTTP.
+
+
+STORAGE = "/ccapi/ver130/contents/sd"
+FOLDER = f"{STORAGE}/100CANON"
+# Names per page of a list.
+PAGE = 100
+SHOT_BYTES = 8_000_000
+
+
+class Card:
+    """A card that holds ``shots`` photographs. Files keep their numbers: a number is never used twice."""
+
+    def __init__(self, shots: int) -> None:
+        self.room, self._taken, self._files = shots, 0, dict[str, bytes]()
+        self._lock = threading.Lock()
+
+    @property
+    def full(self) -> bool:
+        """Return whether no shot fits any more."""
+        return len(self._files) >= self.room
+
+    def add(self, data: bytes) -> str:
+        """Keep a photograph and return its path."""
+        with self._lock:
+            self._taken += 1
+            path = f"{FOLDER}/IMG_{self._taken:04d}.JPG"
+            self._files[path] = data
+        return path
+
+    def about(self) -> dict[str, Any]:
+        """Return what the camera says of the card."""
+        left = (self.room - len(self._files)) * SHOT_BYTES
+        size = {"maxsize": self.room * SHOT_BYTES, "spacesize": left, "contentsnumber": len(self._files)}
+        return {"name": "sd", "path": STORAGE, "accesscapability": "readwrite", **size}
+
+    def answer(self, request: Request, faults: Faults) -> Reply:
+        """Answer a request below ``contents``; whichever version is asked, there is one card."""
+        path = "/ccapi/ver130/" + request.path.split("/", 3)[3]
+        if path in self._files:
+            return self._file(path, request.method, faults)
+        if request.method != "GET":
+            return NOT_FOUND
+        if path == "/ccapi/ver130/contents":
+            return in_json({"path": [STORAGE]})
+        if path == STORAGE:
+            return (
+                in_json({"path": [FOLDER]})
+                if "kind" not in request.query
+                else in_json({"contentsnumber": 1, "pagenumber": 1})
+            )
+        return self._page(request) if path == FOLDER else NOT_FOUND
+
+    def _file(self, path: str, method: str, faults: Faults) -> Reply:
+        if method == "DELETE":
+            with self._lock:
+                self._files.pop(path, None)
+            return in_json({})
+        data = self._files[path]
+        return Reply(200, data, "image/jpeg", cut=len(data) // 2 if faults.take("truncate") else None)
+
+    def _page(self, request: Request) -> Reply:
+        names = sorted(self._files)
+        if request.query.get("kind") == "number":
+            return in_json({"contentsnumber": len(names), "pagenumber": -(-len(names) // PAGE)})
+        asked = request.query.get("page", "1")
+        first = (int(asked) - 1 if asked.isdigit() else 0) * PAGE
+        return in_json({"path": names[first : first + PAGE]})
+
+
+ISOS = tuple(
+    map(
+        str,
+        (
+            100,
+            125,
+            160,
+            200,
+            250,
+            320,
+            400,
+            500,
+            640,
+            800,
+            1000,
+            1250,
+            1600,
+            2000,
+            2500,
+            3200,
+            4000,
+            5000,
+            6400,
+        ),
+    )
+)
+ISOS += tuple(map(str, (8000, 10000, 12800, 16000, 20000, 25600, 32000, 40000)))
+TIMES: tuple[str, ...] = (
+    '30"',
+    '15"',
+    '8"',
+    '4"',
+    '2"',
+    '1"',
+    '0"8',
+    '0"6',
+    '0"5',
+    '0"4',
+    '0"3',
+    "1/4",
+    "1/5",
+    "1/6",
+    "1/8",
+    "1/10",
+    "1/13",
+    "1/15",
+)
+TIMES += (
+    "1/20",
+    "1/25",
+    "1/30",
+    "1/40",
+    "1/50",
+    "1/60",
+    "1/80",
+    "1/100",
+    "1/125",
+    "1/160",
+    "1/200",
+    "1/250",
+    "1/320",
+    "1/400",
+)
+TIMES += ("1/500", "1/640", "1/800", "1/1000", "1/1250", "1/1600", "1/2000", "1/2500", "1/3200", "1/4000")
+APERTURES = (
+    "f5.0",
+    "f5.6",
+    "f6.3",
+    "f7.1",
+    "f8.0",
+    "f9.0",
+    "f10",
+    "f11",
+    "f13",
+    "f14",
+    "f16",
+    "f18",
+    "f20",
+    "f22",
+)
+QUALITY = {"raw": ["none", "raw", "craw"], "jpeg": ["none", "large_fine", "large_normal", "small2"]}
+_SETTINGS = "shooting/settings"
+# The seconds that a request for events is kept open (about 10 and 30 s on a real body).
+SHORT_S, LONG_S = 0.4, 30.0
+BUSY = in_json({"message": "Device busy"}, 503)
+
+
+class VirtualCamera:
+    """A running camera at ``url``.
+
+    ``faults`` are what a test wants to go wrong; ``login`` asks for user and password.
+    """
+
+    def __init__(
+        self,
+        photographer: Photographer,
+        port: int = 0,
+        login: tuple[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
+        dial: str | None = None,
+        shots_per_card: int = 100_000,
+    ) -> None:
+        self.photographer, self.faults, self.card = photographer, Faults(), Card(shots_per_card)
+        self.values: dict[str, Any] = {
+            "iso": "100",
+            "tv": "1/60",
+            "av": "f5.0",
+            "shootingmode": dial or "m",
+            "exposure": "+0.0",
+        }
+        self.values |= {
+            "drive": "single",
+            "metering": "evaluative",
+            "wb": "auto",
+            "stillimagequality": {"raw": "none", "jpeg": "large_fine"},
+        }
+        self.battery, self.pressed = "full", 0
+        self.taken: dict[str, Any] = {}
+        self._dial_only, self._login = dial is not None, login
+        self._nonce = secrets.token_hex(16)
+        self._turn = threading.Condition()
+        self._events: dict[str, Any] = {}
+        self._again: list[str] = []
+        self._shooting = False
+        self._server = Server(self._answer, LOOPBACK, port, tls)
+        self.url, self.port = self._server.url, self._server.port
+
+    def stop(self) -> None:
+        """Switch the camera off."""
+        self._server.stop()
+
+    def _answer(self, request: Request) -> Reply:
+        if self._login is not None and not self._allowed(request):
+            asked = f'Digest realm="camera", nonce="{self._nonce}", algorithm=MD5, qop="auth"'
+            return Reply(401, b"{}", headers={"WWW-Authenticate": asked})
+        if request.path == "/ccapi":
+            return in_json(self._capabilities())
+        if request.path == "/upnp/CameraDevDesc.xml":
+            return NOT_FOUND
+        if self.faults.take("drop"):
+            raise Drop
+        parts = request.path.split("/")
+        if len(parts) < 4 or parts[1] != "ccapi":
+            return NOT_FOUND
+        version, feature = parts[2], "/".join(parts[3:])
+        if feature.startswith("contents"):
+            return self.card.answer(request, self.faults)
+        if request.method.lower() not in FEATURES.get((version, feature), ()) or not self._has(
+            feature, request.method
+        ):
+            return NOT_FOUND
+        if request.method in ("PUT", "POST") and self.faults.take("busy"):
+            return BUSY
+        return self._feature(feature, request)
+
+    def _has(self, feature: str, method: str) -> bool:
+        return not (self._dial_only and feature == f"{_SETTINGS}/shootingmode" and method == "PUT")
+
+    def _capabilities(self) -> dict[str, list[dict[str, Any]]]:
+        """Return what the body can do: the first version lists whole addresses, later ones paths."""
+        listed: dict[str, list[dict[str, Any]]] = {}
+        for (version, feature), verbs in FEATURES.items():
+            path = f"/ccapi/{version}/{feature}"
+            key, place = ("url", self.url + path) if version == "ver100" else ("path", path)
+            allowed = {
+                verb: verb in verbs and self._has(feature, verb.upper())
+                for verb in ("get", "post", "put", "delete")
+            }
+            listed.setdefault(version, []).append({key: place, **allowed})
+        return listed
+
+    def _feature(self, feature: str, request: Request) -> Reply:
+        last = feature.rpartition("/")[2]
+        if feature == f"{_SETTINGS}":
+            return in_json({key: self._setting(key) for key in self.values})
+        if feature.startswith(f"{_SETTINGS}/"):
+            return (
+                self._set(last, request.json()) if request.method == "PUT" else in_json(self._setting(last))
+            )
+        plain: Mapping[str, Callable[[Request], Reply]] = {
+            "deviceinformation": lambda _: in_json(
+                {"manufacturer": "Sorites", "productname": MODEL, "serialnumber": "0"}
+            ),
+            "devicestatus/battery": lambda _: in_json(
+                {"name": "virtual", "kind": "battery", "level": self._level(), "quality": "good"}
+            ),
+            "devicestatus/lens": lambda _: in_json({"mount": True, "name": LENS}),
+            "devicestatus/storage": lambda _: in_json({"storagelist": [self.card.about()]}),
+            "shooting/control/shutterbutton": lambda _: self._shoot(),
+            "shooting/control/shutterbutton/manual": self._press,
+            "shooting/liveview": lambda _: in_json({}),
+            "shooting/liveview/flip": lambda _: Reply(200, self.photographer.live(), "image/jpeg"),
+            "event/polling": self._poll,
+            "functions/autopoweroff": lambda _: in_json({}),
+        }
+        return plain[feature](request)
+
+    def _level(self) -> str:
+        return "none" if self.faults.take("flat") else self.battery
+
+    def _setting(self, key: str) -> dict[str, Any]:
+        manual = self.values["shootingmode"] == "m"
+        free = {"tv": TIMES, "av": APERTURES} if manual else {}
+        fixed = {
+            "iso": ("auto", *ISOS),
+            "shootingmode": ("m", "p"),
+            "drive": ("single",),
+            "metering": ("evaluative", "spot"),
+        }
+        if key in ("tv", "av") and not manual:
+            return {"value": "", "ability": []}
+        ability: Any = QUALITY if key == "stillimagequality" else list({**fixed, **free}.get(key, ()))
+        return {"value": self.values[key], "ability": ability}
+
+    def _set(self, key: str, body: Mapping[str, Any]) -> Reply:
+        if self._shooting:
+            return BUSY
+        ability = self._setting(key)["ability"]
+        value = body.get("value")
+        if isinstance(ability, list) and value not in ability:
+            return in_json({"message": "Invalid parameter"}, 400)
+        self.values[key] = value
+        return in_json({"value": value})
+
+    def _press(self, request: Request) -> Reply:
+        action = request.json().get("action")
+        if action == "release":
+            self.pressed = 0
+            return in_json({})
+        self.pressed = 1
+        return self._shoot() if action == "full_press" else in_json({})
+
+    def _shoot(self) -> Reply:
+        if self.faults.take("full") or self.card.full:
+            return in_json({"message": "Can not write to card"}, 503)
+        with self._turn:
+            if self._shooting:
+                return in_json({"message": "During shooting or recording"}, 503)
+            self._shooting = True
+        threading.Thread(target=self._expose, args=(self._exposure(),), daemon=True).start()
+        if self.faults.take("drop_after"):
+            raise Drop
+        return in_json({})
+
+    def _exposure(self) -> Exposure | None:
+        iso, tv, av = number(str(self.values["iso"])), seconds(self.values["tv"]), number(self.values["av"])
+        automatic = self.values["shootingmode"] != "m" or None in (iso, tv, av)
+        return None if automatic else Exposure(float(iso or 0), float(tv or 0), float(av or 0))
+
+    def _expose(self, exposure: Exposure | None) -> None:
+        path = self.card.add(self.photographer.photograph(exposure, self.faults.take("wrong_exif")))
+        self.taken[path] = self.photographer.last
+        # the file is there and the camera is ready again, but nobody is told yet
+        if self.faults.take("late"):
+            self._shooting = False
+            time.sleep(2 * SHORT_S)
+        with self._turn:
+            named = [*self._again, path]
+            self._again = [path] if self.faults.take("duplicate") else []
+            self._events["addedcontents"] = [*self._events.get("addedcontents", ()), *named]
+            self._shooting = False
+            self._turn.notify_all()
+
+    def _poll(self, request: Request) -> Reply:
+        wait = {"immediately": 0.0, "long": LONG_S}.get(request.query.get("timeout", ""), SHORT_S)
+        with self._turn:
+            self._turn.wait_for(lambda: bool(self._events), wait)
+            held, self._events = self._events, {}
+        return in_json(held)
+
+    def _allowed(self, request: Request) -> bool:
+        """Check the answer of a digest login (RFC 7616, MD5)."""
+        user, password = self._login or ("", "")
+        scheme, _, rest = request.headers.get("authorization", "").partition(" ")
+        said = {
+            key.strip(): value.strip().strip('"')
+            for key, value in parse_qsl(rest.replace(", ", "&").replace(",", "&"))
+        }
+        if scheme != "Digest" or said.get("username") != user or said.get("nonce") != self._nonce:
+            return False
+        secret, asked = _md5(f"{user}:camera:{password}"), _md5(f"{request.method}:{said.get('uri', '')}")
+        wanted = _md5(
+            ":".join([secret, self._nonce, said.get("nc", ""), said.get("cnonce", ""), "auth", asked])
+        )
+        return secrets.compare_digest(wanted, said.get("response", ""))
+
+
+def _md5(text: str) -> str:
+    return hashlib.md5(text.encode(), usedforsecurity=False).hexdigest()
+
+
+_READ, _READ_SET = ("get",), ("get", "put")
+# The features of the body, by API version: a feature may be in one version alone.
+FEATURES: dict[tuple[str, str], tuple[str, ...]] = {
+    ("ver100", "deviceinformation"): _READ,
+    ("ver100", "devicestatus/battery"): _READ,
+    ("ver100", "devicestatus/lens"): _READ,
+    ("ver110", "devicestatus/storage"): _READ,
+    ("ver100", _SETTINGS): _READ,
+    **{
+        ("ver100", f"{_SETTINGS}/{key}"): _READ_SET
+        for key in ("iso", "tv", "av", "exposure", "drive", "metering", "wb", "stillimagequality")
+    },
+    ("ver110", f"{_SETTINGS}/shootingmode"): _READ_SET,
+    ("ver100", "shooting/control/shutterbutton"): ("post",),
+    ("ver100", "shooting/control/shutterbutton/manual"): ("post",),
+    ("ver100", "shooting/liveview"): ("post",),
+    ("ver100", "shooting/liveview/flip"): _READ,
+    ("ver110", "event/polling"): ("get", "delete"),
+    ("ver100", "contents"): ("get", "delete"),
+    ("ver130", "contents"): ("get", "delete"),
+    ("ver100", "functions/autopoweroff"): _READ_SET,
+}

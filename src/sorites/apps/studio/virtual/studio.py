@@ -1,0 +1,64 @@
+"""The virtual studio put together: television, bridge and camera, each a server or a client on the
+loopback address.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from sorites.apps.studio.screen.server import Screen, VirtualTv
+from sorites.apps.studio.virtual.bridge import VirtualBridge
+from sorites.apps.studio.virtual.camera import VirtualCamera
+from sorites.apps.studio.virtual.scene import Photographer, Room, Seen, View
+
+MEGAPIXELS = 0.5
+# The margin by which the virtual screen is larger than the stage, per side.
+MARGIN_PX = 120
+
+
+def tv_size(stage: tuple[int, int]) -> tuple[int, int]:
+    """Return the pixels of a virtual screen that holds the stage."""
+    return max(1280, stage[0] + 2 * MARGIN_PX), max(720, stage[1] + 2 * MARGIN_PX)
+
+
+def view_of(stage: tuple[int, int], place: str = "centre", megapixels: float = MEGAPIXELS) -> View:
+    """Return a view at the stage, wherever the page puts it, in a frame of 3 : 2 with so many
+    million pixels.
+    """
+    width, height = tv_size(stage)
+    left, top = ((width - stage[0]) // 2, (height - stage[1]) // 2) if place == "centre" else (0, 0)
+    side = math.sqrt(megapixels * 1e6 / 6)
+    return View(frame=(2 * round(1.5 * side), 2 * round(side)), stage=(left, top, *stage))
+
+
+@dataclass
+class VirtualStudio:
+    """The devices of the virtual dark room."""
+
+    camera: VirtualCamera
+    bridge: VirtualBridge
+    tv: VirtualTv | None
+
+    def stop(self) -> None:
+        """Switch everything off."""
+        self.camera.stop()
+        self.bridge.stop()
+        if self.tv is not None:
+            self.tv.stop()
+
+
+def build(
+    screen: Screen,
+    stage: tuple[int, int],
+    browser: bool = False,
+    megapixels: float = MEGAPIXELS,
+    noise: bool = True,
+    seed: int = 0,
+) -> VirtualStudio:
+    """Put a virtual studio in front of a screen server; with ``browser`` a real browser opens its page."""
+    tv = None if browser else VirtualTv(screen.url, tv_size(stage))
+    seen: Seen = screen.seen if tv is None else tv.seen
+    bridge = VirtualBridge()
+    room = Room(view_of(stage, screen.place, megapixels), noise=noise)
+    return VirtualStudio(VirtualCamera(Photographer(room, seen, bridge.light, seed)), bridge, tv)

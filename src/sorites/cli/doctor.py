@@ -1,0 +1,155 @@
+"""Say what is installed: the core and each extra, with the command for what is missing, and what
+runs on this machine.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from importlib import metadata
+from pathlib import Path
+
+from sorites import __version__
+from sorites.core.errors import SoritesError
+from sorites.io.files import cache
+from sorites.models.session import runtime
+
+# The purpose of each extra.
+USES = {
+    "torch": "torch models, export to ONNX",
+    "lite": "lite0, lite1, lite2",
+    "demo": "sorites run demo, sorites passport lite0",
+    "timm": "timm:NAME",
+    "lens": "sorites lens import (the ray tracer)",
+    "clip": "open_clip:NAME, referees",
+    "train": "sorites train, explain, attack",
+    "generate": "sorites generate",
+}
+HIDDEN = ("dev",)
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_EXTRA = re.compile(r"""extra\s*==\s*["']([^"']+)["']""")
+
+
+def doctor() -> str:
+    """Return the whole report, one fact a line."""
+    blocks = [
+        _about(),
+        ["", "core:", *_core()],
+        ["", "extras:", *_extras()],
+        ["", "where models run:", *_where()],
+    ]
+    return "\n".join(line for block in blocks for line in block) + "\n"
+
+
+def _about() -> list[str]:
+    cores = os.cpu_count() or 1
+    return [
+        f"sorites {__version__} in {Path(__file__).parents[1]}",
+        (
+            f"python {platform.python_version()} ({sys.executable}), {platform.system()}"
+            f" {platform.machine()}, {cores} cores"
+        ),
+        f"cache {cache()} ({_writable(cache())})",
+    ]
+
+
+def _writable(folder: Path) -> str:
+    there = next((place for place in (folder, *folder.parents) if place.exists()), Path("/"))
+    if not os.access(there, os.W_OK):
+        return "cannot be written: set SORITES_CACHE to a folder that can"
+    return f"writable, {shutil.disk_usage(there).free / 1e9:.0f} GB free"
+
+
+def requirements() -> dict[str, list[str]]:
+    """Return the required distributions of the core (under ``""``) and of each extra, as the
+    installed package says.
+    """
+    try:
+        lines = metadata.requires("sorites") or []
+    except metadata.PackageNotFoundError:
+        raise SoritesError(
+            "sorites runs from its source and is not installed. Type: pip install -e ."
+        ) from None
+    found: dict[str, list[str]] = {"": []}
+    for line in lines:
+        extra = _EXTRA.search(line)
+        found.setdefault(extra[1] if extra else "", []).append(line.split(";")[0].strip())
+    return found
+
+
+def missing(extra: str, held: dict[str, list[str]], seen: frozenset[str] = frozenset()) -> list[str]:
+    """Return the distributions of an extra that are not installed; an extra may ask for other extras."""
+    lacks = []
+    for line in held.get(extra, ()):
+        name = _NAME.match(line)
+        inner = re.search(r"\[([^\]]+)\]", line)
+        if name and name[0].lower() == "sorites" and inner:
+            names = [part.strip() for part in inner[1].split(",")]
+            lacks += [
+                lack for part in names if part not in seen for lack in missing(part, held, seen | {extra})
+            ]
+        elif name and installed(name[0]) is None:
+            lacks.append(name[0])
+    return list(dict.fromkeys(lacks))
+
+
+def installed(name: str) -> str | None:
+    """Return the installed version of a distribution, or None."""
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _core() -> Iterator[str]:
+    for line in requirements()[""]:
+        name = _NAME.match(line)
+        if name:
+            version = installed(name[0])
+            yield f"  {name[0]:<14} {version or 'MISSING: pip install ' + repr(line)}"
+
+
+def _extras() -> Iterator[str]:
+    held = requirements()
+    for extra in [name for name in held if name and name not in HIDDEN]:
+        lacks = missing(extra, held)
+        what = USES.get(extra, "")
+        if lacks:
+            yield (
+                f"  {extra:<10} missing {', '.join(lacks)}. For {what or 'it'} type: pip install"
+                f" 'sorites[{extra}]'"
+            )
+        else:
+            yield f"  {extra:<10} installed{': ' + what if what else ''}"
+
+
+def _where() -> Iterator[str]:
+    yield from _told("onnx models", _onnx)
+    yield from _told("torch models", _torch)
+
+
+def _told(what: str, ask: Callable[[], str]) -> Iterator[str]:
+    try:
+        yield f"  {what:<14} {ask()}"
+    except Exception as error:  # a broken install of a library makes its import raise nearly anything
+        yield f"  {what:<14} cannot run: {str(error).splitlines()[0] if str(error) else type(error).__name__}"
+
+
+def _onnx() -> str:
+    onnxruntime = runtime()
+    names = [name.removesuffix("ExecutionProvider") for name in onnxruntime.get_available_providers()]
+    return f"ONNX Runtime {onnxruntime.__version__} offers {', '.join(names)}"
+
+
+def _torch() -> str:
+    if installed("torch") is None:
+        return "not installed. Type: pip install 'sorites[torch]'"
+    import torch
+
+    if torch.cuda.is_available():
+        return f"torch {torch.__version__} on {torch.cuda.get_device_name(0)}"
+    return f"torch {torch.__version__} on the CPU, exported to ONNX Runtime; no GPU is seen"

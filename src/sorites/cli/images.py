@@ -1,0 +1,198 @@
+"""The verbs that make pictures: one picture along a dial, a shifted dataset, cut-outs in new places."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from sorites.cli import options
+from sorites.cli.output import say
+
+DatasetFolder = Annotated[Path, typer.Option("--out", metavar="DIR", help="The dataset folder to write.")]
+
+
+def show(
+    shift: Annotated[
+        str, typer.Argument(metavar="SHIFT", help='The name of a shift, from "sorites list shifts".')
+    ],
+    image: Annotated[
+        Path,
+        typer.Argument(
+            metavar="IMAGE", help="A picture file, or with --source the name of one of its pictures."
+        ),
+    ],
+    severity: Annotated[
+        list[float] | None,
+        typer.Option(
+            "--severity", metavar="X", help="Draw this severity instead of the levels. May be repeated."
+        ),
+    ] = None,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--setting",
+            metavar="KEY=VALUE,...",
+            help="Of a grid, draw the settings with these params: iso=250. May be repeated.",
+        ),
+    ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="KEY=VALUE", help="Set an option of the shift. May be repeated."),
+    ] = None,
+    source: Annotated[
+        str | None,
+        typer.Option(
+            "--source",
+            metavar="NAME:PATH",
+            help=(
+                "Take the picture from here, to draw its true boxes (coco:FILE, yolo:DIR) or a dial of its"
+                " own."
+            ),
+        ),
+    ] = None,
+    labels: Annotated[
+        str,
+        typer.Option(
+            "--labels",
+            metavar="FILE",
+            help="The classes of the boxes: a file with one name per line, or coco.",
+        ),
+    ] = "coco",
+    seed: options.Seed = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(
+            "--out", metavar="FILE", help="The strip; the default is IMAGE-SHIFT.png in this folder."
+        ),
+    ] = None,
+    max_pixels: options.MaxPixels = None,
+) -> None:
+    """Draw one picture along one dial, or at some settings of a grid.
+
+    Reads a picture; writes a strip of its shifted versions as one picture.
+    True boxes are drawn where the picture comes from a source that has them,
+    and a dial that the picture brings itself is turned in the place of a shift.
+    """
+    from sorites import core
+    from sorites.reports.figures.strips import save, source_strip, strip
+    from sorites.sources.decode import decode
+
+    given, path = options.shift_options(option), out or Path(f"{image.stem}-{shift}.png")
+    if source is None:
+        dial = core.shift(shift, **given)
+        params = [options.key_values(text.split(","), "--setting") for text in setting or ()]
+        sheet, run = strip(decode(image), dial, severity or (), seed, settings=params), "demo"
+    else:
+        sheet, own = source_strip(source, image.as_posix(), labels, shift, severity or (), seed, given)
+        run = f"{'demo' if own else 'boxes_demo'} --source {source}"
+    save(sheet, path)
+    say(
+        f"wrote {path}\nnext: sorites run {run} --shift"
+        f" {shift}{''.join(f' --option {text}' for text in option or ())}"
+    )
+
+
+def build(
+    suite: options.SuiteName,
+    out: DatasetFolder,
+    source: options.SourceName = None,
+    shift: options.Shifts = None,
+    level: options.Levels = None,
+    severity: options.Severities = None,
+    kernels: options.Kernels = None,
+    padding: options.Padding = None,
+    lenses: options.Lenses = None,
+    option: options.SuiteOptions = None,
+    labels: options.LabelFile = None,
+    limit: options.Limit = None,
+    seed: options.SuiteSeed = None,
+    quality: Annotated[
+        int | None,
+        typer.Option("--quality", metavar="N", help="Write JPEG of this quality instead of lossless PNG."),
+    ] = None,
+    engine: options.EngineName = "local",
+    workers: options.Workers = None,
+    address: options.Address = None,
+    gpus_per_worker: options.GpusPerWorker = 0.0,
+    max_pixels: options.MaxPixels = None,
+) -> None:
+    """Write a suite's shifted pictures as a dataset folder.
+
+    Reads a suite and its pictures; writes picture files and their settings,
+    which "sorites run SUITE --source folder:DIR" evaluates.
+    """
+    from sorites.core.progress import bars
+    from sorites.datasets.build import build as write_dataset
+
+    given = options.shift_options(option, kernels=kernels, padding=padding, lenses=lenses)
+    recipe = options.load_suite(
+        suite, shift, level, severity, given, source=source, labels=labels, limit=limit, seed=seed
+    )
+    with bars() as bar:
+        start = options.engine_of(engine, address, gpus_per_worker)
+        written, errors = write_dataset(recipe, out, quality=quality, engine=start, workers=workers, bar=bar)
+    if recipe.limit is not None:
+        typer.echo(
+            f"note: at most {recipe.limit} samples of {recipe.source} were taken; --limit N changes that",
+            err=True,
+        )
+    for error in errors[:20]:
+        say(f"not written: {error}", err=True)
+    say(f"wrote {written} pictures to {out}" + (f"; {len(errors)} could not be made" if errors else ""))
+    same = "".join(f" --shift {name}" for name in shift or ()) + (f" --labels {labels}" if labels else "")
+    say(f"next: sorites run {suite} --source folder:{out}{same}")
+
+
+def context(
+    out: DatasetFolder,
+    source: Annotated[
+        str,
+        typer.Option(
+            "--source", metavar="NAME[:PATH]", help="Read cut-outs from here: pictures that have a mask."
+        ),
+    ] = "stamps",
+    limit: options.Limit = None,
+    seed: options.Seed = 0,
+    drawn: Annotated[
+        bool, typer.Option("--drawn", help="Draw every place instead of fetching photographs of some.")
+    ] = False,
+    things: Annotated[
+        str | None,
+        typer.Option(
+            "--things",
+            metavar="N|M..N",
+            help="Put several things of COCO's classes into each picture, with boxes.",
+        ),
+    ] = None,
+    size: Annotated[
+        int | None,
+        typer.Option(
+            "--size",
+            metavar="PX",
+            help="The side of the pictures; the default is 256, and 640 with --things.",
+        ),
+    ] = None,
+    max_pixels: options.MaxPixels = None,
+) -> None:
+    """Place cut-outs in common and uncommon times, weathers and places.
+
+    Reads pictures with masks; writes a dataset folder for the suite context,
+    or with --things one of pictures with several things and their boxes.
+    """
+    if things is not None:
+        from sorites.datasets.context import build_scattered
+        from sorites.sources.composites import SIDE
+
+        count, boxes = build_scattered(
+            out, source, things=things, size=size or SIDE, seed=seed, limit=limit, drawn=drawn
+        )
+        say(f"wrote {count} pictures with {boxes} boxes to {out}")
+        say(f"next: sorites run boxes_demo --source context:{out}")
+        return
+    from sorites.datasets.context import SIZE, build_context
+
+    count, pictures = build_context(out, source, seed=seed, limit=limit, drawn=drawn, size=size or SIZE)
+    say(f"wrote {pictures} pictures of {count} things to {out}")
+    say(f"next: sorites run context --source context:{out}")

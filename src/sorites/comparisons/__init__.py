@@ -1,1 +1,0 @@
-"""Two models on the same pictures: what changed on each dial, whether chance explains it, and a gate that says no."""

@@ -1,0 +1,164 @@
+"""A label space: class ids in order, and the names that people use for them."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.io.paths import is_file
+from sorites.io.readers import lines, whole
+
+
+def _plain(name: str) -> str:
+    """Normalise a name: case, spaces, underscores and hyphens do not distinguish classes."""
+    return re.sub(r"[\s_\-]+", " ", name).strip().lower()
+
+
+@dataclass(frozen=True)
+class Labels:
+    """A label space. ``ids[i]`` identifies label ``i`` in files and tables, ``names[i]`` is its
+    name for readers, and ``aliases`` are further names.
+    """
+
+    ids: tuple[str, ...]
+    names: tuple[str, ...]
+    aliases: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @functools.cached_property
+    def _index(self) -> dict[str, int]:
+        """All normalised ids, names and aliases with their labels; ids win over names, names over aliases."""
+        found = dict(self.aliases)
+        found |= {_plain(name): i for i, name in reversed(list(enumerate(self.names)))}
+        return found | {_plain(id_): i for i, id_ in enumerate(self.ids)}
+
+    def find(self, name: str) -> int:
+        """Return the label called ``name``, which may be an id, a position (``"281"``), or any of
+        its names.
+        """
+        plain = _plain(name)
+        if plain in self._index:
+            return self._index[plain]
+        position = whole(name)
+        if position is not None and position < len(self):
+            return position
+        twins = [known for known in self._index if known.startswith(f"{plain} (")]
+        raise UnknownName("class", name, twins or self._index)
+
+    def get(self, *names: str) -> int | None:
+        """Return the label that has one of these names, the first that is known, or None."""
+        return next((self._index[plain] for name in names if (plain := _plain(name)) in self._index), None)
+
+
+@dataclass(frozen=True)
+class OpenLabels(Labels):
+    """A label space for code that needs pictures but no model: an unknown class is added under the
+    next number.
+    """
+
+    def find(self, name: str) -> int:
+        """Return the label called ``name``; an unknown name gets the next free number."""
+        plain = _plain(name)
+        if plain in self.aliases:
+            return self.aliases[plain]
+        try:
+            return super().find(name)
+        except UnknownName:
+            return self.aliases.setdefault(plain, len(self) + len(self.aliases))
+
+
+def class_name(labels: Labels | None, label: int | None) -> str:
+    """Return the name of a label for readers: its number where there are no names, and "nothing" for none."""
+    if label is None:
+        return "nothing"
+    return labels.names[label] if labels is not None and 0 <= label < len(labels) else f"class {label}"
+
+
+def open_labels(more: Iterable[str] = ()) -> OpenLabels:
+    """Return a label space of ImageNet's thousand classes and ``more`` class names, which accepts
+    any other class as well.
+    """
+    known = imagenet()
+    extra = tuple(name for name in more if name not in known.ids)
+    return OpenLabels((*known.ids, *extra), (*known.names, *extra))
+
+
+def _unique_aliases(synonyms: Iterable[tuple[int, str]]) -> dict[str, int]:
+    """Return the label of each normalised synonym that belongs to only one class."""
+    owners: dict[str, set[int]] = {}
+    for i, name in synonyms:
+        owners.setdefault(_plain(name), set()).add(i)
+    return {name: next(iter(who)) for name, who in owners.items() if len(who) == 1}
+
+
+@functools.cache
+def imagenet() -> Labels:
+    """Return the thousand classes of ILSVRC-2012 by WordNet id in the usual order, with WordNet's names."""
+    rows = files("sorites.core").joinpath("imagenet.tsv").read_text(encoding="utf-8").splitlines()
+    ids, lemmas = zip(*(row.split("\t") for row in rows), strict=True)
+    synonyms = ((i, name) for i, all_names in enumerate(lemmas) for name in all_names.split(", "))
+    names = [all_names.split(", ")[0] for all_names in lemmas]
+    for i, id_ in enumerate(ids):
+        if id_ in TWINS:
+            names[i] = TWINS[id_]
+    return Labels(ids, tuple(names), _unique_aliases(synonyms))
+
+
+@functools.cache
+def coco() -> Labels:
+    """Return the 80 classes of COCO by name, in the order in which detectors number them from 0;
+    VOC's names are aliases.
+    """
+    names = [line.split("\t")[1].split(", ") for line in _coco_lines()]
+    aliases = _unique_aliases((i, name) for i, all_names in enumerate(names) for name in all_names[1:])
+    ids = tuple(all_names[0] for all_names in names)
+    return Labels(ids, ids, aliases)
+
+
+@functools.cache
+def coco_category_ids() -> tuple[int, ...]:
+    """Return the ids of COCO's 80 categories in its files, 1 to 90 with gaps, in the order of ``coco``."""
+    return tuple(int(line.split("\t")[0]) for line in _coco_lines())
+
+
+def _coco_lines() -> list[str]:
+    return files("sorites.core").joinpath("coco.tsv").read_text(encoding="utf-8").splitlines()
+
+
+# Label spaces that have a name.
+BUILT_IN = ("imagenet", "coco")
+
+# Names for the three pairs of classes to which WordNet gives the same first name, by id.
+TWINS = {
+    "n02113186": "Cardigan (dog)",
+    "n02963159": "cardigan (garment)",
+    "n02012849": "crane (bird)",
+    "n03126707": "crane (machine)",
+    "n03710637": "maillot (suit)",
+    "n03710721": "maillot (tank suit)",
+}
+
+
+def labels(spec: str | Iterable[str]) -> Labels:
+    """Return a label space from ``"imagenet"``, ``"coco"``, a text file with one class per line, or
+    the class names.
+    """
+    if spec in BUILT_IN:
+        return imagenet() if spec == "imagenet" else coco()
+    if isinstance(spec, str):
+        if not is_file(spec):
+            wanted = 'wanted "imagenet", "coco" or a text file with one class name per line'
+            raise SoritesError(f"labels: {wanted}, got {spec[:200]!r}")
+        spec = lines(Path(spec), "labels as UTF-8 text with one class name per line")
+    ids = tuple(line.strip() for line in spec if line.strip())
+    if len(set(map(_plain, ids))) != len(ids) or not ids:
+        raise SoritesError("labels: wanted one or more different class names, one per line")
+    known = dict(zip(imagenet().ids, imagenet().names, strict=True))
+    return Labels(ids, tuple(known.get(id_, id_) for id_ in ids))

@@ -1,0 +1,118 @@
+"""Progress bars for people. They are drawn on stderr, so that output on stdout can be piped."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+Tick = Callable[[int], None]
+# A function that opens a bar by name and number of steps, and returns the function that advances
+# it.
+Bar = Callable[[str, int], Tick]
+# A function that opens a bar by name, number of steps and steps already done, and returns the
+# function that advances it and sets the words after it.
+ToldBar = Callable[[str, int, int], Callable[[int, str], None]]
+
+
+def recording(bar: Bar, opened: list[str]) -> Bar:
+    """Return ``bar`` so that it also appends the name of each bar to ``opened``, which stays empty
+    if there was nothing to do.
+    """
+
+    def open_(what: str, steps: int) -> Tick:
+        opened.append(what)
+        return bar(what, steps)
+
+    return open_
+
+
+def telling(bar: Bar, tell: Callable[[], object]) -> Bar:
+    """Return ``bar`` so that ``tell`` is called once before the first bar is opened: not where
+    there is nothing to do.
+    """
+    told: list[bool] = []
+
+    def open_(what: str, steps: int) -> Tick:
+        if not told:
+            told.append(True)
+            tell()
+        return bar(what, steps)
+
+    return open_
+
+
+def console() -> Console:
+    """Return a console on stderr that prints text as it is: nothing in a name is markup, an emoji
+    or highlighted.
+    """
+    from rich.console import Console
+
+    return Console(stderr=True, markup=False, emoji=False, highlight=False)
+
+
+@contextmanager
+def bars() -> Iterator[Bar]:
+    """Yield a function that opens progress bars; they are drawn until the context ends."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description:<11}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console()) as progress:
+
+        def bar(what: str, steps: int) -> Tick:
+            task = progress.add_task(what, total=steps)
+            return lambda n: progress.advance(task, n)
+
+        yield bar
+
+
+@contextmanager
+def bars_if_watched() -> Iterator[Bar | None]:
+    """Yield the same where somebody can see it, in a terminal or a notebook, and None elsewhere."""
+    screen = console()
+    if not (screen.is_terminal or screen.is_jupyter):
+        yield None
+        return
+    with bars() as bar:
+        yield bar
+
+
+@contextmanager
+def told_bars() -> Iterator[ToldBar]:
+    """Yield a function that opens progress bars with words after them; they are drawn until the
+    context ends.
+    """
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.table import Column
+
+    words = TextColumn("{task.fields[words]}", table_column=Column(ratio=1, no_wrap=True))
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(10),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        words,
+    )
+    with Progress(*columns, console=console(), expand=True) as progress:
+
+        def bar(what: str, steps: int, done: int) -> Callable[[int, str], None]:
+            task = progress.add_task(what, total=steps, completed=done, words="")
+            return lambda n, words: progress.update(task, advance=n, words=words)
+
+        yield bar

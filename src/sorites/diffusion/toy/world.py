@@ -1,0 +1,297 @@
+"""Real pictures of the toy world, drawn from geometry: a warm shape on cool ground, plain, in snow
+or at night.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import functools
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.samples import Image
+from sorites.core.torch_tools import beside_torchvision, one_thread
+
+SHAPES = ("disc", "square", "triangle", "cross")
+STYLES = ("plain", "snow", "night")
+SIDE = 16
+# Points per pixel and axis at which an outline is drawn.
+FINE = 4
+
+Picture = NDArray[np.float32]
+
+
+def caption(shape: str, style: str = "plain") -> str:
+    """Return the words for a picture, as sliders and generation ask for it."""
+    return f"a picture of a {shape}" if style == "plain" else f"a picture of a {shape} in {style}"
+
+
+def draw(shape: str, style: str, rng: np.random.Generator) -> Picture:
+    """Return one picture, 16 x 16 x 3 in 0..1."""
+    if style not in STYLES:
+        raise UnknownName("style of the toy world", style, STYLES)
+    inside = outline(shape, rng)[..., None]
+    colour = np.array(
+        colorsys.hsv_to_rgb(rng.uniform(0.02, 0.14), rng.uniform(0.8, 1.0), rng.uniform(0.85, 1.0))
+    )
+    ground = rng.uniform(0.3, 0.42) + rng.uniform(-0.04, 0.04, 3) + np.array([-0.05, 0.0, 0.05])
+    picture = inside * colour + (1 - inside) * ground
+    if style == "snow":
+        picture = _snow(picture, inside, rng)
+    elif style == "night":
+        picture = _night(picture, inside, rng)
+    return np.asarray(np.clip(picture, 0.0, 1.0), np.float32)
+
+
+def outline(shape: str, rng: np.random.Generator) -> NDArray[np.float64]:
+    """Return how much of each pixel the shape covers, at a place and of a size that vary a little."""
+    if shape not in SHAPES:
+        raise UnknownName("shape of the toy world", shape, SHAPES)
+    centre = SIDE / 2 + rng.uniform(-1.0, 1.0, 2)
+    radius = rng.uniform(4.8, 5.6)
+    axis = (np.arange(SIDE * FINE) + 0.5) / FINE
+    y, x = (axis[:, None] - centre[0]) / radius, (axis[None, :] - centre[1]) / radius
+    fine = _INSIDE[shape](x, y).astype(float)
+    covered: NDArray[np.float64] = fine.reshape(SIDE, FINE, SIDE, FINE).mean((1, 3))
+    return covered
+
+
+def _disc(x: Picture, y: Picture) -> NDArray[np.bool_]:
+    return x**2 + y**2 < 1
+
+
+def _square(x: Picture, y: Picture) -> NDArray[np.bool_]:
+    return np.maximum(abs(x), abs(y)) < 0.9
+
+
+def _triangle(x: Picture, y: Picture) -> NDArray[np.bool_]:
+    return (y < 0.85) & (abs(x) < (y + 1.05) * 0.55)
+
+
+def _cross(x: Picture, y: Picture) -> NDArray[np.bool_]:
+    return (np.minimum(abs(x), abs(y)) < 0.32) & (np.maximum(abs(x), abs(y)) < 1.05)
+
+
+_INSIDE = {"disc": _disc, "square": _square, "triangle": _triangle, "cross": _cross}
+
+
+def _snow(
+    picture: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Whiten the ground, pale the shape a little, and let flakes fall over both."""
+    veil = 0.8 * (1 - inside) + 0.15 * inside
+    flakes = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.12) * rng.uniform(0.6, 0.95, (SIDE, SIDE, 1))
+    paled = picture * (1 - veil) + np.array([0.88, 0.92, 0.98]) * veil
+    return np.asarray(paled * (1 - flakes) + flakes)
+
+
+def _night(
+    picture: NDArray[np.float64], inside: NDArray[np.float64], rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """Take most of the light away, the warm part more, and set stars beside the shape."""
+    dark = picture * (np.array([0.5, 0.5, 0.6]) * inside + np.array([0.12, 0.15, 0.4]) * (1 - inside))
+    stars = (rng.uniform(size=(SIDE, SIDE, 1)) < 0.05) * (1 - inside) * rng.uniform(0.5, 0.9, (SIDE, SIDE, 1))
+    return np.asarray(dark * (1 - stars) + stars * np.array([1.0, 0.95, 0.75]))
+
+
+# The parts of the toy pipeline, as diffusers and transformers make them: small, complete, and not yet
+# trained.
+
+
+WORDS = ("a", "picture", "photo", "of", "in", ",", *SHAPES, *STYLES)
+# Tokens of a prompt, with its first and last.
+LENGTH = 12
+# Numbers per token.
+WIDTH = 48
+# The factor from a pixel in -1..1 to the space in which noise is added, so that it varies about as
+# much as the noise.
+LATENT = 2.0
+# Pixels are this small inside the autoencoder, where its soft limit at 3 bends nothing.
+_SMALL = 0.1
+
+
+def pipeline(seed: int = 0, width: int = 32) -> Any:
+    """Return an untrained ``StableDiffusionPipeline`` of the toy world."""
+    import torch
+
+    diffusers = beside_torchvision("diffusers", "the toy world", "generate")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return diffusers.StableDiffusionPipeline(
+            vae=autoencoder(), text_encoder=text_encoder(), tokenizer=tokenizer(), unet=unet(width), scheduler=scheduler(),
+            safety_checker=None, feature_extractor=None, requires_safety_checker=False,
+        )  # fmt: skip
+
+
+def unet(width: int = 32) -> Any:
+    """Return the network that predicts velocities: two sizes, 16 and 8 pixels, with attention to
+    the text at the smaller.
+    """
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=SIDE, in_channels=3, out_channels=3, layers_per_block=1, block_out_channels=(width, 2 * width),
+        down_block_types=("DownBlock2D", "CrossAttnDownBlock2D"), up_block_types=("CrossAttnUpBlock2D", "UpBlock2D"),
+        cross_attention_dim=WIDTH, norm_num_groups=8, attention_head_dim=4,
+    )  # fmt: skip
+
+
+def scheduler() -> Any:
+    """Return Stable Diffusion's noise schedule, with predicted velocities as in its second version."""
+    from diffusers import DDIMScheduler
+
+    return DDIMScheduler(
+        beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", prediction_type="v_prediction",
+        clip_sample=False, set_alpha_to_one=False, steps_offset=1,
+    )  # fmt: skip
+
+
+def text_encoder() -> Any:
+    """Return a small CLIP text model; its embeddings start far apart, or the few words would look
+    alike to it.
+    """
+    import torch
+    from transformers import CLIPTextConfig, CLIPTextModel
+
+    model = CLIPTextModel(
+        CLIPTextConfig(
+            vocab_size=len(WORDS) + 4, hidden_size=WIDTH, intermediate_size=2 * WIDTH, num_hidden_layers=1,
+            num_attention_heads=4, max_position_embeddings=LENGTH, bos_token_id=0, eos_token_id=1, pad_token_id=1,
+        )
+    )  # fmt: skip
+    torch.nn.init.normal_(model.get_input_embeddings().weight, std=1.0)
+    return model
+
+
+def tokenizer() -> Any:
+    """Return a tokenizer that knows the words of the toy world; any other is unknown."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    known = {word: number for number, word in enumerate(("<start>", "<end>", "<unknown>", "<none>", *WORDS))}
+    made = Tokenizer(models.WordLevel(known, unk_token="<unknown>"))
+    made.normalizer = normalizers.Lowercase()
+    made.pre_tokenizer = pre_tokenizers.Whitespace()
+    made.post_processor = processors.TemplateProcessing(
+        single="<start> $A <end>", special_tokens=[("<start>", 0), ("<end>", 1)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=made, bos_token="<start>", eos_token="<end>", pad_token="<end>", unk_token="<unknown>",
+        model_max_length=LENGTH,
+    )  # fmt: skip
+
+
+def autoencoder() -> Any:
+    """Return an autoencoder that changes nothing but the range: the toy world is drawn in pixels."""
+    import torch
+    from diffusers import AutoencoderTiny
+
+    model = AutoencoderTiny(
+        encoder_block_out_channels=(4,), decoder_block_out_channels=(4,), latent_channels=3, num_encoder_blocks=(1,),
+        num_decoder_blocks=(1,), scaling_factor=LATENT / _SMALL,
+    )  # fmt: skip
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.zero_()
+        into, out = model.encoder.layers, model.decoder.layers
+        _pass_on(into[0], 1.0, 0.0)
+        _pass_on(into[-1], 2 * _SMALL, -_SMALL)
+        _pass_on(out[0], 0.5 / _SMALL, 0.5)
+        _pass_on(out[-1], 1.0, 0.0)
+    return model
+
+
+def _pass_on(layer: Any, gain: float, offset: float) -> None:
+    """Make a convolution hand its first three channels on, times a gain and plus an offset."""
+    for channel in range(3):
+        layer.weight[channel, channel, 1, 1] = gain
+        if layer.bias is not None:
+            layer.bias[channel] = offset
+
+
+# Classifiers of the toy world, trained on its real pictures: they know nothing of the pipeline that draws
+# like them.
+
+
+KINDS = ("all", "plain")
+FILE = Path(__file__).with_name("judges.safetensors")
+
+
+def network() -> Any:
+    """Return an untrained classifier: three convolutions, and a head for shapes and styles together."""
+    from torch import nn
+
+    return nn.Sequential(
+        nn.Conv2d(3, 24, 3, padding=1), nn.ReLU(), nn.Conv2d(24, 32, 3, 2, 1), nn.ReLU(), nn.Conv2d(32, 48, 3, 2, 1), nn.ReLU(),
+        nn.Flatten(), nn.Linear(48 * 16, 48), nn.ReLU(), nn.Linear(48, len(SHAPES) + len(STYLES)),
+    )  # fmt: skip
+
+
+@functools.cache
+def judge(kind: str = "all") -> Any:
+    """Return a trained classifier, from the weights that come with the package."""
+    from safetensors.torch import load_file
+
+    if kind not in KINDS:
+        raise UnknownName("classifier of the toy world", kind, KINDS)
+    if not FILE.is_file():
+        raise SoritesError(f"{FILE} is missing: install Sorites again")
+    start = f"{kind}."
+    weights = {
+        name.removeprefix(start): part.float()
+        for name, part in load_file(FILE).items()
+        if name.startswith(start)
+    }
+    made = network()
+    made.load_state_dict(weights)
+    return made.eval().requires_grad_(False)
+
+
+def opinions(images: Sequence[Image], kind: str = "all") -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return P(shape) N x 4 and P(style) N x 3 of pictures, H x W x 3 in 0..1."""
+    import torch
+
+    with one_thread(), torch.no_grad():
+        out = judge(kind)(torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() - 0.5)
+        shape, style = (part.softmax(1).numpy() for part in (out[:, : len(SHAPES)], out[:, len(SHAPES) :]))
+    return shape, style
+
+
+def train(kind: str, seed: int = 0, steps: int = 700, batch: int = 64) -> Any:
+    """Train a classifier on real pictures that are drawn afresh for every step, a little disturbed;
+    about 15 s.
+    """
+    import torch
+    from torch.nn import functional as F
+
+    rng, styles = np.random.default_rng(seed), STYLES if kind == "all" else STYLES[:1]
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        made = network()
+        optimizer = torch.optim.AdamW(made.parameters(), lr=2e-3, weight_decay=0.01)
+        slower = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
+        for _ in range(steps):
+            shape, style = rng.integers(len(SHAPES), size=batch), rng.integers(len(styles), size=batch)
+            images = np.stack([draw(SHAPES[a], styles[b], rng) for a, b in zip(shape, style, strict=True)])
+            images += rng.normal(0, 0.04, images.shape) + rng.normal(0, 0.03, (batch, 1, 1, 3))
+            out = made(torch.from_numpy(images.astype(np.float32)).permute(0, 3, 1, 2) - 0.5)
+            loss = F.cross_entropy(out[:, : len(SHAPES)], torch.from_numpy(shape))
+            if len(styles) > 1:
+                loss = loss + F.cross_entropy(out[:, len(SHAPES) :], torch.from_numpy(style))
+            optimizer.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            slower.step()
+    return made.eval().requires_grad_(False)
+
+
+def real(count: int, style: str, seed: int = 1) -> tuple[list[Image], NDArray[np.int64]]:
+    """Return real pictures of one style and their shapes."""
+    rng = np.random.default_rng(seed)
+    shape = np.arange(count) % len(SHAPES)
+    return [draw(SHAPES[a], style, rng) for a in shape], shape

@@ -1,0 +1,200 @@
+"""The referee of the embedded case, trained here: EfficientNet-lite0's frozen features and a small
+text tower.
+
+It is trained on CIFAR-10's training photographs, rendered in thirteen styles by the shift
+``style``, with captions that name class and style. It knows all ten classes, also the four that the
+classifiers it judges never saw. Some pairs of class and style are kept from it: its alignment is
+tested on those. Training happens once, in about a minute; the weights stay in the user's cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from sorites import core
+from sorites.core import (
+    Examples,
+    Features,
+    Model,
+    Picture,
+    Referee,
+    Sample,
+    add_referee,
+    to_image,
+    to_picture,
+)
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+from sorites.core.rng import digest, fair_order, rng_for
+from sorites.encoders.towers import Lesson, Towers, teach
+from sorites.io.files import cache, cached
+
+# The captions that the CIFAR referee is taught with: class and style of a picture, and which pairs of the
+# two it never sees.
+
+
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+PHOTO = "photo"
+
+# Templates by style; every style but the photograph is a setting of the shift ``style``.
+STYLES: dict[str, tuple[str, ...]] = {
+    PHOTO: ("a photo of a {}", "a picture of a {}"),
+    "gray": ("a gray photo of a {}", "a {} in black and white"),
+    "sepia": ("a sepia photo of a {}", "an old brown picture of a {}"),
+    "sunset": ("a photo of a {} at sunset", "a {} in orange light"),
+    "night": ("a photo of a {} at night", "a {} in the dark"),
+    "foggy": ("a photo of a {} in fog", "a misty picture of a {}"),
+    "inverted": ("a negative of a {}", "a {} with inverted colours"),
+    "posterised": ("a poster of a {}", "a {} in few flat colours"),
+    "blurred": ("a blurred photo of a {}", "a {} out of focus"),
+    "pixelated": ("a pixelated photo of a {}", "a mosaic of a {}"),
+    "noisy": ("a noisy photo of a {}", "a grainy picture of a {}"),
+    "embossed": ("a relief of a {}", "an embossed {}"),
+    "sketch": ("a sketch of a {}", "a pencil drawing of a {}"),
+}
+
+PARTS = ("test", "validation")
+
+
+def part_of(label: int, style: int) -> str:
+    """Return the part that a class in a style belongs to: "training", "test", or "validation" (to
+    choose margin and epochs by).
+
+    Four styles are kept from half of the classes for the test and four others for the validation,
+    so that a style by itself reveals no more than one class of five. Photographs and the other four
+    styles are learnt with every class.
+    """
+    turn = style % 3 - 1
+    return PARTS[turn] if style and turn >= 0 and (label + style // 3) % 2 == 0 else "training"
+
+
+VERSION = 1
+PICTURES = 6000
+# Pictures of each of the two parts that it is not trained on.
+HELD_OUT = 1000
+BATCH = 32
+
+
+@dataclass(frozen=True)
+class Styled:
+    """A photograph that is rendered in a style."""
+
+    sample: Sample
+    label: int
+    style: int
+
+    def picture(self) -> Picture:
+        photo, name = self.sample.load(), list(STYLES)[self.style]
+        if name == PHOTO:
+            return photo
+        return to_picture(
+            core.shift("style")(to_image(photo), {"style": name}, rng_for(0, self.sample.id, "style"))
+        )
+
+
+@add_referee
+def cifar(argument: str | None) -> Referee:
+    """cifar or cifar:N: a small image-text model for CIFAR-10, trained here on N pictures (6000)."""
+    count = PICTURES if argument is None else int(argument) if argument.isdecimal() else 0
+    if not 1000 <= count <= 40_000:
+        raise SoritesError(f"referee cifar: wanted a number of pictures from 1000 to 40000, got {argument!r}")
+    backbone = core.model("lite0")
+    key = digest(
+        VERSION, backbone.cache_key(), core.shift("style").version, count, HELD_OUT, STYLES, CLASSES
+    ).hex()
+    towers = _load_or_train(backbone, count, cache("referees", f"cifar-{count}-{key[:12]}.safetensors"))
+
+    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
+        return towers.images(_features(backbone, pictures, framed))
+
+    return Referee(
+        "cifar",
+        images,
+        towers.texts,
+        key,
+        CLASSES,
+        tuple(STYLES.values()),
+        functools.partial(_examples, backbone, towers),
+    )
+
+
+def _features(backbone: Model, pictures: Sequence[Picture], framed: bool) -> Features:
+    found = backbone(pictures, framed).features
+    if found is None:
+        raise SoritesError(f"model {backbone.name} gives no features")
+    return found
+
+
+def styled(part: str, count: int) -> list[Styled]:
+    """Return photographs of one part, each in one of the styles that its class has there.
+
+    The parts share no photograph.
+    """
+    ordered = fair_order(core.source("cifar:train", labels(CLASSES)), lambda sample: ["referee", sample.id])
+    start = PARTS.index(part) * HELD_OUT if part in PARTS else len(PARTS) * HELD_OUT
+    return [_in_a_style(sample, part) for sample in ordered[start : start + count]]
+
+
+def _in_a_style(sample: Sample, part: str) -> Styled:
+    label = sample.label if sample.label is not None else 0
+    styles = [style for style in range(len(STYLES)) if part_of(label, style) == part]
+    turn = int.from_bytes(digest("look", sample.id, size=4), "little") % len(styles)
+    return Styled(sample, label, styles[turn])
+
+
+def _features_of(backbone: Model, some: Sequence[Styled]) -> Features:
+    def parts() -> Iterator[Features]:
+        for start in range(0, len(some), BATCH):
+            yield _features(backbone, [one.picture() for one in some[start : start + BATCH]], True)
+
+    return np.concatenate(list(parts()))
+
+
+def _examples(backbone: Model, towers: Towers, part: str, limit: int | None = None) -> Examples:
+    """Return features, classes and styles of a held-out part's pictures, or of the first ``limit``
+    of them.
+    """
+    some = styled(part, min(limit or HELD_OUT, HELD_OUT))
+    return Examples(
+        towers.images(_features_of(backbone, some)), _column(some, "label"), _column(some, "style")
+    )
+
+
+def _column(some: Sequence[Styled], name: str) -> NDArray[np.int64]:
+    return np.array([getattr(one, name) for one in some], np.int64)
+
+
+def _load_or_train(backbone: Model, count: int, path: Path) -> Towers:
+    """Read the towers from the cache; train them and put them there where they are missing."""
+    return cached(path, lambda: _packed(_train(backbone, count)), _read)
+
+
+def _read(path: Path) -> Towers:
+    from safetensors import safe_open
+
+    with safe_open(path, "numpy") as file:
+        vocabulary, names = json.loads(file.metadata()["vocabulary"]), file.keys()
+        return Towers(tuple(vocabulary), **{name: file.get_tensor(name) for name in names})
+
+
+def _packed(towers: Towers) -> bytes:
+    from safetensors.numpy import save
+
+    return save(towers.tensors(), metadata={"vocabulary": json.dumps(towers.vocabulary)})
+
+
+def _train(backbone: Model, count: int) -> Towers:
+    some = styled("training", count)
+    pairs = [(i, j) for i in range(len(CLASSES)) for j in range(len(STYLES)) if part_of(i, j) == "training"]
+    place = {pair: i for i, pair in enumerate(pairs)}
+    captions = [[way.replace("{}", CLASSES[i]) for way in list(STYLES.values())[j]] for i, j in pairs]
+    caption = np.array([place[one.label, one.style] for one in some], np.int64)
+    of_class, of_style = np.array(pairs, np.int64).T.copy()
+    return teach(Lesson(_features_of(backbone, some), caption, captions, (of_class, of_style)))

@@ -1,0 +1,30 @@
+"""CLIP and similar models from the open_clip library: ``open_clip:ViT-B-32@openai``,
+``open_clip:ViT-B-32@FILE``.
+
+After the @ comes a tag that open_clip knows (it then fetches the weights itself) or a file with
+weights. The model brings its own preprocessing and tokenizer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from sorites.core import Features, Picture, Referee, add_referee
+from sorites.encoders.features import checked
+from sorites.io.open_clip import load
+
+
+@add_referee
+def open_clip(argument: str | None) -> Referee:
+    """open_clip:NAME@WEIGHTS: a model of the open_clip library; NAME may be a .json config, WEIGHTS
+    a tag or a file.
+    """
+    encoders = load("referee", argument)
+
+    def images(pictures: Sequence[Picture], framed: bool = False) -> Features:
+        return checked("open_clip", encoders.images(pictures), len(pictures))
+
+    def texts(sentences: Sequence[str]) -> Features:
+        return checked("open_clip", encoders.texts(sentences), len(sentences))
+
+    return Referee(f"open_clip:{argument}", images, texts, encoders.version)

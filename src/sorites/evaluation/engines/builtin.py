@@ -1,0 +1,11 @@
+"""The engines that come with the package, by name."""
+
+from __future__ import annotations
+
+from sorites.evaluation.engines import ENGINES, Engine
+from sorites.evaluation.engines.local import local, processes
+from sorites.evaluation.engines.ray import on
+
+ENGINES.add("local", Engine(local, one_process=True, name="local"))
+ENGINES.add("processes", Engine(processes, one_process=False, name="processes"))
+ENGINES.add("ray", on())

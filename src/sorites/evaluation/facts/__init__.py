@@ -1,0 +1,1 @@
+"""What is learnt about images after a run: similarity, distance, levels."""

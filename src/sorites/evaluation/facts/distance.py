@@ -1,0 +1,316 @@
+"""Distance: how far every picture is from familiar pictures, in meaning and in appearance, and the
+level of each.
+
+Algorithm 1 of the IS-OOD paper: a referee's features are decomposed into two halves; the distance
+of a picture in a half is its cosine distance to the k-th nearest familiar picture; levels are
+intervals of it, counted from 1. Lower is nearer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+from pydantic import ValidationError
+
+from sorites import core
+from sorites.core import Picture, Source
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, open_labels
+from sorites.core.labels import labels as labels_of
+from sorites.core.progress import Bar
+from sorites.core.table import write, write_facts
+from sorites.encoders.features import features
+from sorites.evaluation.engines import ENGINES, Engine
+from sorites.evaluation.facts import encoding as slices
+from sorites.evaluation.facts import neighbours
+from sorites.evaluation.facts.encoding import (
+    Pictures,
+    about_encoded,
+    encode_run,
+    encode_slices,
+    judge_of,
+    slices_of,
+)
+from sorites.evaluation.facts.neighbours import found_rows, make_bank, search_all, search_names
+from sorites.evaluation.facts.rulers import (
+    COLUMNS,
+    HALVES,
+    Distances,
+    halves_of,
+    made_by,
+    made_from,
+    rows_of,
+    ruler,
+    ticked,
+    told,
+    with_levels,
+)
+from sorites.evaluation.images import LeftOut, readable, shots
+from sorites.evaluation.plan import Plan
+from sorites.evaluation.reopen import plan_of
+from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.shards import read_facts, read_record
+from sorites.evaluation.worker import chosen_engine, lent
+from sorites.io.files import locked, sweep_temporaries, write_bytes
+from sorites.io.paths import is_file
+from sorites.io.readers import numbers
+from sorites.io.stores import place
+from sorites.io.validation import mistakes
+from sorites.suites.suite import Distance
+
+# Distances on an engine: encode the pictures asked about and the familiar ones, then search, each in
+# units that are kept.
+
+
+def work_of(out: Path) -> Path:
+    """Return the folder beside a file of distances that keeps the work on them."""
+    return out.with_name(f"{out.stem}.work")
+
+
+@contextmanager
+def afresh() -> Iterator[None]:
+    """Let this process hold nothing of an earlier job, and nothing of this one after it."""
+    for room in (slices, neighbours):
+        room.forget()
+    try:
+        yield
+    finally:
+        for room in (slices, neighbours):
+            room.forget()
+
+
+def distance_of_slices(
+    source: str,
+    how: Distance,
+    labels: Labels,
+    work: Path,
+    engine: Engine,
+    workers: int | None,
+    bar: Bar | None = None,
+) -> Distances:
+    """Measure every picture of a source on an engine.
+
+    Features and distances are kept in ``work``: stopped, it goes on there.
+    """
+    with locked(work, "work", ".sorites.lock"), afresh():
+        sweep_temporaries(work)
+        asked, many = slices_of(Pictures(source, labels), how.referee), workers or engine.cores()
+        encode_slices(work, asked, engine, many, bar("measuring", asked.count) if bar else lambda n: None)
+        groups = [[file] for file in asked.files(work)]
+        return search_encoded(groups, "sample_id", how, labels, work, engine, many, LeftOut(), bar)
+
+
+def search_encoded(
+    groups: Sequence[Sequence[Path]],
+    key: str,
+    how: Distance,
+    labels: Labels,
+    work: Path,
+    engine: Engine,
+    workers: int,
+    left: LeftOut,
+    bar: Bar | None,
+) -> Distances:
+    """Encode the familiar pictures on an engine, search them for all encoded ones, and return
+    distances with levels.
+    """
+    familiar = slices_of(Pictures(how.against, labels, familiar=True, limit=how.limit), how.referee)
+    encode_slices(work, familiar, engine, workers, bar("familiar", familiar.count) if bar else lambda n: None)
+    judge, gone = judge_of(how.referee), LeftOut("familiar pictures")
+    for file in familiar.files(work):
+        gone.join(*about_encoded(file, "sample_id")["left_out"])
+    bank = make_bank(work, familiar.files(work), halves_of(how, judge, labels), how.k, how.neighbours)
+    search_all(
+        bank, work, groups, key, engine, workers, bar("searching", len(groups)) if bar else lambda n: None
+    )
+    rows = found_rows(bank, work, groups, key, left)
+    if not rows.height:
+        raise SoritesError(f"there are no pictures for referee {judge.name} to look at")
+    searched = search_names(bank, [file for files in groups for file in files], key)
+    return with_levels(rows, how, made_from(judge.version, bank.rows, (gone, left), searched))
+
+
+# The name of the files in ``facts/`` that hold distances.
+NAME = "distance"
+# The room of a run folder that keeps the familiar features and the distances found on an engine.
+WORK = "neighbours"
+
+
+def distance_options(sem_edges: str = "", cov_edges: str = "", **options: Any) -> Distance:
+    """Return options as the command line gives them; edges are text such as ``"0.1,0.2"``."""
+    edges = [
+        numbers(text, name) if text else ()
+        for name, text in (("--sem-edges", sem_edges), ("--cov-edges", cov_edges))
+    ]
+    return _asked({**options, "sem_edges": edges[0], "cov_edges": edges[1]})
+
+
+def _asked(options: Mapping[str, Any]) -> Distance:
+    try:
+        return Distance(**options)
+    except ValidationError as error:
+        raise SoritesError(f"distance, {mistakes(error, Distance)[0]}") from error
+
+
+def distance(
+    what: str | Path,
+    how: Distance | None = None,
+    labels: str | None = None,
+    out: str | Path = "distance.parquet",
+    bar: Bar | None = None,
+    engine: str | Engine | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> Distances:
+    """Measure a run folder, whose images get facts beside its table, or a source by name, whose
+    rows are written to ``out``.
+
+    ``options`` are the keys of a suite's ``[distance]``: ``distance("runs/demo", referee="cifar",
+    against="cifar:train")``. Distances need no classes: unless ``labels`` name some, pictures of
+    any class are taken. With an engine, features and distances are kept, for a source beside
+    ``out`` in a folder of its name and ``.work``, and work that was stopped goes on.
+    """
+    what = str(what)
+    how = how or _asked(options)
+    if is_file(place(what) / "run.json"):
+        if labels:
+            raise SoritesError(f"{what} is a run, which has its own labels: leave --labels out")
+        return distance_of_run(plan_of(what), place(what), how, bar, engine, workers)
+    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
+    if engine is not None:
+        found = distance_of_slices(
+            what,
+            how,
+            space,
+            work_of(place(out)),
+            ENGINES.get(engine) if isinstance(engine, str) else engine,
+            workers,
+            bar,
+        )
+    else:
+        found = distance_of_source(core.source(what, space), how, space, bar)
+    write(found.rows, place(out))
+    return replace(found, record={**found.record, "path": str(out)})
+
+
+def distance_of_source(
+    source: Source, how: Distance, labels: Labels | None = None, bar: Bar | None = None
+) -> Distances:
+    """Measure every picture of a source; those that cannot be read are left out and counted."""
+    against = ruler(how, labels, bar)
+    keys: list[str] = []
+    left = LeftOut()
+    tick = bar("measuring", len(source)) if bar else lambda n: None
+
+    def pictures() -> Iterator[tuple[Picture, bool]]:
+        for sample, picture in readable(source, left):
+            keys.append(sample.id)
+            yield picture, sample.framed
+
+    found = features(against.referee, ticked(pictures(), tick))
+    made = made_by(against, left, against.searched(found))
+    return with_levels(rows_of("sample_id", keys, against.distances(found)), how, made)
+
+
+def distance_of_run(
+    plan: Plan,
+    folder: Path,
+    how: Distance,
+    bar: Bar | None = None,
+    engine: str | Engine | None = None,
+    workers: int | None = None,
+) -> Distances:
+    """Measure every image of a run; distances and levels become facts beside its table, with the
+    edges in a record.
+
+    Pictures are made again, not stored. What was measured in the same way before is not measured
+    again. With an engine, units of the run are encoded and searched there, and what they give is
+    kept in the folder: stopped, the work goes on.
+    """
+    if (before := _measured_before(folder, how)) is not None:
+        return before
+    tick = bar("measuring", plan.images()) if bar else lambda n: None
+    left = LeftOut("images")
+    if engine is None:
+        against = ruler(how, plan.labels, bar)
+        keys: list[str] = []
+        found = features(against.referee, ticked(_images(plan, keys, left), tick))
+        made = made_by(against, left, against.searched(found))
+        measured = with_levels(rows_of("image_id", keys, against.distances(found)), how, made)
+    else:
+        start = chosen_engine(engine, plan)
+        many, work = workers or start.cores(), folder / WORK
+        with lent(folder, plan, read_info(folder)["run_id"]), locked(folder), afresh():
+            sweep_temporaries(folder)
+            groups = encode_run(folder, plan, judge_of(how.referee), start, many, tick)
+            measured = search_encoded(groups, "image_id", how, plan.labels, work, start, many, left, bar)
+    path = write_facts(folder, NAME, as_facts(measured.rows, measured.record.get("searched", {})))
+    record = {**measured.record, "asked": told(how, "json"), "path": str(path)}
+    write_bytes(json.dumps(record, indent=1).encode(), folder / "facts" / f"{NAME}.json")
+    return replace(measured, record=record)
+
+
+def _measured_before(folder: Path, how: Distance) -> Distances | None:
+    """Return the distances that the run holds already, where they were measured in this way."""
+    record, facts = folder / "facts" / f"{NAME}.json", folder / "facts" / f"{NAME}.parquet"
+    if not record.exists() or not facts.exists():
+        return None
+    held, rows = read_record(record), read_facts(facts)
+    whole = (
+        isinstance(held.get("edges"), dict) and "path" in held and set(COLUMNS.values()) <= set(rows.columns)
+    )
+    return Distances(rows, held) if whole and _same(held.get("asked"), how) else None
+
+
+def _same(asked: Any, how: Distance) -> bool:
+    try:
+        return Distance.model_validate(asked) == how
+    except ValidationError:
+        return False
+
+
+def as_facts(rows: pl.DataFrame, searched: Mapping[str, str] | None = None) -> pl.DataFrame:
+    """Return the rows of a run's images as ``table.write_facts`` takes them; what was not searched
+    exactly is named so.
+    """
+    names = {
+        half: f"{half}, {(searched or {})[half]}" if half in (searched or {}) else half for half in HALVES
+    }
+    entries = pl.concat_list([pl.struct(measure=pl.lit(names[half]), value=pl.col(half)) for half in HALVES])
+    return rows.select("image_id", "sem_level", "cov_level", degrees=entries)
+
+
+def _images(plan: Plan, keys: list[str], left: LeftOut) -> Iterator[tuple[Picture, bool]]:
+    """Yield the pictures of a run that can be made; their image ids are appended to ``keys``, the
+    others are counted.
+    """
+    for unit in plan.units():
+        for shot in shots(plan, unit):
+            if shot.picture is None:
+                left.add(f"{shot.sample.id}, {shot.shift}", shot.error or "no picture")
+            else:
+                keys.append(plan.image_id(shot.sample, shot.shift, shot.setting))
+                yield shot.picture, plan.is_framed(shot.sample)
+
+
+def write_published_levels(plan: Plan, folder: Path) -> Path | None:
+    """Write levels that a source brings with its pictures (attributes ``sem_level`` and
+    ``cov_level``) as facts of the run.
+    """
+    rows = []
+    for shift, samples in plan.groups.items():
+        for sample in samples if shift not in plan.shifts else ():
+            attrs = {attr.key: attr.value for attr in sample.attrs}
+            if "sem_level" in attrs and "cov_level" in attrs:
+                key = plan.image_id(sample, sample.shift, sample.setting)
+                rows.append((key, int(attrs["sem_level"]), int(attrs["cov_level"])))
+    facts = pl.DataFrame(
+        rows, {"image_id": pl.String, "sem_level": pl.Int32, "cov_level": pl.Int32}, orient="row"
+    )
+    return write_facts(folder, "published_levels", facts) if rows else None

@@ -1,0 +1,330 @@
+"""Similarity: measures of every shifted image of a run against its own clean picture, kept as facts
+beside the table.
+
+The direction belongs to the measure: of LPIPS lower is nearer, of SSIM higher (``sorites list measures``).
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Sized
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import polars as pl
+from PIL import Image as Pillow
+
+from sorites import core
+from sorites.core import CLEAN, Picture, Sample, Stop
+from sorites.core.errors import BadPicture, Damaged, SoritesError
+from sorites.core.progress import Bar, Tick
+from sorites.core.table import repair, write_facts
+from sorites.evaluation.engines import Engine
+from sorites.evaluation.images import Shot, captured, turned
+from sorites.evaluation.plan import Plan, Unit
+from sorites.evaluation.reopen import plan_of
+from sorites.evaluation.storage.folder import read_info
+from sorites.evaluation.storage.shards import read_facts
+from sorites.evaluation.worker import chosen_engine, lent, running_in
+from sorites.io.stores import place
+from sorites.suites.suite import LpipsMeasure
+
+DEFAULT = ("lpips", "exposure_error", "clipped_share")
+NAME = "similarity"
+# Seconds between two writes of the values so far, so that little is lost when the work is stopped.
+PAUSE = 30.0
+
+# An image, a measure, and its value; none where a picture is too small for the measure.
+Row = tuple[str, str, float | None]
+
+# A measure, and the value that a setting's mean must stay below.
+Cut = tuple[str, float]
+
+
+@dataclass(frozen=True)
+class Todo:
+    """A unit of work: the images of one sample under one shift that lack some measures, by image id."""
+
+    unit: Unit
+    missing: tuple[tuple[str, tuple[str, ...]], ...]
+
+    def __len__(self) -> int:
+        return len(self.missing)
+
+
+def similarity(
+    run: str | Path,
+    measures: Sequence[str] = DEFAULT,
+    *,
+    lpips_below: float | None = None,
+    lpips_measure: str | None = None,
+    engine: str | Engine = "local",
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> Path:
+    """Measure every shifted image of a run, keep the values in the table's column ``degrees``, and
+    return the file written.
+
+    ``lpips_below`` sets aside (``valid`` false) every setting whose mean LPIPS over its images is
+    not below it, as ImageNet-ES does with 0.8 (and 0.6 and 1.0) before training; without it an
+    earlier filter stays. ``lpips_measure`` names the measure it goes by; the default is the one
+    that the run's suite names. Pictures are made again, not stored; what was measured before, in
+    this call or another, is not measured again.
+    """
+    folder, plan = place(run), plan_of(run)
+    start = chosen_engine(engine, plan)
+    with lent(folder, plan, read_info(folder)["run_id"]):
+        return measure_images(
+            plan,
+            folder,
+            measures,
+            lpips_below=lpips_below,
+            lpips_measure=lpips_measure,
+            engine=start,
+            workers=workers,
+            bar=bar,
+        )
+
+
+def measure_images(
+    plan: Plan,
+    folder: Path,
+    measures: Sequence[str],
+    *,
+    lpips_below: float | None = None,
+    lpips_measure: str | None = None,
+    engine: Engine,
+    workers: int | None = None,
+    bar: Bar | None = None,
+) -> Path:
+    """Do the same for a plan that the units of its folder know."""
+    cut = _cut(lpips_below, lpips_measure, plan.suite.lpips_measure)
+    names = [*measures, *(cut[:1] if cut else ())]
+    wanted = tuple(dict.fromkeys(core.measure(name).name for name in names))
+    keys = keys_of(plan)
+    if not keys.height:
+        raise SoritesError(f"{folder} holds no shifted pictures to measure against clean ones")
+    found = Found(folder, keys, wanted)
+    todo = found.todo(plan)
+    tick = bar("measuring", sum(map(len, todo))) if bar and todo else lambda n: None
+    found.gather(engine(todo, functools.partial(measure_unit, folder), workers or engine.cores()), tick)
+    path = found.write(cut=cut)
+    if not path.exists():
+        raise SoritesError(f"no picture of {folder} could be measured; the first: {_unmade(plan, todo)}")
+    return path
+
+
+def _unmade(plan: Plan, todo: Sequence[Todo]) -> str:
+    """Say why the first picture cannot be made again."""
+    shots = (shot for one in todo for shot in shots_of(plan, one))
+    return next((shot.error for shot in shots if shot.error), "it is too small for these measures")
+
+
+def _cut(below: float | None, measure: str | None, default: str) -> Cut | None:
+    """Return what settings are set aside by, or None where nothing is to be set aside."""
+    if measure not in (None, *get_args(LpipsMeasure)):
+        raise SoritesError(
+            f"lpips_measure: wanted one of {', '.join(get_args(LpipsMeasure))}, got {measure!r}"
+        )
+    if below is None and measure is not None:
+        raise SoritesError(
+            f"lpips_measure ({measure}) says what lpips_below goes by: give lpips_below too, such as 0.8"
+        )
+    if below is not None and not 0 < below < float("inf"):
+        raise SoritesError(f"lpips_below: wanted a number above 0, got {below}")
+    return None if below is None else (measure or default, below)
+
+
+def measure_unit(folder: Path, todo: Todo) -> list[Row]:
+    """A unit of work: make its images again and measure what each lacks; nothing where a picture
+    cannot be made.
+    """
+    plan, missing = running_in(folder).plan, dict(todo.missing)
+    return [row for shot in shots_of(plan, todo) for row in _rows(plan, shot, missing)]
+
+
+def shots_of(plan: Plan, todo: Todo) -> Iterator[Shot]:
+    """Make the images of a unit of work again: those that lack something, or all of a picture that
+    came shifted.
+    """
+    for sample, stops in _wanted(plan, todo.unit, dict(todo.missing)):
+        if todo.unit.shift in plan.shifts:
+            yield from turned(plan, sample, todo.unit.shift, stops)
+        else:
+            yield captured(plan, sample)
+
+
+def _wanted(
+    plan: Plan, unit: Unit, missing: Mapping[str, Sequence[str]]
+) -> Iterator[tuple[Sample, list[Stop]]]:
+    """The samples of a unit with the stops at which some measure is missing; no stop for a picture
+    that came shifted.
+    """
+    for sample, images in itertools.groupby(images_of(plan, unit), key=lambda image: image[0]):
+        stops = [stop for _, stop, image_id, _ in images if image_id in missing]
+        if stops:
+            yield sample, [stop for stop in stops if stop is not None]
+
+
+def _images(plan: Plan) -> Iterator[tuple[Unit, str, str]]:
+    """Yield every image whose clean picture is there too: the unit of its sample alone, its id and
+    its setting.
+    """
+    for unit in plan.units():
+        for start in range(unit.start, unit.stop):
+            alone = replace(unit, start=start, stop=start + 1)
+            for _, _, image_id, setting in images_of(plan, alone):
+                yield alone, image_id, setting
+
+
+def images_of(plan: Plan, unit: Unit) -> Iterator[tuple[Sample, Stop | None, str, str]]:
+    """Yield the images of one unit: sample, stop (none where it came shifted), id and setting."""
+    clean = plan.clean_ids
+    shift = plan.shifts.get(unit.shift)
+    for sample in plan.groups[unit.shift][unit.start : unit.stop] if unit.shift != CLEAN else ():
+        for stop in () if sample.id not in clean else plan.stops[unit.shift] if shift else (None,):
+            setting = shift.setting(stop) if shift and stop is not None else sample.setting
+            yield (
+                sample,
+                stop,
+                plan.image_id(sample, unit.shift, setting),
+                f"{unit.shift} {setting.canonical}",
+            )
+
+
+def keys_of(plan: Plan) -> pl.DataFrame:
+    rows = [(image_id, setting) for _, image_id, setting in _images(plan)]
+    return pl.DataFrame(rows, {"image_id": pl.String, "setting": pl.String}, orient="row").unique(
+        "image_id", maintain_order=True
+    )
+
+
+class Found:
+    """The values of a run's images: those that its file held before, and those found since."""
+
+    def __init__(self, run: Path, keys: pl.DataFrame, wanted: Sequence[str], name: str = NAME) -> None:
+        self.run, self.keys, self.wanted, self.name = run, keys, wanted, name
+        path = run / "facts" / f"{name}.parquet"
+        self.path, self._before = path, read_facts(path) if path.exists() else None
+        if self._before is not None and "degrees" not in self._before.columns:
+            raise Damaged(path, "it has no column degrees", repair(run))
+        self._rows: list[Row] = []
+        done = self.values().filter(pl.col("measure").is_in(wanted)).group_by("image_id").agg("measure")
+        self._done: dict[str, list[str]] = dict(done.iter_rows())
+        self._last = time.monotonic()
+
+    def add(self, rows: list[Row]) -> None:
+        self._rows.extend(rows)
+
+    def gather(self, results: Iterable[tuple[Sized, list[Row]]], tick: Tick) -> None:
+        """Add the rows of units as they come, and write them now and then, and when the work is stopped."""
+        try:
+            for unit, rows in results:
+                self.add(rows)
+                self.write(after=PAUSE)
+                tick(len(unit))
+        except BaseException:
+            self.write()
+            raise
+
+    def missing(self, image_id: str) -> list[str]:
+        """Return the wanted measures that the image was not measured by; one that it was too small
+        for is not tried again.
+        """
+        return [name for name in self.wanted if name not in self._done.get(image_id, ())]
+
+    def todo(self, plan: Plan) -> list[Todo]:
+        """List the samples with images that lack one of the wanted measures: little is lost when
+        the work is stopped.
+        """
+        left: dict[Unit, list[tuple[str, tuple[str, ...]]]] = {}
+        for unit, image_id, _ in _images(plan):
+            if names := self.missing(image_id):
+                left.setdefault(unit, []).append((image_id, tuple(names)))
+        return [Todo(unit, tuple(images)) for unit, images in left.items()]
+
+    def values(self) -> pl.DataFrame:
+        """Return image_id, measure and value; a value found now replaces an earlier one."""
+        schema = {"image_id": pl.String, "measure": pl.String, "value": pl.Float64}
+        now = pl.DataFrame(list(self._rows), schema, orient="row")
+        if self._before is None:
+            return now
+        before = self._before.select("image_id", "degrees").explode("degrees").unnest("degrees")
+        return pl.concat([before, now]).unique(["image_id", "measure"], keep="last", maintain_order=True)
+
+    def write(self, after: float = 0.0, cut: Cut | None = None) -> Path:
+        """Write all values, unless the file holds them already or the last write was less than
+        ``after`` seconds ago.
+        """
+        if time.monotonic() - self._last < after:
+            return self.path
+        facts = self._facts(cut)
+        if facts.height and (self._before is None or not facts.equals(self._before)):
+            write_facts(self.run, self.name, facts)
+        self._last = time.monotonic()
+        return self.path
+
+    def _facts(self, cut: Cut | None) -> pl.DataFrame:
+        values = self.values().drop_nulls("measure")
+        entries = values.group_by("image_id", maintain_order=True).agg(degrees=pl.struct("measure", "value"))
+        facts = self.keys.join(entries, on="image_id", maintain_order="left")
+        if cut is not None:
+            far = facts.join(
+                values.filter(pl.col("measure") == cut[0]), on="image_id", how="left", maintain_order="left"
+            )
+            return far.select("image_id", "degrees", valid=pl.col("value").mean().over("setting") < cut[1])
+        if self._before is not None and "valid" in self._before.columns:
+            facts = facts.join(
+                self._before.select("image_id", "valid"), on="image_id", how="left", maintain_order="left"
+            )
+        return facts.drop("setting")
+
+
+def _rows(plan: Plan, shot: Shot, missing: Mapping[str, Sequence[str]]) -> list[Row]:
+    """Return the values that an image lacks; none where it or its clean picture cannot be made."""
+    try:
+        reference = plan.framed(shot.sample.id)
+    except BadPicture:
+        return []
+    if shot.picture is None:
+        return []
+    key = plan.image_id(shot.sample, shot.shift, shot.setting)
+    framed = (reference, _sized(shot.picture, reference))
+    unframed = functools.cache(lambda: _unframed(plan, shot))
+    whole = shot.shift not in plan.shifts
+    return [
+        (key, name, _value(name, *(unframed() if whole and core.measure(name).whole else framed)))
+        for name in missing[key]
+    ]
+
+
+def _unframed(plan: Plan, shot: Shot) -> tuple[Picture, Picture]:
+    """Return the clean picture and the captured one as their files hold them."""
+    return plan.clean_samples[shot.sample.id].load(), shot.sample.load()
+
+
+def _value(name: str, reference: Picture, moved: Picture) -> float | None:
+    """Return the value, or None where the picture is too small for the measure or the measure has
+    no number for it.
+
+    A measure gets pictures of its own: whatever it writes into them reaches no other.
+    """
+    try:
+        value = core.measure(name)(np.array(reference), np.array(moved))
+    except BadPicture:
+        return None
+    return None if math.isnan(value) else value
+
+
+def _sized(picture: Picture, like: Picture) -> Picture:
+    """Return a captured picture in the size of its reference, which may differ."""
+    if picture.shape == like.shape:
+        return picture
+    return np.asarray(
+        Pillow.fromarray(picture).resize((like.shape[1], like.shape[0]), Pillow.Resampling.BICUBIC)
+    )

@@ -1,0 +1,60 @@
+"""Distances of texts from familiar pictures, by which IS-OOD sorts its prompts before it makes
+pictures from them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from sorites import core
+from sorites.core.errors import SoritesError
+from sorites.core.labels import Labels, open_labels
+from sorites.core.labels import labels as labels_of
+from sorites.core.progress import Bar
+from sorites.core.table import write
+from sorites.evaluation.facts import decomposition as decompositions
+from sorites.evaluation.facts.rulers import HALVES, Distances, made_by, rows_of, ruler, with_levels
+from sorites.io.readers import lines
+from sorites.io.stores import place
+from sorites.suites.suite import Distance
+
+
+def distance_of_texts(
+    texts: Iterable[str], how: Distance, labels: Labels | None = None, bar: Bar | None = None
+) -> Distances:
+    """Measure every text: its features' distances to the features of the familiar *pictures*, by
+    half, and the levels of these.
+
+    IS-OOD sorts its prompts so before it makes pictures from them (Syn-IS, section 2.3). Texts
+    stand farther from pictures than pictures do, so levels of texts follow from their own distances
+    unless ``how`` names the edges. Rows are keyed by ``text``.
+    """
+    sentences = list(texts)
+    if not sentences:
+        raise SoritesError("there are no texts to measure")
+    against = ruler(how, labels, bar)
+    tick = bar("measuring", len(sentences)) if bar else lambda n: None
+    parts = [
+        against.distances(found) for found in decompositions.text_features(against.referee, sentences, tick)
+    ]
+    distances = {half: np.concatenate([part[half] for part in parts]) for half in HALVES}
+    return with_levels(rows_of("text", sentences, distances), how, made_by(against))
+
+
+def distance_of_file(
+    file: str | Path,
+    how: Distance,
+    labels: str | None = None,
+    out: str | Path = "distance.parquet",
+    bar: Bar | None = None,
+) -> Distances:
+    """Measure the texts of a file, one per line, and write their rows to ``out``."""
+    sentences = lines(Path(file), "--texts as UTF-8 text with one text per line")
+    space = labels_of(labels) if labels else open_labels(core.referee(how.referee).labels)
+    found = distance_of_texts([line.strip() for line in sentences if line.strip()], how, space, bar)
+    write(found.rows, place(out))
+    return replace(found, record={**found.record, "path": str(out)})

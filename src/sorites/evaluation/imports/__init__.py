@@ -1,0 +1,3 @@
+"""Predictions that others made, as a run folder: files are read (names, cells, cns, counts), made
+rows, and written whole.
+"""

@@ -1,0 +1,1 @@
+"""A run on disk: record, manifest, shards, kept outputs."""

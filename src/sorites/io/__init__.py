@@ -1,0 +1,1 @@
+"""Files, readers, object stores and locks."""

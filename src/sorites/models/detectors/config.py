@@ -1,0 +1,296 @@
+"""Bring a picture whole to a detector's input, and its boxes back to the picture: letterbox, pad at
+the corner, or squash.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pil
+from pydantic import Field, field_validator
+
+from sorites.core import Picture
+from sorites.core.errors import SoritesError
+from sorites.core.labels import coco, coco_category_ids
+from sorites.models.preprocess import Channels, Config, Side
+
+Fit = Literal["letterbox", "corner", "squash"]
+Filter = Literal["nearest", "bilinear", "bicubic"]
+Size = tuple[int, int]
+
+# The free parameter of OpenCV's cubic interpolation.
+CUBIC = -0.75
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The place of a picture in a detector's input: pixels of input per pixel of picture, and what
+    lies left of and above it.
+    """
+
+    picture: Size
+    """Height and width."""
+    across: float
+    down: float
+    left: int = 0
+    top: int = 0
+
+    def back(self, boxes: NDArray[Any]) -> NDArray[np.float64]:
+        """Return boxes in pixels of the input as boxes in pixels of the picture."""
+        moved = np.asarray(boxes, np.float64) - (self.left, self.top, self.left, self.top)
+        return moved / (self.across, self.down, self.across, self.down)
+
+
+def placed(
+    picture: Picture, size: Size, fit: Fit, fill: int, filter: Filter, antialias: bool
+) -> tuple[Picture, Placement]:
+    """Return the whole picture inside an input of ``size`` (height, width), and its place there.
+
+    ``letterbox`` keeps its shape and fills both sides (or top and bottom) alike, ``corner`` keeps
+    its shape and fills right and below, ``squash`` scales both sides to the input. Geometry and
+    rounding are those of Ultralytics, YOLOX and Paddle.
+    """
+    height, width = picture.shape[:2]
+    if fit == "squash":
+        return scaled(picture, size, filter, antialias), Placement(
+            (height, width), size[1] / width, size[0] / height
+        )
+    ratio = min(size[0] / height, size[1] / width)
+    whole = round if fit == "letterbox" else int
+    inner = (max(whole(height * ratio), 1), max(whole(width * ratio), 1))
+    top, left = (round((size[i] - inner[i]) / 2 - 0.1) if fit == "letterbox" else 0 for i in (0, 1))
+    ground = np.full((*size, 3), fill, np.uint8)
+    ground[top : top + inner[0], left : left + inner[1]] = scaled(picture, inner, filter, antialias)
+    return ground, Placement((height, width), inner[1] / width, inner[0] / height, left, top)
+
+
+def scaled(picture: Picture, size: Size, filter: Filter, antialias: bool) -> Picture:
+    """Return the picture at ``size`` (height, width): antialiased as Pillow does it, or as OpenCV
+    does it, within one level.
+    """
+    if picture.shape[:2] == tuple(size):
+        return picture
+    if antialias or filter == "nearest":
+        how = Pil.Resampling[filter.upper()]
+        return np.asarray(Pil.fromarray(picture).resize((size[1], size[0]), how))
+    height, width = picture.shape[:2]
+    rows = _weights(height, size[0], filter) @ picture.reshape(height, -1).astype(np.float32)
+    turned = np.ascontiguousarray(rows.reshape(size[0], width, 3).transpose(1, 0, 2)).reshape(width, -1)
+    both = _weights(width, size[1], filter) @ turned
+    np.clip(np.rint(both, out=both), 0, 255, out=both)
+    return np.ascontiguousarray(both.astype(np.uint8).reshape(size[1], size[0], 3).transpose(1, 0, 2))
+
+
+@functools.lru_cache(maxsize=256)
+def _weights(given: int, wanted: int, filter: Filter) -> Any:
+    """Return the sparse matrix (wanted x given) that interpolates a line of pixels; pixels beyond
+    an end repeat the last one.
+    """
+    from scipy.sparse import csr_array
+
+    centre = (np.arange(wanted) + 0.5) * (given / wanted) - 0.5
+    base = np.floor(centre)
+    taps = (-1, 0, 1, 2) if filter == "bicubic" else (0, 1)
+    weights = np.stack(
+        [(_cubic if filter == "bicubic" else _linear)(centre - base - tap) for tap in taps], axis=1
+    )
+    columns = np.clip(base[:, None] + np.array(taps), 0, given - 1).astype(np.int64)
+    rows = np.repeat(np.arange(wanted), len(taps))
+    return csr_array((weights.ravel().astype(np.float32), (rows, columns.ravel())), shape=(wanted, given))
+
+
+def _linear(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    return 1 - np.abs(distance)
+
+
+def _cubic(distance: NDArray[np.float64]) -> NDArray[np.float64]:
+    d = np.abs(distance)
+    near = ((CUBIC + 2) * d - (CUBIC + 3)) * d * d + 1
+    far = CUBIC * (((d - 5) * d + 8) * d - 4)
+    return np.where(d <= 1, near, np.where(d < 2, far, 0.0))
+
+
+# Read what a user says of a detector: in the graph's metadata, in a JSON file beside it, or after a ``?``
+# in its spec.
+
+
+# The tasks of Ultralytics that are not boxes, and what their graphs give.
+TASKS = {
+    "segment": "segmentation masks",
+    "pose": "key points",
+    "obb": "turned boxes",
+    "classify": "classes without boxes",
+}
+# Names for label spaces: COCO's 80 classes numbered 0 to 79, by category id (1 to 90 with gaps),
+# and by that id - 1.
+SPACES = ("coco", "coco91", "coco90")
+
+
+class BoxConfig(Config):
+    """The settings by which a detector is fed and read.
+
+    A key that is not set has the default of the detector's layout.
+    """
+
+    layout: str | None = None
+    size: tuple[Side, Side] | None = None
+    fit: Fit = "letterbox"
+    fill: Annotated[int, Field(ge=0, le=255)] = 114
+    filter: Filter = "bilinear"
+    antialias: bool = False
+    channels: Literal["rgb", "bgr"] = "rgb"
+    mean: Channels = (0.0, 0.0, 0.0)
+    std: Channels = (1.0, 1.0, 1.0)
+    axes: Literal["NCHW", "NHWC", ""] = ""
+    labels: Any = None
+    score: Annotated[float, Field(ge=0, lt=1)] = 0.001
+    nms: Annotated[float, Field(gt=0, le=1)] | None = 0.7
+    most: Annotated[int, Field(gt=0)] = 300
+    scores: Literal["softmax", "sigmoid", "plain", ""] = ""
+    order: Literal["xyxy", "yxyx", "cxcywh", ""] = ""
+    unit: Literal["input", "picture", "fraction", ""] = ""
+    decoded: bool | None = None
+
+    @field_validator("size", mode="before")
+    @classmethod
+    def _square(cls, size: Any) -> Any:
+        return (size, size) if isinstance(size, int | str) else size
+
+
+def gathered(path: Path, metadata: Mapping[str, str], options: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys that the metadata, the JSON file beside the graph and the options set; each
+    goes before the former.
+    """
+    return (
+        _from_metadata(path, metadata)
+        | _from_file(path)
+        | {key: _plain(text) for key, text in options.items()}
+    )
+
+
+def _from_metadata(path: Path, metadata: Mapping[str, str]) -> dict[str, Any]:
+    task = metadata.get("task", "detect")
+    if task in TASKS:
+        raise SoritesError(
+            f"{path} gives {TASKS[task]} (its metadata say task {task}), and boxes: reads upright boxes alone"
+        )
+    found = {
+        key: _plain(metadata[key])
+        for key in BoxConfig.model_fields
+        if key in metadata and key not in ("channels", "layout")
+    }
+    if "names" in metadata:
+        found["labels"] = _literal(path, "names", metadata["names"])
+    if "imgsz" in metadata:
+        found["size"] = _literal(path, "imgsz", metadata["imgsz"])
+    return found
+
+
+def _from_file(path: Path) -> dict[str, Any]:
+    beside = Path(f"{path}.json")
+    if not beside.is_file():
+        return {}
+    try:
+        found = json.loads(beside.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise SoritesError(f"{beside} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        keys = ", ".join(BoxConfig.model_fields)
+        raise SoritesError(
+            f"{beside}: wanted an object with some of the keys {keys}, got {type(found).__name__}"
+        )
+    return found
+
+
+def _literal(path: Path, key: str, text: str) -> Any:
+    """Return a value that Ultralytics writes as a Python literal; nothing of it is run."""
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        wanted = '"labels": [...]' if key == "names" else '"size": 640'
+        raise SoritesError(
+            f"{path}: its metadata {key} are not a Python literal: {text[:60]!r}. Take them out of the graph"
+            f" and write {wanted} into {path}.json."
+        ) from None
+
+
+def _plain(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+@dataclass(frozen=True)
+class Classes:
+    """The names of a detector's classes, and the place among them of each class number that it
+    gives (-1: none).
+    """
+
+    names: tuple[str, ...] | None = None
+    places: NDArray[np.int64] | None = None
+    about: str = "the suite's labels in their order, for the graph has no names"
+
+    def of(self, numbers: NDArray[Any]) -> NDArray[np.int64]:
+        """Return the places of class numbers among the names; a number in a gap has -1, one beyond
+        them all is an error.
+        """
+        whole = np.asarray(np.rint(numbers), np.int64)
+        if self.places is None:
+            return whole
+        outside = (whole < 0) | (whole >= len(self.places))
+        if outside.any():
+            raise SoritesError(
+                f"the detector gave a box of class {whole[outside][0]}, and it has classes 0 to"
+                f" {len(self.places) - 1}"
+            )
+        return self.places[whole]
+
+
+def classes_of(labels: Any, where: str) -> Classes:
+    """Return the classes that ``labels`` says: a name of a label space, a list of names, or names
+    by class number.
+    """
+    if labels is None:
+        return Classes()
+    if isinstance(labels, str):
+        if labels not in SPACES:
+            raise SoritesError(
+                f"{where}: wanted labels as a list of names, names by number, or one of {', '.join(SPACES)},"
+                f" got {labels!r}"
+            )
+        numbers = range(80) if labels == "coco" else [i - (labels == "coco90") for i in coco_category_ids()]
+        said = {"coco": "0 to 79", "coco91": "1 to 90 with gaps", "coco90": "0 to 89 with gaps"}[labels]
+        return _numbered(dict(zip(numbers, coco().ids, strict=True)), f"COCO's 80, numbered {said}")
+    pairs = (
+        labels.items()
+        if isinstance(labels, Mapping)
+        else enumerate(labels)
+        if isinstance(labels, list | tuple)
+        else ()
+    )
+    try:
+        named = {int(number): str(name) for number, name in pairs}
+    except (TypeError, ValueError):
+        named = {}
+    if not named or min(named) < 0 or max(named) > 1_000_000:
+        raise SoritesError(
+            f"{where}: wanted labels as a list of names or names by class number, got {str(labels)[:60]}"
+        )
+    return _numbered(named, f"{len(named)} by name, such as {named[min(named)]}")
+
+
+def _numbered(named: Mapping[int, str], about: str) -> Classes:
+    names = tuple(dict.fromkeys(named[number] for number in sorted(named)))
+    places = np.full(max(named) + 1, -1, np.int64)
+    for number, name in named.items():
+        places[number] = names.index(name)
+    return Classes(names, places, about)

@@ -1,0 +1,378 @@
+"""The forms in which exported detectors give their boxes, told apart by the shapes of their
+outputs; the table in docs/models.md.
+
+A layout finds its outputs among those of a graph, and decodes them into candidates. Coordinates and
+scores are those of the graph; what is below the score floor, suppressed or outside the picture is
+dealt with later and alike for all.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import expit, softmax
+
+from sorites.models.preprocess import IMAGENET_MEAN, IMAGENET_STD
+
+Array = NDArray[Any]
+Arrays = Mapping[str, Array]
+
+# The strides of the grids on which detectors make their candidates.
+STRIDES = ((8, 16, 32), (8, 16, 32, 64), (4, 8, 16, 32), (16, 32))
+# Inputs beside the picture that are understood.
+EXTRA = frozenset({"scale_factor", "im_shape", "orig_target_sizes", "pixel_mask"})
+IMAGENET = {"mean": IMAGENET_MEAN, "std": IMAGENET_STD}
+
+
+@dataclass(frozen=True)
+class Graph:
+    """The facts of a graph from which its layout is found: outputs of a grey picture, input size,
+    inputs, number of classes.
+    """
+
+    outputs: Arrays
+    size: tuple[int, int]
+    inputs: frozenset[str] = frozenset()
+    classes: int | None = None
+    forced: bool = False
+    """The user names the layout: grids of unusual strides are then believed."""
+
+
+@dataclass(frozen=True)
+class Found:
+    """A layout's outputs by role, the number of classes where it shows, and what the layout's
+    defaults become by it.
+    """
+
+    roles: Mapping[str, str]
+    classes: int | None = None
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+    scores: str = ""
+    """The function that turns logits into scores, where the graph shows it."""
+    decoded: bool = True
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Boxes (N x 4) with a score and a class number each; or, with ``labels`` None, with scores per
+    class (N x C).
+    """
+
+    boxes: Array
+    scores: Array
+    labels: Array | None = None
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One form of output: ``find`` returns None for a graph of another form; ``decode`` gets the
+    arrays by role.
+    """
+
+    name: str
+    about: str
+    find: Callable[[Graph], Found | None]
+    decode: Callable[[Arrays, Found, tuple[int, int]], Candidates]
+    defaults: Mapping[str, Any]
+
+
+def cells(size: tuple[int, int], strides: tuple[int, ...]) -> int:
+    """Return how many cells the grids of an input have."""
+    return sum((size[0] // stride) * (size[1] // stride) for stride in strides)
+
+
+def strides_of(count: int, size: tuple[int, int]) -> tuple[int, ...] | None:
+    """Return the strides whose grids have ``count`` cells, or None."""
+    return next((strides for strides in STRIDES if cells(size, strides) == count), None)
+
+
+def single(graph: Graph) -> tuple[str, Array] | None:
+    """Return the one output of three axes for one picture, without the first axis; feature maps of
+    five axes do not count.
+    """
+    flat = [(name, array[0]) for name, array in graph.outputs.items() if array.ndim == 3]
+    others = [array for array in graph.outputs.values() if array.ndim not in (3, 5)]
+    return flat[0] if len(flat) == 1 and not others else None
+
+
+# boxes that are settled inside the graph
+
+
+def _find_rows(graph: Graph) -> Found | None:
+    """(1, n, 6) or (n, 6); a grid of one class has six columns too, and is no such list."""
+    name, array = next(iter(graph.outputs.items()))
+    listed = array[0] if array.ndim == 3 and len(array) == 1 else array
+    alone = len(graph.outputs) == 1 and listed.ndim == 2 and listed.shape[1] == 6
+    return Found({"rows": name}) if alone and "scale_factor" not in graph.inputs else None
+
+
+def _rows(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"].reshape(-1, 6)
+    return Candidates(rows[:, :4], rows[:, 4], rows[:, 5])
+
+
+def _find_rows7(graph: Graph) -> Found | None:
+    name, array = next(iter(graph.outputs.items()))
+    return (
+        Found({"rows": name}) if len(graph.outputs) == 1 and array.ndim == 2 and array.shape[1] == 7 else None
+    )
+
+
+def _rows7(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"][arrays["rows"][:, 0] == 0]
+    return Candidates(rows[:, 1:5], rows[:, 6], rows[:, 5])
+
+
+def _find_paddle(graph: Graph) -> Found | None:
+    rows = [name for name, array in graph.outputs.items() if array.ndim == 2 and array.shape[1] == 6]
+    return Found({"rows": rows[0]}) if rows and graph.inputs & {"scale_factor", "im_shape"} else None
+
+
+def _paddle(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"][arrays["rows"][:, 0] >= 0]  # class -1 stands for no box at all
+    return Candidates(rows[:, 2:], rows[:, 1], rows[:, 0])
+
+
+def _find_triple(graph: Graph) -> Found | None:
+    fours = {name: a for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 4}
+    boxes = _named(fours, r"^(?!raw).*box") or max(fours, key=lambda name: fours[name].ndim, default=None)
+    lists = {name: a for name, a in graph.outputs.items() if a.ndim in (1, 2) and name != boxes}
+    if boxes is None or len(lists) < 2:
+        return None
+    numbers = [
+        name for name, a in lists.items() if a.dtype.kind in "iu" and a.size != 1 and not _is_count(name)
+    ]
+    labels = _named(lists, r"label|class|cls") or next(iter(numbers), None)
+    scores = _named(
+        {n: a for n, a in lists.items() if n != labels and a.dtype.kind == "f"}, r"score|conf|prob"
+    )
+    scores = scores or next(
+        (n for n, a in lists.items() if n != labels and a.dtype.kind == "f" and not _is_count(n)), None
+    )
+    if labels is None or scores is None:
+        return None
+    roles = {"boxes": boxes, "scores": scores, "labels": labels}
+    count = next((name for name in lists if _is_count(name)), None)
+    defaults: dict[str, Any] = {}
+    if boxes.startswith("detection_boxes"):  # TensorFlow's object detection
+        defaults = {"order": "yxyx", "unit": "fraction", "labels": "coco91", "fit": "squash"}
+    elif "orig_target_sizes" in graph.inputs:
+        defaults = {"unit": "picture", "fit": "squash", "antialias": True}
+    return Found(roles | ({} if count is None else {"count": count}), defaults=defaults)
+
+
+def _triple(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    boxes, scores, labels = (
+        arrays["boxes"].reshape(-1, 4),
+        arrays["scores"].reshape(-1),
+        arrays["labels"].reshape(-1),
+    )
+    count = int(arrays["count"].reshape(-1)[0]) if "count" in arrays else len(boxes)
+    return Candidates(boxes[:count], scores[:count], labels[:count])
+
+
+def _find_mmdeploy(graph: Graph) -> Found | None:
+    dets = [name for name, a in graph.outputs.items() if a.ndim in (2, 3) and a.shape[-1] == 5]
+    labels = [
+        name
+        for name, a in graph.outputs.items()
+        if a.ndim in (1, 2) and a.dtype.kind in "iu" and name not in dets
+    ]
+    return Found({"dets": dets[0], "labels": labels[0]}) if len(dets) == 1 and labels else None
+
+
+def _mmdeploy(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    dets, labels = arrays["dets"].reshape(-1, 5), arrays["labels"].reshape(-1)
+    real = labels >= 0  # rows that fill up a fixed number have class -1
+    return Candidates(dets[real, :4], dets[real, 4], labels[real])
+
+
+# queries: boxes, and scores per class beside them
+
+
+def _find_queries(graph: Graph) -> Found | None:
+    flat = {name: a for name, a in graph.outputs.items() if a.ndim == 3}
+    boxes = _named({n: a for n, a in flat.items() if a.shape[-1] == 4}, r"box|det|coord") or next(
+        (n for n, a in flat.items() if a.shape[-1] == 4), None
+    )
+    if boxes is None:
+        return None
+    beside = [
+        n for n, a in flat.items() if n != boxes and a.shape[1] == flat[boxes].shape[1] and a.shape[-1] > 1
+    ]
+    if not beside:
+        return None
+    name = _named({n: flat[n] for n in beside}, r"logit|score|class|conf|label") or beside[0]
+    width = flat[name].shape[-1]
+    if not _in_unit(flat[boxes]):
+        return Found({"boxes": boxes, "scores": name}, width, PIXELS, "plain")
+    plain = _in_unit(flat[name])
+    background = width in (92, 81) if graph.classes is None else width == graph.classes + 1
+    how = "plain" if plain else "softmax" if background else "sigmoid"
+    classes = width - (how == "softmax")
+    return Found({"boxes": boxes, "scores": name}, classes, {} if width == 80 else IMAGENET, how)
+
+
+def _queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    boxes, scores = arrays["boxes"][0], np.asarray(arrays["scores"][0], np.float32)
+    if found.scores == "plain":
+        return Candidates(boxes, scores)
+    if found.scores == "sigmoid":
+        return Candidates(boxes, expit(scores))
+    shares = softmax(scores, axis=1)[:, :-1]
+    return Candidates(boxes, shares.max(axis=1), shares.argmax(axis=1))
+
+
+def _find_joined_queries(graph: Graph) -> Found | None:
+    one = single(graph)
+    if one is None or strides_of(len(one[1]), graph.size) or strides_of(one[1].shape[1], graph.size):
+        return None
+    name, rows = one
+    fits = rows.shape[1] - 4 == (80 if graph.classes is None else graph.classes)
+    return (
+        Found({"rows": name}, rows.shape[1] - 4)
+        if fits and len(rows) <= 1000 and _in_unit(rows[:, :4])
+        else None
+    )
+
+
+def _joined_queries(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    return Candidates(arrays["rows"][0][:, :4], arrays["rows"][0][:, 4:])
+
+
+def _named(arrays: Arrays, pattern: str) -> str | None:
+    return next((name for name in arrays if re.search(pattern, name, re.IGNORECASE)), None)
+
+
+def _is_count(name: str) -> bool:
+    return re.search(r"^num_|_num$|num_det|valid", name, re.IGNORECASE) is not None
+
+
+def _in_unit(values: Array) -> bool:
+    """Return whether boxes or scores of a picture lie in 0..1; a box may stick out a little."""
+    return values.size == 0 or bool((np.abs(values) <= 1.5).all() and (values >= -0.5).all())
+
+
+PIXELS = {"unit": "input", "order": "xyxy", "nms": 0.7, "fit": "letterbox", "antialias": False}
+SETTLED = {"nms": None, "order": "xyxy", "unit": "input"}
+FRACTION = {"nms": None, "order": "cxcywh", "unit": "fraction", "fit": "squash", "antialias": True}
+LISTS = (
+    Layout("paddle", "rows of class, score, x0 y0 x1 y1 in the picture's pixels", _find_paddle, _paddle,
+           {"nms": None, "order": "xyxy", "unit": "picture", "fit": "squash", "filter": "bicubic", **IMAGENET}),
+    Layout("triple", "boxes, scores and labels", _find_triple, _triple, SETTLED),
+    Layout("mmdeploy", "dets (x0 y0 x1 y1 score) and labels", _find_mmdeploy, _mmdeploy,
+           {**SETTLED, "fit": "corner", "fill": 0, **IMAGENET}),
+    Layout("detr", "queries: boxes and scores per class", _find_queries, _queries, FRACTION),
+    Layout("detr_rows", "queries: cx cy w h and scores per class in one row", _find_joined_queries, _joined_queries, FRACTION),
+    Layout("rows7", "rows of picture, x0 y0 x1 y1, class, score", _find_rows7, _rows7, SETTLED),
+    Layout("rows", "rows of x0 y0 x1 y1, score, class", _find_rows, _rows, SETTLED),
+)  # fmt: skip
+
+
+# Detectors that give one row per cell of their grids, before suppression: YOLOv5, v8 and its successors,
+# YOLOX.
+
+
+# The anchors per cell of YOLOv3 to v7.
+ANCHORS = 3
+# The columns of YOLOv8's pose: four sides, one class, 17 key points of three numbers.
+POSE = 56
+# In cells: how far from its own cell the middle box of a grid may be centred if its row is decoded.
+RAW = 2.0
+
+
+def _find_v8(graph: Graph) -> Found | None:
+    """Find (1, 4 + C, N), or its transpose where the number of classes says that there is no objectness."""
+    one = single(graph)
+    if one is None:
+        return None
+    name, array = one
+    columns, count = array.shape
+    wanted = None if graph.classes is None else 4 + graph.classes
+    on_grid = strides_of(count, graph.size) or (graph.forced and columns < count)
+    if on_grid and columns > 4 and (columns == wanted if wanted else columns != POSE):
+        return Found({"rows": name}, columns - 4)
+    transposed = strides_of(columns, graph.size) and count == (wanted or 84)
+    return Found({"rows": name}, count - 4) if transposed else None
+
+
+def _v8(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    array = arrays["rows"][0]
+    rows = array.T if array.shape[0] == 4 + (found.classes or 0) else array
+    return Candidates(rows[:, :4], rows[:, 4:])
+
+
+def _find_v5(graph: Graph) -> Found | None:
+    return _with_objectness(graph, ANCHORS)
+
+
+def _v5(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"][0]
+    return Candidates(rows[:, :4], rows[:, 4:5] * rows[:, 5:])
+
+
+def _find_yolox(graph: Graph) -> Found | None:
+    found = _with_objectness(graph, 1)
+    if found is None:
+        return None
+    rows = graph.outputs[found.roles["rows"]][0]
+    corner, stride = grid(len(rows), graph.size)
+    away = np.abs(rows[:, :2] / stride - corner - 0.5).max(axis=1)
+    return Found(found.roles, found.classes, decoded=bool(np.median(away) < RAW))
+
+
+def _yolox(arrays: Arrays, found: Found, size: tuple[int, int]) -> Candidates:
+    rows = arrays["rows"][0]
+    boxes = rows[:, :4] if found.decoded else ungridded(rows[:, :4], size)
+    return Candidates(boxes, rows[:, 4:5] * rows[:, 5:])
+
+
+def _with_objectness(graph: Graph, anchors: int) -> Found | None:
+    one = single(graph)
+    if one is None:
+        return None
+    name, array = one
+    count, columns = array.shape
+    fits = columns > 5 if graph.classes is None else columns == 5 + graph.classes
+    whole = (count % anchors == 0 and strides_of(count // anchors, graph.size)) or (
+        graph.forced and anchors > 1
+    )
+    return Found({"rows": name}, columns - 5) if fits and whole else None
+
+
+def grid(count: int, size: tuple[int, int]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the cell (x, y) and the stride of each row, stride after stride and line after line."""
+    corners, strides = [], []
+    for stride in strides_of(count, size) or ():
+        y, x = np.mgrid[: size[0] // stride, : size[1] // stride]
+        corners.append(np.stack([x.ravel(), y.ravel()], axis=1))
+        strides.append(np.full((cells(size, (stride,)), 1), stride))
+    return np.concatenate(corners).astype(np.float64), np.concatenate(strides).astype(np.float64)
+
+
+def ungridded(rows: Array, size: tuple[int, int]) -> Array:
+    """Return raw rows of YOLOX as centre and size in pixels: an offset from the cell, and the
+    logarithm of sides in strides.
+    """
+    corner, stride = grid(len(rows), size)
+    with np.errstate(over="ignore"):
+        return np.concatenate(
+            [(rows[:, :2] + corner) * stride, np.exp(rows[:, 2:4].astype(np.float64)) * stride], axis=1
+        )
+
+
+CENTRED = {"order": "cxcywh", "unit": "input"}
+GRIDS = (
+    Layout("v8", "cx cy w h and scores per class, no objectness", _find_v8, _v8, {**CENTRED, "nms": 0.7}),
+    Layout("v5", "cx cy w h, objectness and scores per class", _find_v5, _v5, {**CENTRED, "nms": 0.6}),
+    Layout("yolox", "cx cy w h, objectness and scores per class", _find_yolox, _yolox,
+           {**CENTRED, "nms": 0.65, "fit": "corner", "channels": "bgr", "std": (1 / 255,) * 3}),
+)  # fmt: skip
+
+# All layouts by name, in the order in which they are tried.
+LAYOUTS = {layout.name: layout for layout in (*GRIDS, *LISTS)}

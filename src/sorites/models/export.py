@@ -1,0 +1,198 @@
+"""Export a torch graph once to ONNX, check that it equals torch, and run it by ONNX Runtime.
+
+The graph takes 8-bit pictures (N x H x W x 3) and gives logits and features in one pass; turning
+the axes and normalising happen inside it. It is kept in the cache under a hash of the weights, the
+layers of the module, its input and the versions that wrote it, and compared with torch on three
+trial pictures every time it is loaded: a damaged or stale file is written again, and a graph that
+disagrees is not used.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import tempfile
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image as Pil
+
+from sorites.core import Outputs
+from sorites.core.errors import SoritesError
+from sorites.core.rng import digest
+from sorites.core.torch_tools import one_thread
+from sorites.io.files import cache, write_bytes
+from sorites.models import session as _session
+from sorites.models.preprocess import Input
+
+if TYPE_CHECKING:
+    from torch import nn
+
+# The promise of every model: N pictures give N rows of finite logits, or an error that says what came
+# instead.
+
+
+Forward = Callable[[list[NDArray[Any]]], Outputs]
+
+
+def rows(name: str, what: str, values: Any, n: int) -> NDArray[np.float32]:
+    """Return ``values`` as float32 N x C, from anything array-like (a torch tensor too); raise an
+    error if they are not that.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().float().cpu()
+    try:
+        array = np.asarray(values, dtype=np.float32)
+    except (TypeError, ValueError) as error:
+        raise SoritesError(
+            f"model {name}: wanted {what} as {n} rows of numbers, got {type(values).__name__}"
+        ) from error
+    if array.ndim != 2 or len(array) != n or array.shape[1] == 0:
+        raise SoritesError(
+            f"model {name}: wanted {what} of shape ({n}, C) for {n} pictures, got {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        bad = int((~np.isfinite(array).all(axis=1)).sum())
+        raise SoritesError(f"model {name}: wanted finite {what}, got NaN or infinity in {bad} of {n} rows")
+    return array
+
+
+def checked(name: str, forward: Callable[[list[NDArray[Any]]], Outputs]) -> Forward:
+    """Return the same pass with its outputs checked against the promise; no pictures give empty outputs."""
+
+    def run(pictures: list[NDArray[Any]]) -> Outputs:
+        if not pictures:
+            return Outputs()
+        outputs, n = forward(pictures), len(pictures)
+        if outputs.logits is not None:
+            outputs.logits = rows(name, "logits", outputs.logits, n)
+        if outputs.features is not None:
+            outputs.features = rows(name, "features", outputs.features, n)
+        return outputs
+
+    return run
+
+
+# The version of the graph that is laid around a module; raise it when that graph changes.
+VERSION = 1
+# The most an exported logit may differ from torch's.
+TOLERANCE = 1e-4
+NAMES = ("logits", "features")
+OPSET = 17
+
+_exporting = threading.Lock()
+
+
+def exported(
+    graph: nn.Module, on_torch: Forward, wants: Input, version: str, trial: Outputs | None = None
+) -> Forward:
+    """Return the graph on ONNX Runtime, from the cache or made now; raise if it cannot be made or
+    does not agree with torch.
+
+    ``trial`` is what torch gives for the trial pictures, where that is known already.
+    """
+    pictures = trial_pictures(wants.size)
+    path = _path(version)
+    with _exporting:
+        with one_thread():
+            truth = on_torch(pictures) if trial is None else trial
+        forward = _from_cache(path, truth, pictures)
+        if forward is None:
+            data = _export(graph, np.stack(pictures[:2]), truth)
+            forward = _runner(data)
+            _compare(forward(pictures), truth)
+            _to_cache(data, path)
+    return forward
+
+
+def _path(version: str) -> Path:
+    import onnx
+    import torch
+
+    toolchain = digest(torch.__version__, onnx.__version__, OPSET, VERSION, size=6).hex()
+    return cache("onnx", f"{version}-{toolchain}.onnx")
+
+
+def trial_pictures(size: tuple[int, int]) -> list[NDArray[np.uint8]]:
+    """Return three pictures to try a model on, with the soft patches and fine grain of photographs."""
+    rng = np.random.default_rng(0)
+    soft = [
+        Pil.fromarray(rng.integers(0, 256, (7, 7, 3), np.uint8)).resize(
+            (size[1], size[0]), Pil.Resampling.BICUBIC
+        )
+        for _ in "abc"
+    ]
+    return [np.clip(np.asarray(s) + rng.normal(0, 8, (*size, 3)), 0, 255).astype(np.uint8) for s in soft]
+
+
+def _export(graph: nn.Module, batch: NDArray[np.uint8], truth: Outputs) -> bytes:
+    """Export with the older of torch's two exporters: it needs no more than onnx and takes a tenth
+    of the time. Both warn.
+    """
+    import torch
+
+    names = [name for name in NAMES if getattr(truth, name) is not None]
+    dynamic = {name: {0: "n"} for name in ("pictures", *names)}
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings(), one_thread():
+        warnings.simplefilter("ignore")
+        path = Path(folder, "graph.onnx")
+        torch.onnx.export(
+            graph,
+            (torch.from_numpy(batch),),
+            path,
+            dynamo=False,
+            opset_version=OPSET,
+            input_names=["pictures"],
+            output_names=names,
+            dynamic_axes=dynamic,
+        )
+        return path.read_bytes()
+
+
+def _runner(data: bytes) -> Forward:
+    session = _session.session(data)
+    names = [output.name for output in session.get_outputs()]
+
+    def forward(pictures: list[NDArray[Any]]) -> Outputs:
+        given = _session.run(session, np.stack(pictures), names)
+        return Outputs(**dict(zip(names, given, strict=True)))
+
+    return forward
+
+
+def _compare(given: Outputs, truth: Outputs) -> None:
+    for name in NAMES:
+        ours, theirs = getattr(given, name), getattr(truth, name)
+        if theirs is None:
+            continue
+        allowed = TOLERANCE if name == "logits" else TOLERANCE * max(1.0, float(np.abs(theirs).max()))
+        gap = float(np.abs(ours - theirs).max())
+        if not gap <= allowed:
+            raise SoritesError(
+                f"its {name} differ from torch's by {gap:.2g}, more than the {allowed:.2g} allowed"
+            )
+
+
+def _from_cache(path: Path, truth: Outputs, pictures: list[NDArray[np.uint8]]) -> Forward | None:
+    """Return the graph in the cache, if there is one that loads and agrees with torch."""
+    if not path.is_file():
+        return None
+    try:
+        forward = _runner(path.read_bytes())
+        _compare(forward(pictures), truth)
+    except Exception:  # ONNX Runtime has many exceptions for a damaged or stale file: the graph is made anew
+        return None
+    return forward
+
+
+def _to_cache(data: bytes, path: Path) -> None:
+    """Write the graph, whole or not at all.
+
+    A cache that cannot be written costs the next run a second, so it is no error.
+    """
+    with contextlib.suppress(SoritesError, OSError):
+        write_bytes(data, path)

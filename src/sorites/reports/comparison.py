@@ -1,0 +1,457 @@
+"""A comparison as text: GitHub's Markdown for a pull request, and JUnit's XML for a CI that lists tests."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as Xml
+
+import polars as pl
+
+from sorites import __version__
+from sorites.analysis.comparison.compare import MEASURES, Comparison
+from sorites.analysis.comparison.gate import Verdict
+from sorites.core import CLEAN, SHIFTS
+from sorites.core.rng import fair_order
+from sorites.io.files import write_bytes
+from sorites.reports.components.charts import Dot, Key, dot_chart, scale
+from sorites.reports.components.images import Album
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    number,
+    percent,
+    points,
+    several,
+    tag,
+)
+from sorites.reports.page import document, hero
+from sorites.reports.report import run_views
+from sorites.reports.section import Section
+from sorites.reports.view import RunView, View, merge
+
+SIGNIFICANT = 0.05
+
+
+def markdown(found: Comparison, verdicts: Sequence[Verdict]) -> str:
+    """Return the comparison as GitHub-flavoured Markdown: the verdict first, then one line per dial."""
+    base, new = map(_plain, found.names)
+    lines = [
+        f"### {new} against {base}",
+        "",
+        *_verdict(verdicts),
+        *(f"> {_plain(note)}" for note in found.notes),
+    ]
+    lines += [
+        "",
+        (
+            f"| dial | n | {base} | {new} | drop, points | 95 % interval | lost / gained | Holm's p |"
+            " detectable drop |"
+        ),
+    ]
+    lines += ["|---|--:|--:|--:|--:|--:|--:|--:|--:|"]
+    lines += [_line(row) for row in found.dials.to_dicts()]
+    return "\n".join([*lines, "", _legend(found), ""])
+
+
+def _verdict(verdicts: Sequence[Verdict]) -> list[str]:
+    if not verdicts:
+        return []
+    broken, held = (
+        [_plain(f"{v.rule.text}: {v}") for v in verdicts if v.broken is side] for side in (True, False)
+    )
+    said = (
+        f"fails**: {len(broken)} of {len(verdicts)} checks are broken."
+        if broken
+        else f"holds**: {len(verdicts)} checks."
+    )
+    folded = [
+        "<details><summary>checks that hold</summary>",
+        "",
+        *(f"- {line}" for line in held),
+        "",
+        "</details>",
+        "",
+    ]
+    return [f"**The gate {said}", "", *(f"- {line}" for line in broken), "", *(folded if held else [])]
+
+
+def _line(row: dict[str, Any]) -> str:
+    p = "–" if row["p_holm"] is None else f"{row['p_holm']:.3g}"
+    mark = "**" if row["p_holm"] is not None and row["p_holm"] <= SIGNIFICANT else ""
+    numbers = [f"{100 * row[key]:.1f}" for key in ("base", "new")] + [f"{mark}{100 * row['drop']:+.1f}{mark}"]
+    between = f"{100 * row['low']:+.1f} to {100 * row['high']:+.1f}"
+    cells = [
+        _plain(row["dial"]),
+        row["n"],
+        *numbers,
+        between,
+        f"{row['lost']} / {row['gained']}",
+        p,
+        "–" if row["detectable"] is None else f"{100 * row['detectable']:.1f}",
+    ]
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _legend(found: Comparison) -> str:
+    return (
+        "Accuracies in percent on the same pictures; n counts samples. A drop is the base minus the new"
+        " model. p comes from flipping the sides of samples (with one picture per sample: McNemar's exact"
+        f" test) and is corrected for all dials by Holm; bold where it is at most {SIGNIFICANT:g}. The"
+        " detectable drop is found in four of five cases with this n; – where none would be."
+    )
+
+
+def _plain(text: str) -> str:
+    """Return text that is no markup in a table of Markdown."""
+    return "".join(
+        f"\\{letter}" if letter in "|*_`<>[]\\" else " " if letter in "\r\n" else letter for letter in text
+    )
+
+
+def junit(found: Comparison, verdicts: Sequence[Verdict]) -> bytes:
+    """Return the verdicts of a gate as JUnit XML: a test case per rule and dial."""
+    broken = [verdict for verdict in verdicts if verdict.broken]
+    name = _legal(f"sorites compare: {found.names[1]} against {found.names[0]}")
+    counts = {"tests": str(len(verdicts)), "failures": str(len(broken)), "errors": "0", "skipped": "0"}
+    root = Xml.Element("testsuites", counts)
+    suite = Xml.SubElement(root, "testsuite", {"name": name, **counts})
+    for verdict in verdicts:
+        case = Xml.SubElement(
+            suite,
+            "testcase",
+            {"classname": _legal(verdict.rule.text), "name": _legal(verdict.dial), "time": "0"},
+        )
+        if verdict.broken:
+            Xml.SubElement(case, "failure", {"message": _legal(str(verdict)), "type": "gate"}).text = _legal(
+                str(verdict)
+            )
+        else:
+            Xml.SubElement(case, "system-out").text = _legal(str(verdict))
+    Xml.indent(root, " ")
+    return bytes(Xml.tostring(root, encoding="utf-8", xml_declaration=True)) + b"\n"
+
+
+def _legal(text: str) -> str:
+    """Return text without the characters that XML 1.0 does not allow."""
+    return "".join(
+        (
+            letter
+            if letter in "\t\n"
+            or " " <= letter <= "\ud7ff"
+            or "\ue000" <= letter <= "\ufffd"
+            or letter > "\uffff"
+            else "?"
+        )
+        for letter in text
+    )
+
+
+# The page of a comparison: the verdict of the gate, the drop on each dial, failure points, pictures that
+# changed sides.
+
+
+# Pictures that changed sides which the page shows, half of them lost.
+SHOWN = 12
+# The thumbnails may take this many bytes.
+WEIGHT = 900_000
+Row = Mapping[str, Any]
+
+
+def write_page(found: Comparison, verdicts: Sequence[Verdict], out: Path) -> Path:
+    """Write the page, whole or not at all."""
+    parts = {
+        "dials": _dials(found),
+        "points": _points(found),
+        "sides": _sides(found),
+        "details": _details(found),
+    }
+    sections = {name: section for name, section in parts.items() if section is not None}
+    if verdicts:
+        sections = {"gate": _gate(verdicts), **sections}
+    title = f"{found.names[1]} against {found.names[0]}"
+    write_bytes(
+        document(title, _top(found, verdicts), sections, _bottom(found)).encode("utf-8", errors="replace"),
+        out,
+    )
+    return out
+
+
+def _top(found: Comparison, verdicts: Sequence[Verdict]) -> Html:
+    notes = tag(
+        "div",
+        tag("h2", "Before you read the numbers"),
+        *(tag("p", note) for note in found.notes),
+        cls="notice",
+        role="note",
+    )
+    samples = found.pairs.select("source", "sample_id").n_unique()
+    facts = [
+        several(samples, "sample"),
+        several(len(found.pairs), "picture"),
+        several(len(found.matrix.dials), "dial"),
+    ]
+    return hero(
+        tag("p", "Sorites · comparison", cls="kind"),
+        tag("h1", f"{found.names[1]} against {found.names[0]}"),
+        notes if found.notes else EMPTY,
+        tag("p", _short(found, verdicts), cls="short"),
+        tag("p", " · ".join(facts), cls="facts"),
+    )
+
+
+def _short(found: Comparison, verdicts: Sequence[Verdict]) -> str:
+    broken = [verdict for verdict in verdicts if verdict.broken]
+    gate = (
+        f"The gate fails: {len(broken)} of {len(verdicts)} checks are broken. "
+        if broken
+        else "The gate holds. "
+        if verdicts
+        else ""
+    )
+    rows = found.dials.filter(pl.col("p_holm") <= found.rate).sort("drop", descending=True).to_dicts()
+    worse = [f"{row['dial']} ({points(-row['drop'])})" for row in rows if row["drop"] > 0]
+    better = [f"{row['dial']} ({points(-row['drop'])})" for row in reversed(rows) if row["drop"] < 0]
+    said = [
+        f"It is worse on {', '.join(worse)}." if worse else "",
+        f"It is better on {', '.join(better)}." if better else "",
+    ]
+    return gate + (
+        " ".join(filter(None, said)) or "The same pictures do not tell the two models apart on any dial."
+    )
+
+
+def _gate(verdicts: Sequence[Verdict]) -> Section:
+    ordered = sorted(verdicts, key=lambda verdict: not verdict.broken)
+    lines = [
+        [tag("b", "broken") if v.broken else "holds", tag("code", v.rule.text), v.dial, str(v)]
+        for v in ordered
+    ]
+    table = grid(["", "rule", "dial", "found"], lines, text=4)
+    broken = sum(verdict.broken for verdict in verdicts)
+    lead = (
+        "A rule is broken where the bound of the paired interval lies beyond its limit; all dials of a rule"
+        " hold together."
+    )
+    body = (
+        tag("article", table, cls="card")
+        if len(lines) <= 12
+        else folded(f"All checks, {broken} broken first", table, len(lines))
+    )
+    return Section("The gate", body, "Gate", lead)
+
+
+def _dials(found: Comparison) -> Section:
+    rows = found.dials.to_dicts()
+    dots = {
+        row["dial"]: {"change": Dot(-row["drop"], -row["high"], -row["low"], f"n = {row['n']}")}
+        for row in rows
+    }
+    ends = [end for row in dots.values() for dot in row.values() for end in dot.ends()]
+    label = f"Change of accuracy from {found.names[0]} to {found.names[1]} on each dial"
+    drawn = dot_chart(
+        dots, {"change": Key(0, "right of 0 is better")}, scale([*ends, 0.0]), {"no change": 0.0}, label
+    )
+    lines = [
+        [row["dial"], percent(row["base"]), percent(row["new"]), _change(row), f"{count(row['lost'])} / {count(row['gained'])}",
+         number(row["p"]), number(row["p_holm"]), _detectable(row), count(row["n"])]
+        for row in rows
+    ]  # fmt: skip
+    head = ["dial", *found.names, "change", "lost / gained", "p", "Holm's p", "detectable drop", "n"]
+    lead = (
+        "Change of accuracy on the same pictures in points, with 95 % intervals. Lost pictures were right and"
+        " are wrong now. Holm's p is corrected for all dials; a drop smaller than the detectable one is"
+        " missed in more than one case in five."
+    )
+    table = tag("div", tag("article", grid(head, lines), cls="card"), cls="below")
+    return Section(
+        "What changed on each dial?", join([tag("article", drawn, cls="card"), table]), "Dials", lead
+    )
+
+
+def _detectable(row: Row) -> str:
+    return DASH if row["detectable"] is None else f"{100 * row['detectable']:.1f}"
+
+
+def _change(row: Row) -> Html:
+    low, high = (f"{-100 * row[end]:+.1f}".replace("-", "−") for end in ("high", "low"))
+    return join([points(-row["drop"]), tag("small", between(low, high))])
+
+
+def _points(found: Comparison) -> Section | None:
+    lines = []
+    for dial in found.curves:
+        cells: list[object] = [dial, unit_of(dial)]
+        for measure in MEASURES:
+            held = found.points(measure, dial)
+            cells += [_point(held.base, held.top), _point(held.new, held.top)]
+        lines.append([*cells, count(found.points("half_accuracy", dial).n)])
+    if not lines:
+        return None
+    base, new = found.names
+    head = [
+        "dial",
+        "unit",
+        f"half lost, {base}",
+        f"half lost, {new}",
+        f"failure point, {base}",
+        f"failure point, {new}",
+        "n",
+    ]
+    lead = (
+        "Where half of the clean accuracy is lost, and the median severity at which pictures fail first; > is"
+        " beyond the dial."
+    )
+    return Section(
+        "How far may each dial be turned?",
+        tag("article", grid(head, lines, text=2), cls="card"),
+        "Failure",
+        lead,
+    )
+
+
+def _point(value: float, top: float) -> str:
+    return f"> {number(top)}" if value >= top else number(value)
+
+
+def unit_of(dial: str) -> str:
+    """Return the unit of a dial that is registered, or nothing."""
+    return SHIFTS.get(dial).unit if dial in SHIFTS.names() else ""
+
+
+def _sides(found: Comparison) -> Section | None:
+    """Show pictures that changed sides, both directions in turns, each picture once."""
+    rows = found.changed.filter(pl.col("severity").is_not_null() | (pl.col("shift") == CLEAN)).to_dicts()
+    fair = fair_order(rows, lambda row: [row["sample_id"], row["shift"], row["severity"]])
+    ways = ([row for row in fair if row["lost"] is way] for way in (True, False))
+    turns = [row for pair in itertools.zip_longest(*ways) for row in pair if row is not None]
+    once = list({(row["source"], row["sample_id"]): row for row in reversed(turns)}.values())[::-1]
+    if not once:
+        return None
+    held = _pictures(found)
+    albums = {part: Album(view, WEIGHT // len(held)) for part, view in held.items()}
+    cards = [_card(found, row, held[row["run_id"]], albums[row["run_id"]]) for row in once[:SHOWN]]
+    lost, gained = (
+        found.pairs.filter(way).height
+        for way in (pl.col("correct") & ~pl.col("correct_new"), ~pl.col("correct") & pl.col("correct_new"))
+    )
+    lead = (
+        f"{several(lost, 'picture')} were right and are wrong now, {count(gained)} the other way. Some of"
+        " both, in a fair order."
+    )
+    return Section("Which pictures changed sides?", tag("div", *cards, cls="cards"), "Pictures", lead)
+
+
+def _pictures(found: Comparison) -> dict[str, View]:
+    """Return a view of each part whose pictures can be made again, from the base's folder or else
+    the new one's.
+    """
+    made: dict[str, View] = {}
+    for part, folder in found.base.parts.items():
+        runs: list[RunView] = run_views(folder.name)
+        made[part] = merge(runs)
+    return made
+
+
+def _card(found: Comparison, row: Row, view: View, album: Album) -> Html:
+    run_id = view.runs[0].info.get("run_id", "")
+    stop = 0.0 if row["shift"] == CLEAN else row["severity"]
+    shown = album.thumbnail(run_id, row["sample_id"], row["shift"], stop)
+    truth = view.class_name(run_id, row["label"])
+    where = (
+        CLEAN if row["shift"] == CLEAN else f"{row['shift']} {number(stop)} {unit_of(row['shift'])}".strip()
+    )
+    alt = f"{truth}, {where}"
+    image = (
+        tag("img", src=shown, alt=alt, decoding="async")
+        if shown
+        else tag("div", "picture not available", cls="gone")
+    )
+    said = [
+        tag(
+            "p",
+            tag("b", name),
+            ": ",
+            view.class_name(run_id, row[f"pred{end}"]),
+            f" {percent(row[f'conf{end}'], 0)}",
+            cls="setting",
+        )
+        for name, end in zip(found.names, ("", "_new"), strict=True)
+    ]
+    kind = "wrong" if row["lost"] else "right"
+    words = tag("figcaption", tag("b", "lost" if row["lost"] else "gained"), where)
+    what = tag("p", tag("b", truth), tag("span", row["sample_id"]), cls="what")
+    return tag("article", what, tag("figure", image, words, cls=kind), *said, cls="card strip why")
+
+
+def _details(found: Comparison) -> Section:
+    lines = [
+        [
+            row["shift"],
+            _setting(row),
+            percent(row["base"]),
+            percent(row["new"]),
+            count(row["lost"]),
+            count(row["gained"]),
+            number(row["p"]),
+            count(row["n"]),
+        ]
+        for row in found.stops.to_dicts()
+    ]
+    head = ["dial", "setting", *found.names, "lost", "gained", "McNemar's mid-p", "n"]
+    return Section(
+        "Setting by setting", folded("Every setting", grid(head, lines, text=2), len(lines)), "Settings"
+    )
+
+
+def _setting(row: Row) -> str:
+    if row["severity"] is not None:
+        return number(row["severity"])
+    return ", ".join(f"{key} {value}" for key, value in json.loads(row["params"] or "{}").items())
+
+
+def _bottom(found: Comparison) -> Html:
+    pairs = [
+        part
+        for name, held in zip(("base", "new"), (found.base, found.new), strict=True)
+        for part in (
+            tag("dt", name),
+            tag("dd", f"{held.model} ({held.version[:12] or 'no version'}) in {held.path}"),
+        )
+    ]
+    rules = [
+        (
+            "A dial's p comes from flipping the sides of whole samples; with one picture per sample it is"
+            " McNemar's exact test."
+        ),
+        (
+            "Two equally good models break a rule of the gate on any of its dials in at most"
+            f" {100 * found.rate:g} % of comparisons."
+        ),
+        (
+            "Intervals of drops are those of paired differences (Agresti & Min); failure points are drawn by"
+            " bootstrap over samples."
+        ),
+    ]
+    columns = [
+        tag("div", tag("h3", "Compared"), tag("dl", *pairs)),
+        tag("div", tag("h3", "How the numbers are defined"), tag("ul", *map(_item, rules))),
+    ]
+    return tag(
+        "footer",
+        tag("div", *columns, cls="columns"),
+        tag("p", f"Written by Sorites {__version__} from the tables of predictions alone."),
+    )
+
+
+def _item(text: str) -> Html:
+    return tag("li", text)

@@ -1,0 +1,436 @@
+"""Charts in one style: one pen per model, a transparent background, and colours of text and grid
+from the page's theme.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    THIN,
+    Html,
+    between,
+    breakable,
+    count,
+    join,
+    number,
+    percent,
+    safe,
+    tag,
+)
+from sorites.reports.view import View
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+# Okabe and Ito's palette for all kinds of colour vision, without black and yellow, which vanish on
+# one of the backgrounds.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#7d7d7d")
+DASHES = ("solid", "dash", "dot", "dashdot")
+SYMBOLS = ("circle", "square", "diamond", "triangle-up", "cross", "star", "x")
+HEIGHT = 268
+# The height of one row of a legend in pixels.
+LEGEND_ROW = 21
+
+
+@dataclass(frozen=True)
+class Pen:
+    """The colour, dash and symbol of a model everywhere on the page; colour and symbol carry the
+    same information.
+    """
+
+    colour: str
+    dash: str
+    symbol: str
+
+    def faint(self, alpha: float) -> str:
+        """Return the colour with this opacity, as CSS."""
+        red, green, blue = (int(self.colour[i : i + 2], 16) for i in (1, 3, 5))
+        return f"rgba({red},{green},{blue},{alpha})"
+
+
+def pen(view: View, model: str) -> Pen:
+    """Return the pen of a model, by its place among the models of the view."""
+    place = view.models.index(model)
+    turn = place // len(COLOURS)
+    return Pen(COLOURS[place % len(COLOURS)], DASHES[turn % len(DASHES)], SYMBOLS[place % len(SYMBOLS)])
+
+
+def axis_name(view: View, shift: str) -> str:
+    """Return the title of a severity axis, with the unit of the shift where it has one."""
+    return f"severity ({unit})" if (unit := view.unit(shift)) else "severity"
+
+
+def figure(view: View, x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
+    """Return an empty figure with axis titles and room for the legend of the models above it."""
+    return figure_of(view.models, x, y, **axes)
+
+
+def figure_of(names: Sequence[str], x: str, y: str, **axes: Mapping[str, Any]) -> go.Figure:
+    """Return an empty figure with axis titles and room for a legend of some names above it."""
+    import plotly.graph_objects as go
+
+    inside = len(names) > 1 and _fits(names)
+    room = LEGEND_ROW * _legend_rows(names) if inside else 0
+    plain: dict[str, Any] = {
+        "zeroline": False,
+        "showline": False,
+        "ticks": "",
+        "automargin": True,
+        "fixedrange": True,
+    }
+    layout = {
+        "template": "none",
+        "height": HEIGHT + room,
+        "margin": {"l": 52, "r": 10, "t": 12 + room, "b": 44},
+        "paper_bgcolor": "rgba(0,0,0,0)",
+        "plot_bgcolor": "rgba(0,0,0,0)",
+        "font": {"size": 12},
+        "xaxis": {
+            **plain,
+            "showgrid": False,
+            "title": {"text": safe(x), "standoff": 8},
+            **axes.get("xaxis", {}),
+        },
+        "yaxis": {**plain, "title": {"text": safe(y), "standoff": 6}, **axes.get("yaxis", {})},
+        "showlegend": inside,
+        "legend": {
+            "orientation": "h",
+            "x": 0,
+            "xanchor": "left",
+            "y": 1.03,
+            "yanchor": "bottom",
+            "font": {"size": 12},
+        },
+        "hovermode": "closest",
+        "hoverlabel": {"align": "left"},
+    }
+    return go.Figure(layout=layout)
+
+
+def _legend_rows(names: Sequence[str], width: float = 330) -> int:
+    widest = max((44 + 7 * len(name) for name in names), default=0)
+    return math.ceil(len(names) / max(1, int(width // max(widest, 1)))) if names else 0
+
+
+def _fits(models: Sequence[str]) -> bool:
+    return _legend_rows(models) <= 2
+
+
+def legend(view: View) -> Html:
+    """Return one legend for all charts of a section, where there are too many models for a legend
+    in each chart.
+    """
+    if _fits(view.models):
+        return EMPTY
+    keys = [
+        tag(
+            "button",
+            tag("i", style=_key(pen(view, model))),
+            model,
+            type="button",
+            aria_pressed="true",
+            data_model=model,
+        )
+        for model in view.models
+    ]
+    return tag("div", *keys, cls="legend-bar", role="group", aria_label="Models shown")
+
+
+def _key(drawn: Pen) -> str:
+    return (
+        "border-top:3px"
+        f" {'solid' if drawn.dash == 'solid' else 'dotted' if drawn.dash == 'dot' else 'dashed'}"
+        f" {drawn.colour}"
+    )
+
+
+def small_multiples(view: View, cards: Sequence[Html]) -> Html:
+    """Return the cards side by side, under one legend where the charts have none."""
+    return join([legend(view), tag("div", *cards, cls="cards")])
+
+
+def along(severities: pl.Series) -> dict[str, Any]:
+    """Return an axis from 0 to the greatest severity, with a margin so that no point lies on the edge."""
+    top = float(severities.max() or 1)  # type: ignore[arg-type]
+    return {"range": [-0.04 * top, 1.04 * top], "nticks": 6}
+
+
+PERCENT_AXIS: Mapping[str, Any] = {"range": [-0.02, 1.02], "tickformat": ".0%", "dtick": 0.25}
+
+
+def line(
+    fig: go.Figure, view: View, model: str, rows: pl.DataFrame, what: str, shape: str = "linear"
+) -> None:
+    """Draw a model's line and its interval as a band under it; the band is hidden together with the line.
+
+    ``rows`` has the columns severity, value, n, low and high, sorted by severity; ``what`` names
+    the value on hovering.
+    """
+    drawn = pen(view, model)
+    x = rows["severity"].to_list()
+    band_x, low, high = (x, rows["low"].to_list(), rows["high"].to_list())
+    if shape == "hv":
+        band_x, low, high = _corners(band_x, low, high)
+    shared = {"legendgroup": model, "name": safe(model), "type": "scatter"}
+    fig.add_trace(
+        {
+            **shared,
+            "x": band_x + band_x[::-1],
+            "y": high + low[::-1],
+            "fill": "toself",
+            "fillcolor": drawn.faint(max(0.05, min(0.16, 0.5 / len(view.models)))),
+            "line": {"width": 0},
+            "mode": "lines",
+            "hoverinfo": "skip",
+            "showlegend": False,
+        }
+    )
+    hover = zip(rows["low"], rows["high"], rows["n"], strict=True)
+    fig.add_trace(
+        {
+            **shared,
+            "x": x,
+            "y": rows["value"].to_list(),
+            "customdata": [[f"{100 * a:.1f}", f"{100 * b:.1f}", n] for a, b, n in hover],
+            "mode": "lines+markers" if shape == "linear" else "lines",
+            "line": {"color": drawn.colour, "width": 2.2, "dash": drawn.dash, "shape": shape},
+            "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+            "hovertemplate": (
+                f"<b>%{{fullData.name}}</b><br>severity %{{x:.4~g}}<br>{what} %{{y:.1%}}<br>95 %:"
+                " %{customdata[0]} to %{customdata[1]} %<br>n = %{customdata[2]}<extra></extra>"
+            ),
+        }
+    )
+
+
+def _corners(x: list[float], *curves: list[float]) -> list[list[float]]:
+    """Return the corners of step curves that keep each value until the next x."""
+    across, *heights = ([v for v in values for _ in (0, 1)] for values in (x, *curves))
+    return [across[1:], *(height[:-1] for height in heights)]
+
+
+def plot(fig: go.Figure, label: str) -> Html:
+    """Return a figure as markup: an element for the chart and its data as JSON, which no browser
+    runs as a script.
+    """
+    data = fig.to_json().replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+    place = tag(
+        "div", cls="chart", role="figure", aria_label=label, style=f"min-height:{fig.layout.height}px"
+    )
+    return Html(f'{place}<script type="application/json">{data}</script>')
+
+
+def card(shift: str, *parts: object) -> Html:
+    """Return one of the small multiples, with its shift as the heading."""
+    return tag("article", tag("h3", breakable(shift)), *parts, cls="card")
+
+
+def about(view: View, shift: str) -> Html:
+    """Return the description of the shift, with names in double backquotes set as code."""
+    found = view.shift_named(shift)
+    if found is None or not found.about:
+        return EMPTY
+    pieces = re.sub(r"\bum\b", "µm", found.about).split("``")
+    return tag("p", *(tag("code", piece) if i % 2 else piece for i, piece in enumerate(pieces)), cls="about")
+
+
+def severity_text(view: View, shift: str, severity: float | None) -> str:
+    """Return a severity as text, with its unit where the unit is short enough to follow a number."""
+    sign = view.unit(shift)
+    return f"{number(severity)}{THIN}{sign}" if 0 < len(sign) <= 3 else number(severity)
+
+
+# The trend of numbers over lenses.
+
+
+def fit(quality: np.ndarray, value: np.ndarray) -> np.polynomial.Polynomial | None:
+    """Fit the third-order least-squares curve; None with fewer than five lenses of different quality."""
+    if len(np.unique(quality)) < 5:
+        return None
+    return np.polynomial.Polynomial.fit(quality, value, 3)
+
+
+# Dot charts of estimates with their intervals, one row per name: readable with many names, and drawn
+# without a script.
+
+
+# The page's style sheet has this many marks, each with its own colour and shape.
+MARKS = 6
+STEPS = (0.01, 0.02, 0.05, 0.1, 0.25)
+MOST_STEPS = 7
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A range of shares from one tick to another, which charts side by side can share."""
+
+    step: float
+    first: int
+    """The number of steps from 0 to the first tick."""
+    last: int
+
+    def at(self, value: float) -> float:
+        """Return the position of a value on the scale in percent."""
+        return 100 * (value / self.step - self.first) / (self.last - self.first)
+
+    def ticks(self) -> list[float]:
+        """Return the values of the ticks."""
+        return [i * self.step for i in range(self.first, self.last + 1)]
+
+
+def scale(values: Iterable[float]) -> Scale:
+    """Return the narrowest scale that holds all these shares in a few round steps."""
+    shares = list(values)
+    tried = (Scale(step, *_ends(min(shares), max(shares), step)) for step in STEPS)
+    return next(on for on in tried if on.last - on.first <= MOST_STEPS)
+
+
+def _ends(low: float, high: float, step: float) -> tuple[int, int]:
+    first = math.floor(low / step + 1e-9)
+    return first, max(first + 1, math.ceil(high / step - 1e-9))
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A share, its interval where there is one, and the number of pictures it rests on, as text."""
+
+    value: float
+    low: float | None
+    high: float | None
+    n: str
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any], n: str) -> Dot:
+        """Make a dot of a metric's row."""
+        return cls(row["value"], row["low"], row["high"], n)
+
+    def ends(self) -> tuple[float, float]:
+        """Return the ends of the interval, or the value twice where there is none."""
+        return (self.value, self.value) if self.low is None or self.high is None else (self.low, self.high)
+
+
+@dataclass(frozen=True)
+class Key:
+    """The key of one series: its mark, from 0 to below ``MARKS``, and the number of pictures it
+    rests on, as text.
+    """
+
+    mark: int
+    n: str
+
+
+# The dots by name (a row of the chart) and by series.
+Dots = Mapping[str, Mapping[str, Dot]]
+
+
+def ordered(dots: Dots, highest: bool = True) -> list[str]:
+    """Return the names sorted by the mean over their series, the best first; equal ones keep their order."""
+    mean = {
+        name: math.fsum(dot.value for dot in by_series.values()) / len(by_series)
+        for name, by_series in dots.items()
+        if by_series
+    }
+    return sorted(mean, key=mean.__getitem__, reverse=highest)
+
+
+def dot_chart(
+    dots: Dots, series: Mapping[str, Key], on: Scale, lines: Mapping[str, float], label: str
+) -> Html:
+    """Draw one row per name in the given order; ``series`` says how each series is drawn, ``lines``
+    are reference values.
+    """
+    rules = [tag("u", style=f"left:{on.at(value):.1f}%") for value in lines.values()]
+    rows = [
+        part
+        for name, by_series in dots.items()
+        for part in (tag("b", name), tag("div", *rules, *_row(name, by_series, series, on), cls="row"))
+    ]
+    ticks = [tag("span", f"{100 * tick:.0f}", style=f"left:{on.at(tick):.1f}%") for tick in on.ticks()]
+    step = f"--step:{100 / (on.last - on.first):.3f}%"
+    drawn = tag(
+        "div", *rows, tag("div", *ticks, cls="ticks"), cls="dots", role="img", aria_label=label, style=step
+    )
+    return join([_keys(series, lines), drawn])
+
+
+def _keys(series: Mapping[str, Key], lines: Mapping[str, float]) -> Html:
+    marks = [tag("span", tag("i", cls=f"m{key.mark}"), f"{name} ({key.n})") for name, key in series.items()]
+    return tag(
+        "p",
+        *marks,
+        *(tag("span", tag("u"), f"{name}, {percent(at)}") for name, at in lines.items()),
+        cls="keys",
+    )
+
+
+def _row(name: str, by_series: Mapping[str, Dot], series: Mapping[str, Key], on: Scale) -> list[Html]:
+    return [_dot(f"{name}, {one}", key.mark, by_series.get(one), on) for one, key in series.items()]
+
+
+def _dot(name: str, mark: int, dot: Dot | None, on: Scale) -> Html:
+    if dot is None:
+        return tag("span")
+    low, high = (on.at(end) for end in dot.ends())
+    inside = 100 * (on.at(dot.value) - low) / (high - low) if high > low else 0
+    interval = EMPTY if dot.low is None else f", 95 %: {between(percent(dot.low), percent(dot.high))}"
+    hover = f"{name}: {percent(dot.value)}{interval}, {dot.n}"
+    bar = f"margin-left:{low:.1f}%;width:{high - low:.1f}%"
+    return tag("span", tag("i", style=f"left:{inside:.0f}%"), cls=f"m{mark}", style=bar, title=hover)
+
+
+# Tables with shaded cells: blue on the good side of a reference, orange on the other, hatched with too
+# few pictures.
+
+
+# A cell without pictures.
+NONE = tag("td", cls="none")
+
+
+def shaded(text: str, good: float, hover: str, small: object = None) -> Html:
+    """Return a shaded cell; ``good`` runs from -1 to 1, with 0 for a random score, and ``hover`` is
+    shown on hovering.
+    """
+    strength = round(65 * min(1.0, abs(good)))
+    below = EMPTY if small is None else tag("small", small)
+    return tag("td", text, below, cls="up" if good >= 0 else "down", style=f"--s:{strength}%", title=hover)
+
+
+def thin(n: int) -> Html:
+    """Return a hatched cell, for too few pictures to be reliable."""
+    return tag("td", DASH, tag("small", count(n)), cls="thin", title=f"{n} pictures are too few")
+
+
+def heat(
+    corner: str,
+    columns: Sequence[object],
+    rows: Iterable[tuple[object, Sequence[Html]]],
+    caption: str,
+    named: bool = False,
+) -> Html:
+    """Return a table that scrolls inside itself; a row is its head and its cells.
+
+    ``named`` is true where the row heads are names and not levels. An empty ``caption`` is left out.
+    """
+    top = tag("tr", tag("th", corner, scope="col"), *(tag("th", column, scope="col") for column in columns))
+    body = [tag("tr", tag("th", head, scope="row"), *cells) for head, cells in rows]
+    titled = tag("caption", caption) if caption else EMPTY
+    table = tag(
+        "table", titled, tag("thead", top), tag("tbody", *body), cls="heat named" if named else "heat level"
+    )
+    return tag("div", table, cls="scroll", tabindex="0")
+
+
+def same(numbers: Iterable[int]) -> str:
+    """Return counts as text: one number where all are equal, else the least and the greatest."""
+    distinct = sorted(set(numbers))
+    return count(distinct[0]) if len(distinct) == 1 else f"{count(distinct[0])} to {count(distinct[-1])}"

@@ -1,0 +1,120 @@
+"""Pictures small enough to stand inside the page."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from sorites.core import CLEAN, Picture
+from sorites.reports.components.charts import pen
+from sorites.reports.components.markup import Html, tag
+from sorites.reports.view import View
+
+# Longer side of a thumbnail, px.
+SIDE = 160
+
+
+def data_uri(picture: Picture, side: int = SIDE) -> str:
+    """A small WebP, never enlarged."""
+    from PIL import Image
+
+    small = Image.fromarray(np.ascontiguousarray(picture))
+    small.thumbnail((side, side), Image.Resampling.LANCZOS)
+    held = io.BytesIO()
+    small.save(held, "WEBP", quality=74, method=4)
+    return "data:image/webp;base64," + base64.b64encode(held.getvalue()).decode()
+
+
+# The thumbnails of a section, each made once.
+
+
+@dataclass
+class Album:
+    """Thumbnails as data URIs, each made once, until the allowance of bytes is used up."""
+
+    view: View
+    left: int
+    uris: dict[tuple[str, str, str, float], str | None] = field(default_factory=dict)
+
+    def thumbnail(self, run_id: str, sample_id: str, shift: str, severity: float) -> str | None:
+        """Return the thumbnail of a picture, or None where no run can make it again."""
+        key = (run_id, sample_id, shift if severity else CLEAN, severity)
+        if key not in self.uris:
+            picture = self.view.picture(*key)
+            self.uris[key] = None if picture is None else data_uri(picture)
+        self.left -= len(self.uris[key] or "")
+        return self.uris[key]
+
+
+# A small picture with boxes drawn over it, as inline SVG: sharp at any size, and readable by its text.
+
+
+@dataclass(frozen=True)
+class DrawnBox:
+    """A box in pixels of the picture, what is written at it, and its kind, which gives it colour
+    and dash (see page.css).
+    """
+
+    xyxy: tuple[float, float, float, float]
+    text: str
+    kind: str
+
+
+def boxed(picture: Picture, boxes: Sequence[DrawnBox], alt: str) -> Html:
+    """Return the picture with its boxes; those that come later lie on top."""
+    height, width = picture.shape[:2]
+    image = tag("image", href=data_uri(picture), width=width, height=height, preserveAspectRatio="none")
+    scale = max(height, width) / 160
+    drawn = [part for box in boxes for part in _box(box, scale, width, height)]
+    return tag(
+        "svg", tag("title", alt), image, *drawn, viewBox=f"0 0 {width} {height}", role="img", cls="boxed"
+    )
+
+
+def _box(box: DrawnBox, scale: float, width: int, height: int) -> list[Html]:
+    x0, y0, x1, y1 = (
+        min(max(value, 0.0), side)
+        for value, side in zip(box.xyxy, (width, height, width, height), strict=True)
+    )
+    shape = {"x": f"{x0:.1f}", "y": f"{y0:.1f}", "width": f"{x1 - x0:.1f}", "height": f"{y1 - y0:.1f}"}
+    frame = tag("rect", **shape, cls=box.kind, stroke_width=f"{1.6 * scale:.2f}")
+    below = y0 < 12 * scale
+    place = {"x": f"{x0 + 1.5 * scale:.1f}", "y": f"{(y0 + 10 * scale) if below else (y0 - 2.5 * scale):.1f}"}
+    return [
+        frame,
+        tag(
+            "text",
+            box.text,
+            **place,
+            cls=box.kind,
+            font_size=f"{9 * scale:.1f}",
+            stroke_width=f"{2.2 * scale:.1f}",
+        ),
+    ]
+
+
+# Draw the models under one shift side by side.
+
+
+def columns_of_models(view: View, shift: str, drawn: Mapping[tuple[str, str], Sequence[Html]]) -> Html:
+    """Return one card per model with what is drawn of it under a shift; a picker shows one shift at
+    a time.
+    """
+    columns = [
+        tag(
+            "article",
+            tag("h3", model),
+            *drawn[shift, model],
+            cls="card model",
+            style=f"--pen:{pen(view, model).colour}",
+        )
+        for model in view.models
+        if (shift, model) in drawn
+    ]
+    return tag(
+        "div", tag("h3", shift, cls="away"), tag("div", *columns, cls="cards"), cls="picks", data_pick=shift
+    )

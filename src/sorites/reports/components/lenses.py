@@ -1,0 +1,388 @@
+"""Rings by distance from the middle, divided into three sectors, as inline SVG; yellow is high and
+blue is low.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics import normal_interval, with_lenses
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    grid,
+    join,
+    number,
+    percent,
+    tag,
+)
+from sorites.reports.components.scorers import estimate
+from sorites.reports.view import View
+
+# Blue over grey to yellow: distinct for any kind of colour vision, with lightness rising all the
+# way.
+LOW, MIDDLE, HIGH = (29, 79, 145), (139, 141, 134), (253, 224, 71)
+# The radius of the outermost ring and the position of its centre, in units of the drawing, which is
+# 300 wide.
+RADIUS, ACROSS, DOWN = 116.0, 150.0, 120.0
+# The angle in degrees of the line between two sectors along which the distances are written.
+SPOKE = 330
+
+# A row of value, n, low and high by field position (a fraction of the half field).
+Rows = Mapping[float, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Sector:
+    """One quantity of a map: its name, the angles at which its third of the circle starts and at
+    which its numbers are written (degrees from the right, counter-clockwise), and its rows.
+    """
+
+    name: str
+    start: int
+    numbers: int
+    rows: Rows
+    share: bool = False
+    """True for fractions, which are shown in percent."""
+
+    def text(self, value: float) -> str:
+        """Return a value as it is written on the map."""
+        return percent(value, 0) if self.share else f"{value:.2f}"
+
+    def whole(self, field: float, of: str) -> Html:
+        """Return the value at a field position, its interval, and how many lenses or samples it rests on."""
+        row = self.rows.get(field)
+        if row is None:
+            return join([DASH])
+        value, low, high = (
+            percent(one) if self.share else DASH if one is None else f"{one:.3f}"
+            for one in (row["value"], row["low"], row["high"])
+        )
+        return join([value, tag("small", f"{between(low, high)}, {count(row['n'])} {of}")])
+
+
+def edges(fields: Sequence[float]) -> list[tuple[float, float]]:
+    """Return the inner and outer edge of each field's ring, which are half way to its neighbours."""
+    middles = [(low + high) / 2 for low, high in itertools.pairwise(fields)]
+    first = middles[0] - fields[0] if middles else 0.1
+    last = fields[-1] - middles[-1] if middles else 0.1
+    return list(itertools.pairwise([max(0.0, fields[0] - first), *middles, min(1.0, fields[-1] + last)]))
+
+
+def colour(value: float, low: float, high: float) -> tuple[int, int, int]:
+    """Return the colour of a value on the scale from blue to yellow; it is the middle where the
+    scale has no length.
+    """
+    place = 2 * (value - low) / (high - low) if high > low else 1.0
+    first, second = (LOW, MIDDLE) if place < 1 else (MIDDLE, HIGH)
+    part = place if place < 1 else place - 1
+    red, green, blue = (round(a + part * (b - a)) for a, b in zip(first, second, strict=True))
+    return red, green, blue
+
+
+def rings(label: str, sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
+    """Draw the map: each sector on its own scale, its name outside, and the distances along one line."""
+    parts = [part for sector in sectors for part in _sector(sector, scales[sector.name])]
+    names = [
+        _text(_at(sector.start + 60, RADIUS + 8), sector.name, _anchor(sector.start + 60), 12.5)
+        for sector in sectors
+    ]
+    fields = sorted({field for sector in sectors for field in sector.rows})
+    distances = [
+        part
+        for field, (low, high) in zip(fields, edges(fields), strict=True)
+        for part in (_distance(field, (low + high) / 2 * RADIUS) if low > 0 else ())
+    ]
+    style = "display:block;width:100%;height:auto;font-family:var(--sans)"
+    return tag(
+        "svg", *parts, *names, *distances, viewBox="0 0 300 260", role="img", aria_label=label, style=style
+    )
+
+
+def _sector(sector: Sector, scale: tuple[float, float]) -> list[Html]:
+    parts = []
+    for (field, row), (low, high) in zip(sector.rows.items(), edges(list(sector.rows)), strict=True):
+        shade = colour(row["value"], *scale)
+        words = sector.text(row["value"])
+        title = tag("title", f"{sector.name} at {percent(field, 0)} of the field: {words}, n = {row['n']}")
+        path = _path(sector.start, low * RADIUS, high * RADIUS)
+        parts.append(tag("path", title, d=path, fill=f"rgb{shade}", stroke="var(--card)", stroke_width=1.2))
+        if low > 0:
+            parts.append(
+                _text(_at(sector.numbers, (low + high) / 2 * RADIUS), words, "middle", 10.5, _ink(shade))
+            )
+    return parts
+
+
+def _ink(shade: tuple[int, int, int]) -> str:
+    red, green, blue = shade
+    return "#16181b" if 0.2126 * red + 0.7152 * green + 0.0722 * blue > 120 else "#ffffff"
+
+
+def _distance(field: float, radius: float) -> tuple[Html, Html]:
+    x, y = _at(SPOKE, radius)
+    plate = tag(
+        "rect", x=f"{x - 10.5:.1f}", y=f"{y - 5.5:.1f}", width=21, height=11, rx=3, fill="var(--card)"
+    )
+    return plate, _text((x, y + 0.5), f"{100 * field:.0f}%", "middle", 8.5, "var(--soft)")
+
+
+def _at(degrees: float, radius: float) -> tuple[float, float]:
+    turn = math.radians(degrees)
+    return ACROSS + radius * math.cos(turn), DOWN - radius * math.sin(turn)
+
+
+def _path(start: int, inner: float, outer: float) -> str:
+    """Return the path of a third of a ring: counter-clockwise along the rim and back along the inside."""
+    (ax, ay), (bx, by) = _at(start, outer), _at(start + 120, outer)
+    (cx, cy), (dx, dy) = _at(start + 120, inner), _at(start, inner)
+    rim = f"M{ax:.2f} {ay:.2f}A{outer:.2f} {outer:.2f} 0 0 0 {bx:.2f} {by:.2f}L{cx:.2f} {cy:.2f}"
+    return f"{rim}A{inner:.2f} {inner:.2f} 0 0 1 {dx:.2f} {dy:.2f}Z" if inner > 0 else f"{rim}Z"
+
+
+def _anchor(degrees: float) -> str:
+    side = math.cos(math.radians(degrees))
+    return "middle" if abs(side) < 0.3 else "start" if side > 0 else "end"
+
+
+def _text(at: tuple[float, float], words: str, anchor: str, size: float, fill: str = "var(--ink)") -> Html:
+    place = {"x": f"{at[0]:.1f}", "y": f"{at[1]:.1f}"}
+    return tag(
+        "text", words, **place, text_anchor=anchor, dominant_baseline="central", font_size=size, fill=fill
+    )
+
+
+# The field map shows MTF50, SSIM and accuracy or mAP as rings, by distance from the middle of the lens's
+# picture.
+
+
+GET = "sorites similarity RUN --measure ssim"
+# The sector of a model that gives labels, and of one that gives boxes.
+RIGHT, MAP = "right", "mAP"
+SCALES = {
+    "MTF50": "MTF50, cycles/px",
+    "SSIM": "SSIM to the clean picture",
+    RIGHT: "accuracy (right), all models on one scale",
+    MAP: "mAP, all detectors on one scale",
+}
+
+
+def field_map(view: View, over: pl.DataFrame, name: str = RIGHT) -> Html:
+    """Return one map per model, their scales, and all numbers as a table; it is empty without lenses.
+
+    ``over`` holds the accuracy (or mAP, as ``name`` says) of each model at each field position.
+    """
+    optics = [
+        Sector("MTF50", 210, 270, _by_field(_sharpness(view))),
+        Sector("SSIM", 90, 132, _by_field(view.compute(metrics.lens_degree))),
+    ]
+    optics_sectors = [sector for sector in optics if sector.rows]
+    own = {model: _by_field(over.filter(pl.col("model") == model)) for model in view.models}
+    right = {model: Sector(name, -30, 48, rows, share=True) for model, rows in own.items() if rows}
+    if not right:
+        return EMPTY
+    scales = {sector.name: _range([sector]) for sector in optics_sectors} | {
+        name: _range(list(right.values()))
+    }
+    without = tag(
+        "p", "SSIM has not been measured for this run. To measure it, type: ", tag("code", GET), cls="note"
+    )
+    return join(
+        [
+            tag("h3", "Field map"),
+            tag(
+                "p",
+                "Each ring is a distance from the middle of the lens's picture; the values are means over all"
+                " lenses"
+                + (", and mAP is that of the pictures of all lenses together." if name == MAP else "."),
+                cls="about",
+            ),
+            _maps(optics_sectors, right, scales),
+            _legend([*optics_sectors, next(iter(right.values()))], scales),
+            EMPTY if "SSIM" in scales else without,
+            _table(optics_sectors, right, "accuracy" if name == RIGHT else name),
+        ]
+    )
+
+
+def _sharpness(view: View) -> pl.DataFrame:
+    """Return the mean MTF50 of the lenses at each field position; ``n`` counts lenses, and the
+    interval is over them.
+    """
+    each = (
+        with_lenses(view.table)
+        .select("lens", "lens_field", "mtf50")
+        .drop_nulls()
+        .unique(["lens", "lens_field"])
+    )
+    value, n = pl.col("mtf50"), pl.len()
+    means = each.group_by("lens_field").agg(value=value.mean(), n=n.cast(pl.Int64), variance=value.var() / n)
+    return means.with_columns(**normal_interval(pl.col("value"), pl.col("variance"))).collect()
+
+
+def _by_field(rows: pl.DataFrame) -> Rows:
+    complete = rows.drop_nulls(["lens_field", "value"]).sort("lens_field")
+    return {row["lens_field"]: row for row in complete.to_dicts()}
+
+
+def _range(sectors: Sequence[Sector]) -> tuple[float, float]:
+    values = [row["value"] for sector in sectors for row in sector.rows.values()]
+    return min(values), max(values)
+
+
+def _maps(
+    optics_sectors: Sequence[Sector], right: Mapping[str, Sector], scales: Mapping[str, tuple[float, float]]
+) -> Html:
+    figures = []
+    for model, sector in right.items():
+        several = [*optics_sectors, sector]
+        label = (
+            f"Field map of {model}: {', '.join(sector.name for sector in several)} by distance from the"
+            " middle"
+        )
+        head = tag("h4", model, style="text-align:center")
+        figures.append(
+            tag("figure", head, rings(label, several, scales), style="flex:1 1 14rem;max-width:20rem")
+        )
+    return tag("div", *figures, style="display:flex;flex-wrap:wrap;gap:0.5rem 1.5rem;justify-content:center")
+
+
+def _legend(sectors: Sequence[Sector], scales: Mapping[str, tuple[float, float]]) -> Html:
+    stops = ",".join(f"rgb{one}" for one in (LOW, MIDDLE, HIGH))
+    bar = tag("i", style=f"height:0.7rem;border-radius:3px;background:linear-gradient(90deg,{stops})")
+    cells = []
+    for sector in sectors:
+        low, high = (tag("span", sector.text(end)) for end in scales[sector.name])
+        cells += [tag("span", SCALES[sector.name]), low, bar, high]
+    style = (
+        "display:grid;grid-template-columns:auto auto minmax(5rem,14rem) auto;gap:0.15rem"
+        " 0.7rem;align-items:center;justify-content:center;margin:0.6rem 0 1rem;print-color-adjust:exact"
+    )
+    return tag("div", *cells, cls="note", style=style)
+
+
+def _table(optics_sectors: Sequence[Sector], right: Mapping[str, Sector], shown: str) -> Html:
+    fields = sorted({field for sector in [*optics_sectors, *right.values()] for field in sector.rows})
+    counted = {"MTF50": "lenses", MAP: "pictures"}
+    columns = [(sector, counted.get(sector.name, "samples")) for sector in [*optics_sectors, *right.values()]]
+    lines = [[percent(field, 0), *(sector.whole(field, of) for sector, of in columns)] for field in fields]
+    caption = (
+        "Mean, 95 % interval and n at each distance from the middle (in % of the half field); models show"
+        f" {shown}"
+    )
+    return grid(["", *(sector.name for sector in optics_sectors), *right], lines, caption=caption)
+
+
+# Tables of any length: the first rows are shown, the others are found by a search, and all of them stand
+# in a CSV file.
+
+
+# So many rows are shown until somebody searches; the style sheet has the same number.
+SHOWN = 40
+# So many rows at most stand in the page.
+HELD = 1200
+
+
+def long_table(
+    head: Sequence[object],
+    rows: Sequence[Sequence[object]],
+    caption: str,
+    text: int = 1,
+    what: str = "rows",
+    most: int = HELD,
+) -> Html:
+    """Return a table of which the first rows are shown; the page's script adds a search to one that
+    is longer.
+    """
+    shown = grid(head, rows[:most], text=text, caption=caption, cls="long" if len(rows) > SHOWN else None)
+    if len(rows) <= SHOWN:
+        return shown
+    note = f"The first {SHOWN} of {count(len(rows))} {what} are shown; a search finds "
+    note += "any." if len(rows) <= most else f"one of the first {count(most)}, and the CSV file holds all."
+    return tag(
+        "div", shown, tag("p", note, cls="note"), cls="findable", data_what=f"{count(len(rows))} {what}"
+    )
+
+
+def csv_link(name: str, head: Sequence[str], rows: Sequence[Sequence[object]]) -> Html:
+    """Return a link to all rows as a CSV file, which the page itself holds."""
+    if not rows:
+        return EMPTY
+    held = io.StringIO()
+    csv.writer(held, lineterminator="\n").writerows([head, *rows])
+    address = f"data:text/csv;charset=utf-8,{quote(held.getvalue())}"
+    link = tag(
+        "a", "CSV", href=address, download=f"{name}.csv", aria_label=f"{count(len(rows))} rows as CSV: {name}"
+    )
+    return tag("div", join([link]), cls="tools")
+
+
+# Lenses in a table, the one that suits the models best first.
+
+
+HEAD = ("place", "lens", "mtf50", "model", "value", "low", "high", "n")
+
+
+def lens_ranking(view: View, each: pl.DataFrame, what: str) -> Html:
+    """Return the lenses by their mean ``what`` over the models; empty with one lens.
+
+    ``each`` has the columns model, lens, quality, value, low, high and n.
+    """
+    if each["lens"].n_unique() < 2:
+        return EMPTY
+    means = each.group_by("lens").agg(pl.col("value").mean().alias("mean"), pl.col("quality").mean())
+    ranked = (
+        means.with_columns(place=pl.col("mean").rank("min", descending=True)).sort("place", "lens").to_dicts()
+    )
+    cells = {(row["lens"], row["model"]): row for row in each.to_dicts()}
+    models = [model for model in view.models if any(key[1] == model for key in cells)]
+    lines = [
+        [
+            row["lens"],
+            str(row["place"]),
+            number(row["quality"]),
+            *(_cell(cells.get((row["lens"], m))) for m in models),
+        ]
+        for row in ranked
+    ]
+    of = "by accuracy" if what == "accuracy" else f"by {what}"
+    whose = "" if len(models) == 1 else ", mean over the models"
+    caption = (
+        f"Lenses {of}{whose}, with 95 % intervals and n. Lenses whose intervals overlap may change places."
+    )
+    table = long_table(["lens", "place", "MTF50", *models], lines, caption, what="lenses")
+    return join(
+        [tag("h3", "Lenses in order"), table, csv_link("lenses", HEAD, _plain(ranked, cells, models))]
+    )
+
+
+def _cell(row: dict[str, object] | None) -> Html | str:
+    return DASH if row is None else estimate(row, f"n = {row['n']}")
+
+
+def _plain(
+    ranked: list[dict[str, object]], cells: dict[tuple[str, str], dict[str, object]], models: list[str]
+) -> list[list[object]]:
+    found = [
+        (lens, cells[str(lens["lens"]), model])
+        for lens in ranked
+        for model in models
+        if (lens["lens"], model) in cells
+    ]
+    return [
+        [lens["place"], lens["lens"], lens["quality"], *(row[name] for name in HEAD[3:])]
+        for lens, row in found
+    ]

@@ -1,0 +1,351 @@
+"""The page of a passport: the answer on one screen, then the details, folded."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from importlib.resources import files
+from itertools import groupby
+from pathlib import Path
+
+import polars as pl
+
+from sorites.analysis.passport.document import Dial, Number, Passport
+from sorites.core import CLEAN
+from sorites.io.files import write_bytes
+from sorites.reports.components.images import Album
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    grid,
+    join,
+    number,
+    percent,
+    several,
+    tag,
+)
+from sorites.reports.page import document
+from sorites.reports.passport.numbers import between_words, in_words, title
+from sorites.reports.passport.text import share
+from sorites.reports.report import run_views
+from sorites.reports.section import Section
+from sorites.reports.sections.strips import frames_of, strip_of
+from sorites.reports.view import View, merge
+
+# The details of a passport, folded: every severity of every dial, grids, scores, and what was measured on
+# what.
+
+
+def details(passport: Passport) -> dict[str, Section]:
+    """Return the sections below the first screen."""
+    folds = [
+        _curves(passport),
+        _points(passport),
+        *_grids(passport),
+        *_scores(passport),
+        _runs(passport),
+        *_left_out(passport),
+    ]
+    return {"details": Section("Details", tag("div", *folds), "Details")}
+
+
+def _fold(summary: str, table: Html, rows: int) -> Html:
+    return tag("details", tag("summary", summary, " ", tag("small", several(rows, "row"))), table, cls="fold")
+
+
+def _cell(value: Number) -> Html:
+    if value.value is None:
+        return tag("span", DASH)
+    ends = between(percent(value.low), percent(value.high)) if value.low is not None else ""
+    return join([percent(value.value), tag("small", ends)])
+
+
+def _curves(passport: Passport) -> Html:
+    lines = [
+        [
+            title(dial.shift),
+            in_words(dial.shift, stop.severity),
+            number(stop.severity),
+            _cell(stop),
+            count(stop.n),
+        ]
+        for dial in passport.dials
+        for stop in dial.accuracy
+    ]
+    return _fold(
+        "Accuracy at every severity",
+        grid(["dial", "in words", "severity", "accuracy", "n"], lines, text=2),
+        len(lines),
+    )
+
+
+def _points(passport: Passport) -> Html:
+    lines = [
+        [
+            title(d.shift),
+            d.unit or DASH,
+            _place(d, d.half),
+            _place(d, d.failure_point),
+            _cell(d.drop),
+            number(d.top),
+            count(d.half.n),
+        ]
+        for d in passport.dials
+    ]
+    head = ["dial", "unit", "half lost", "failure point", "mean drop", "last severity", "n"]
+    return _fold(
+        "Where half is lost, failure points and drops, in the unit of each dial",
+        grid(head, lines, text=2),
+        len(lines),
+    )
+
+
+def _place(dial: Dial, at: Number) -> Html:
+    value = f"> {number(dial.top)}" if at.value is None else number(at.value)
+    high = f"> {number(dial.top)}" if at.high is None else number(at.high)
+    low = f"> {number(dial.top)}" if at.low is None else number(at.low)
+    return join([value, tag("small", f"{low} to {high}")])
+
+
+def _grids(passport: Passport) -> list[Html]:
+    lines = [
+        [
+            title(one.shift),
+            count(one.settings),
+            _cell(one.mean),
+            _cell(one.worst),
+            one.worst_setting,
+            _cell(one.best),
+            one.best_setting,
+        ]
+        for one in passport.grids
+    ]
+    head = ["grid", "settings", "mean accuracy", "worst", "at", "best", "at"]
+    return [_fold("Settings without an order", grid(head, lines), len(lines))] if lines else []
+
+
+def _scores(passport: Passport) -> list[Html]:
+    if passport.knows is None:
+        return []
+    areas = [[one.kind, one.scorer, _area(one), count(one.n)] for one in passport.knows.auroc]
+    risks = [[f"{100 * kept.coverage:.0f} %", share(kept)] for kept in passport.knows.risk]
+    return [
+        _fold(
+            "How well each score finds strange pictures",
+            grid(["strange pictures", "score", "AUROC", "n"], areas, text=2),
+            len(areas),
+        ),
+        _fold(
+            f"What is wrong among the surest pictures, by {passport.knows.scorer}",
+            grid(["answered", "wrong"], risks, text=2),
+            len(risks),
+        ),
+    ]
+
+
+def _area(one: Number) -> Html:
+    ends = "" if one.low is None or one.high is None else f"{one.low:.3f} to {one.high:.3f}"
+    return join([DASH if one.value is None else f"{one.value:.3f}", tag("small", ends)])
+
+
+def _runs(passport: Passport) -> Html:
+    lines = [
+        [
+            run.part,
+            run.suite,
+            run.source,
+            count(run.samples),
+            count(run.pictures),
+            count(run.errors),
+            tag("code", run.digest),
+        ]
+        for run in passport.runs
+    ]
+    head = ["part", "suite", "pictures of", "samples", "pictures", "errors", "hash of the pictures"]
+    return _fold("What was measured on what", grid(head, lines, text=3), len(lines))
+
+
+def _left_out(passport: Passport) -> list[Html]:
+    lines = [[part, why] for part, why in passport.left_out.items()]
+    return [_fold("What was not measured", grid(["part", "why"], lines, text=2), len(lines))] if lines else []
+
+
+# Pictures shown of each of the weakest dials.
+STRIPS = 2
+WEIGHT = 300_000
+
+
+def write_page(passport: Passport, folders: Mapping[str, Path], out: Path) -> Path:
+    """Write the page, whole or not at all; its pictures are made again from the run folders."""
+    style = files("sorites.reports.passport").joinpath("passport.css").read_text(encoding="utf-8")
+    made = document(
+        f"Passport of {passport.model.name}",
+        _first(passport, folders),
+        details(passport),
+        _bottom(passport),
+        style,
+    )
+    write_bytes(made.encode("utf-8", errors="replace"), out)
+    return out
+
+
+def _first(passport: Passport, folders: Mapping[str, Path]) -> Html:
+    parts = [_top(passport), _answer(passport), _ladder(passport), _cards(passport, folders)]
+    return tag("div", *parts, cls="pass", role="region", aria_label="The passport")
+
+
+def _top(passport: Passport) -> Html:
+    first = passport.runs[0]
+    battery = f"battery {passport.battery.name} {passport.battery.version}"
+    words = f"Measured on {several(first.samples, 'picture')} of "
+    rest = (
+        f", {count(sum(run.pictures for run in passport.runs))} predictions, {battery}, Sorites"
+        f" {passport.sorites}. Passport "
+    )
+    told = tag("p", words, tag("code", first.source), rest, tag("code", passport.hash[:12]), cls="measured")
+    named = tag("div", tag("p", "Sorites · passport", cls="kind"), tag("h1", passport.model.name))
+    return tag("div", named, told, cls="head")
+
+
+def _answer(passport: Passport) -> Html:
+    """Return the numbers that come first: clean, under shift, and what it still gets wrong when it
+    answers only some.
+    """
+    figures = [
+        _figure("right on clean pictures", passport.clean),
+        _figure("right under shift, all dials", passport.shifted),
+    ]
+    if passport.knows is not None:
+        some = passport.knows.risk[:2]
+        figures += [
+            _figure(f"wrong, answering the surest {100 * kept.coverage:.0f} %", kept) for kept in some
+        ]
+    return tag("dl", *figures, cls="answer")
+
+
+def _figure(name: str, number: Number) -> Html:
+    low_high = between(percent(number.low), percent(number.high)) if number.low is not None else ""
+    return tag(
+        "div",
+        tag("dt", name),
+        tag("dd", tag("b", percent(number.value)), tag("small", f"{low_high} · n = {count(number.n)}")),
+    )
+
+
+def _ladder(passport: Passport) -> Html:
+    rows: list[Html] = []
+    for part, dials in groupby(passport.dials, key=lambda dial: dial.part):
+        rows += [
+            tag("li", part.replace("_", " "), cls="part"),
+            *(_rung(dial, dial.shift in passport.weakest) for dial in dials),
+        ]
+    lead = (
+        "Where half of the clean accuracy is lost, with 95 % intervals; a bar is the dial, from untouched to"
+        " the last severity."
+    )
+    head = tag("h2", "How far may the world move until it has lost half?")
+    return tag("div", head, tag("p", lead, cls="lead"), tag("ul", *rows, cls="ladder"))
+
+
+def _rung(dial: Dial, weak: bool) -> Html:
+    half = dial.half
+    at, low, high = (dial.top if value is None else value for value in (half.value, half.low, half.high))
+    place, left, right = (100 * min(value / dial.top, 1.0) for value in (at, low, high))
+    marks = [
+        tag("i", style=f"width:{place:.1f}%"),
+        tag("u", style=f"left:{left:.1f}%;width:{max(right - left, 0):.1f}%"),
+        tag("b", style=f"left:{place:.1f}%") if half.value is not None else EMPTY,
+    ]
+    ends = between_words(dial.shift, half.low, half.high)
+    bar = tag("div", *marks, cls="track", role="img", aria_label=f"{title(dial.shift)}: {dial.words}; {ends}")
+    line = tag("p", tag("b", title(dial.shift)), tag("span", dial.words))
+    return tag("li", line, bar, tag("small", ends), cls="weak" if weak else None)
+
+
+def _cards(passport: Passport, folders: Mapping[str, Path]) -> Html:
+    weak = [_weak(passport.dial(shift), folders) for shift in passport.weakest]
+    knows = _knows(passport)
+    head = tag("h2", "Its weakest dials, and whether it knows") if weak else tag("h2", "Does it know?")
+    return tag("div", head, tag("div", *weak, knows, cls="three"))
+
+
+def _weak(dial: Dial, folders: Mapping[str, Path]) -> Html:
+    lost = f"{100 * (dial.drop.value or 0):.0f} points lost over the dial, half at {dial.words}."
+    view = _view_of(folders[dial.part], dial.shift)
+    album = Album(view, WEIGHT)
+    strips = [strip_of(view, album, row) for row in frames_of(view)[:STRIPS]]
+    return tag("article", tag("h3", title(dial.shift)), tag("p", lost, cls="about"), *strips, cls="card")
+
+
+def _view_of(folder: Path, shift: str) -> View:
+    """Return a run with one of its dials alone."""
+    runs = run_views(folder)
+    return merge(
+        [
+            dataclasses.replace(run, table=run.table.filter(pl.col("shift").is_in([CLEAN, shift])))
+            for run in runs
+        ]
+    )
+
+
+def _knows(passport: Passport) -> Html:
+    if passport.knows is None:
+        return EMPTY
+    scorer = passport.knows.scorer
+    found = [_page_area(one.kind, one) for one in passport.knows.auroc if one.scorer == scorer]
+    risks = [
+        tag("li", f"answering {100 * kept.coverage:.0f} %: {share(kept)} wrong")
+        for kept in passport.knows.risk
+    ]
+    why = f"AUROC of {scorer}: 1 tells all strange pictures from familiar ones, 0.5 none."
+    parts = [tag("p", why, cls="about"), tag("dl", *found, cls="figures"), tag("ul", *risks, cls="told")]
+    return tag("article", tag("h3", "Does it know?"), *parts, cls="card")
+
+
+def _page_area(kind: str, number: Number) -> Html:
+    name = {"near": "strange, near", "far": "strange, far"}.get(kind, kind)
+    value = "–" if number.value is None else f"{number.value:.2f}"
+    low_high = "" if number.low is None or number.high is None else f"{number.low:.2f} to {number.high:.2f}"
+    return tag(
+        "div",
+        tag("dt", name),
+        tag("dd", tag("b", value), tag("small", join([low_high, f" · n = {count(number.n)}"]))),
+    )
+
+
+def _bottom(passport: Passport) -> Html:
+    rules = [
+        (
+            "Half of the accuracy is lost where the curve, joined by straight lines, first comes down to half"
+            " of the clean accuracy; its interval resamples the pictures. Beyond the dial means that more"
+            " than half was left at the last severity tried."
+        ),
+        "The weakest dials are those with the greatest mean drop over the severities of the battery.",
+        (
+            "A picture with an error, or of a class the model does not know, is missing and not wrong; n"
+            " counts samples or pictures."
+        ),
+        (
+            "The passport's hash covers every number in passport.json; the same model, pictures and versions"
+            " give the same hash."
+        ),
+    ]
+    versions = ", ".join(f"{name} {version}" for name, version in passport.versions.items())
+    battery = f"{passport.battery.name} {passport.battery.version} ({passport.battery.digest})"
+    model = passport.model
+    facts = [
+        ("model", model.name),
+        ("version", model.version),
+        ("parameters", model.parameters),
+        ("battery", battery),
+    ]
+    facts += [("versions", versions), ("hash", passport.hash)]
+    pairs = [part for key, value in facts if value for part in (tag("dt", key), tag("dd", value))]
+    columns = [
+        tag("div", tag("h3", "Passport"), tag("dl", *pairs)),
+        tag("div", tag("h3", "How the numbers are defined"), tag("ul", *(tag("li", rule) for rule in rules))),
+    ]
+    return tag("footer", tag("div", *columns, cls="columns"))

@@ -1,0 +1,116 @@
+"""The badge of a passport: a small SVG for a README, with the two numbers that say most."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.sax.saxutils import escape
+
+from sorites.analysis.passport.document import Dial, Number, Passport
+from sorites.io.files import write_bytes
+from sorites.reports.passport.numbers import between_words, title
+
+NAME = "badge.svg"
+# The width of a letter in px, at 11 px Verdana and its like.
+WIDE = 6.6
+# The colour of the right half by the share of the clean accuracy that is left under shift.
+COLOURS = ((0.75, "#1e6b4b"), (0.5, "#6b6a1e"), (0.25, "#8a5a12"), (0.0, "#a3341b"))
+
+
+def write_badge(passport: Passport, folder: Path) -> None:
+    """Write ``badge.svg``."""
+    write_bytes(badge(passport).encode(), folder / NAME)
+
+
+def badge(passport: Passport) -> str:
+    """Return the badge: accuracy clean and over all dials of the battery."""
+    left = f"sorites {passport.battery.name} {passport.battery.version}"
+    right = f"{_percent(passport.clean)} clean · {_percent(passport.shifted)} shifted"
+    kept = (passport.shifted.value or 0.0) / passport.clean.value if passport.clean.value else 0.0
+    colour = next(colour for least, colour in COLOURS if kept >= least)
+    one, two = (round(WIDE * len(text)) + 12 for text in (left, right))
+    label = escape(f"{left}: {right}", {'"': "&quot;"})
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{one + two}" height="20" role="img"'
+        f' aria-label="{label}"><title>{label}</title><rect width="{one + two}" height="20" rx="3"'
+        f' fill="#3a3f46"/><path d="M{one} 0h{two - 3}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3H{one}z"'
+        f' fill="{colour}"/><g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11"'
+        f' text-anchor="middle"><text x="{one / 2:g}" y="14">{escape(left)}</text><text x="{one + two / 2:g}"'
+        f' y="14">{escape(right)}</text></g></svg>\n'
+    )
+
+
+def _percent(number: Number) -> str:
+    return "–" if number.value is None else f"{100 * number.value:.0f} %"
+
+
+# A passport as Markdown, to be pasted into a model card.
+
+
+CARD_NAME = "model_card.md"
+
+
+def write_card(passport: Passport, folder: Path) -> None:
+    """Write ``model_card.md``."""
+    write_bytes(card(passport).encode(), folder / CARD_NAME)
+
+
+def card(passport: Passport) -> str:
+    """Return the passport as a section of a model card."""
+    weak = ", ".join(title(shift) for shift in passport.weakest)
+    lines = [
+        "## Robustness by degree",
+        "",
+        (
+            f"Measured with Sorites {passport.sorites}, battery {passport.battery.name}"
+            f" {passport.battery.version}, on {_sources(passport)}. Intervals are 95 %."
+        ),
+        "",
+        f"- Clean accuracy: {share(passport.clean)}",
+        f"- Mean accuracy over all dials: {share(passport.shifted)}",
+        *([f"- Weakest dials: {weak}"] if weak else []),
+        *_risks(passport),
+        "",
+        "| dial | half of the accuracy is lost at | 95 % interval | n |",
+        "|---|---|---|--:|",
+        *(_line(dial) for dial in passport.dials),
+        "",
+        f"Model version `{passport.model.version[:16]}`, passport `{passport.hash[:16]}`.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def _sources(passport: Passport) -> str:
+    first = passport.runs[0]
+    return f"{first.samples} pictures of `{first.source}`"
+
+
+def _risks(passport: Passport) -> list[str]:
+    if passport.knows is None or not passport.knows.risk:
+        return []
+    told = [f"{share(kept)} wrong if it answers {100 * kept.coverage:.0f} %" for kept in passport.knows.risk]
+    strange = [
+        f"{one.kind} {one.value:.2f}"
+        for one in passport.knows.auroc
+        if one.scorer == passport.knows.scorer and one.value is not None
+    ]
+    return [
+        f"- Does it know: {'; '.join(told)}",
+        *([f"- AUROC of {passport.knows.scorer}: {', '.join(strange)}"] if strange else []),
+    ]
+
+
+def share(number: Number) -> str:
+    """Return a share with its interval in percent."""
+    if number.value is None:
+        return "not measured"
+    if number.low is None or number.high is None:
+        return f"{100 * number.value:.1f} %"
+    return f"{100 * number.value:.1f} % ({100 * number.low:.1f} to {100 * number.high:.1f}, n = {number.n})"
+
+
+def _line(dial: Dial) -> str:
+    return (
+        f"| {title(dial.shift)} | {dial.words} | {between_words(dial.shift, dial.half.low, dial.half.high)} |"
+        f" {dial.half.n} |"
+    )

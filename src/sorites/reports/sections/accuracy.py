@@ -1,0 +1,386 @@
+"""The section of headline numbers, one card per model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.core import Metric
+from sorites.core.errors import SoritesError
+from sorites.reports.components.charts import (
+    PERCENT_AXIS,
+    about,
+    along,
+    axis_name,
+    card,
+    figure,
+    line,
+    pen,
+    plot,
+)
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    THIN,
+    Html,
+    between,
+    breakable,
+    count,
+    grid,
+    join,
+    number,
+    percent,
+    several,
+    tag,
+)
+from sorites.reports.components.markup import points as points_of
+from sorites.reports.section import Section, add_section, multiples
+from sorites.reports.view import UNTOUCHED, View
+
+Row = dict[str, Any]
+MEAN = "Accuracy under shift is the mean over shifts of the mean over the settings of each shift."
+LOST = (
+    "A picture fails at the least severity at which the model is wrong about it, which is 0 where it is wrong"
+    " about the clean picture: half failed counts pictures that the model never had. Half lost does not: it"
+    " is where accuracy comes down to half of what it is on clean pictures. A trajectory is one picture under"
+    " one shift at rising severity."
+)
+
+
+@add_section(order=10)
+def headline(view: View) -> Section | None:
+    """One card per model: accuracy clean and under shift, the drop, and the severities at which
+    half of it is gone.
+    """
+    counted = view.compute(metrics.accuracy, by=("model",))
+    if not counted.height:
+        return None
+    cards = [_card(view, model) for model in view.models if model in set(counted["model"])]
+    shifted = view.compute(metrics.mean_accuracy, by=("model",)).drop_nulls("value").height > 0
+    lost = view.compute(metrics.failure_point, by=("model",), relative=True).height > 0
+    lead = " ".join(
+        [*([MEAN] if shifted else []), *([LOST] if lost else []), "The smaller figures are 95 % intervals."]
+    )
+    title = "The model at a glance" if len(cards) == 1 else "The models at a glance"
+    return Section(title, tag("div", *cards, cls="cards"), "Models", lead)
+
+
+def _row(frame: pl.DataFrame, model: str) -> Row | None:
+    found = frame.filter(pl.col("model") == model).to_dicts()
+    return found[0] if found else None
+
+
+def _card(view: View, model: str) -> Html:
+    parts = [
+        tag("h3", model),
+        _figures(view, model),
+        _dial(view, model),
+        _by_shift(view, model),
+        _missing(view, model),
+    ]
+    return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
+
+
+def _figures(view: View, model: str) -> Html:
+    clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
+    under = _row(view.compute(metrics.mean_accuracy, by=("model",)), model)
+    drop = _row(view.compute(metrics.accuracy_drop, by=("model",)), model)
+    named = [("Clean", clean, percent), ("Under shift", under, percent), ("Drop", drop, _fall)]
+    shown = [
+        _figure(name, row, format_value)
+        for name, row, format_value in named
+        if row is not None and row["value"] is not None
+    ]
+    return tag("dl", *shown, cls="figures") if shown else EMPTY
+
+
+def _fall(value: float | None) -> str:
+    """Return a drop as the change of the accuracy, so with its sign reversed."""
+    return points_of(None if value is None else -value)
+
+
+def _figure(name: str, row: Row, format_value: Any) -> Html:
+    ends = sorted((row["low"], row["high"]), reverse=format_value is _fall)
+    low, high, big = (format_value(value).removesuffix(f"{THIN}points") for value in (*ends, row["value"]))
+    interval = join([tag("small", between(low, high)), tag("small", f"n = {row['n']}")])
+    return tag(
+        "div",
+        tag("dt", name + (" (points)" if format_value is _fall else "")),
+        tag("dd", tag("b", big), interval),
+    )
+
+
+def _dial(view: View, model: str) -> Html:
+    """Return where half of all trajectories have failed, as a fraction of the greatest severity of
+    each shift.
+    """
+    half = _row(view.compute(metrics.failure_point, by=("model",), relative=True), model)
+    if half is None:
+        return EMPTY
+    low, high, value = half["low"] or 0.0, half["high"], half["value"]
+    if value is None:
+        sentence = join(
+            [tag("b", "More than half"), f" of its pictures survive the greatest severity ({_of(half)})."]
+        )
+    else:
+        sentence = join(
+            [
+                "Half of its pictures have failed at ",
+                tag("b", percent(value, 0)),
+                " of the greatest severity ",
+                tag("span", _ends(half), cls="range"),
+                _never_had(view, model),
+            ]
+        )
+    marks = [
+        tag("i", style=f"width:{100 * (1 if value is None else value):.1f}%"),
+        tag("u", style=f"left:{100 * low:.1f}%;right:{100 - 100 * (1 if high is None else high):.1f}%"),
+        *([tag("b", style=f"left:{100 * value:.1f}%")] if value is not None else []),
+    ]
+    ends = tag("div", tag("span", "untouched"), tag("span", "greatest severity"), cls="ends")
+    return tag(
+        "div", tag("p", sentence), tag("div", *marks, cls="track", aria_hidden="true"), ends, cls="dial"
+    )
+
+
+def _never_had(view: View, model: str) -> str:
+    """Say how many of the failed pictures were wrong when clean."""
+    clean = _row(view.compute(metrics.accuracy, UNTOUCHED, by=("model",)), model)
+    if clean is None or clean["value"] is None or clean["value"] == 1:
+        return "."
+    return f", counting the {percent(1 - clean['value'], 0)} that it has wrong when clean."
+
+
+def _of(row: Row) -> str:
+    return f"{row['survived']} of {row['n']}"
+
+
+def _ends(row: Row) -> str:
+    top = "above 100\u202f%" if row["high"] is None else percent(row["high"], 0)
+    return f"({between(percent(row['low'], 0), top)}, n = {row['n']} trajectories)"
+
+
+def _by_shift(view: View, model: str) -> Html:
+    own = pl.col("model") == model
+    lost, halved = (
+        {row["shift"]: row for row in view.compute(metric).filter(own).to_dicts()}
+        for metric in (metrics.failure_point, metrics.half_accuracy)
+    )
+    lines = [_line(view, shift, lost[shift], halved.get(shift)) for shift in view.shifts if shift in lost]
+    return grid(["Severity", "half failed", "half lost", "survive"], lines) if lines else EMPTY
+
+
+def _line(view: View, shift: str, lost: Row, halved: Row | None) -> list[object]:
+    name = join([breakable(shift), tag("small", f" {unit}")]) if (unit := view.unit(shift)) else shift
+    return [
+        name,
+        _point(lost),
+        _point(halved) if halved is not None and halved["clean"] else DASH,
+        percent(lost["survived"] / lost["n"], 0),
+    ]
+
+
+def _point(row: Row) -> Html:
+    """Return a severity with its interval; a missing one lies above the greatest severity."""
+    value = "> max" if row["value"] is None else number(row["value"])
+    high = "max" if row["high"] is None else number(row["high"])
+    interval = "> max" if row["low"] is None else f"{number(row['low'])} to {high}"
+    return join([value, tag("small", interval)])
+
+
+def _missing(view: View, model: str) -> Html:
+    row = _row(view.compute(metrics.accuracy, by=("model",)), model)
+    if row is None or not row["missing"]:
+        return EMPTY
+    counts = "counts" if row["missing"] == 1 else "count"
+    return tag(
+        "p",
+        f"{several(row['missing'], 'prediction')} failed and {counts} as missing, not as wrong.",
+        cls="warn",
+    )
+
+
+# The section of accuracy curves over severity.
+
+
+@add_section(order=20)
+def curves(view: View) -> Section | None:
+    """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
+    shares = points(view)
+    cards = [
+        _curves_card(view, shift, rows)
+        for shift in view.shifts
+        if (rows := shares.filter(pl.col("shift") == shift)).height
+    ]
+    lead = (
+        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 %"
+        " interval."
+    )
+    if len(view.models) > 1:
+        lead += (
+            " Click a model in any legend to hide it on the whole page, double-click to see it alone; with"
+            " keys, Enter and Shift-Enter do the same."
+        )
+    return multiples(view, cards, "Accuracy as severity rises", "Accuracy", lead)
+
+
+def points(view: View) -> pl.DataFrame:
+    """Return accuracy by model, shift and severity, with clean pictures at 0; settings without a
+    severity are left out.
+    """
+    shares = view.compute(from_clean)
+    return shares.filter(
+        pl.col("shift").is_in(view.shifts) & pl.col("severity").is_not_null() & pl.col("value").is_not_null()
+    )
+
+
+def from_clean(table: pl.LazyFrame) -> pl.DataFrame:
+    """Return accuracy with clean pictures at severity 0 of every shift."""
+    return metrics.accuracy(metrics.with_clean(table))
+
+
+def _curves_card(view: View, shift: str, rows: pl.DataFrame) -> Html:
+    fig = figure(view, axis_name(view, shift), "accuracy", yaxis=PERCENT_AXIS, xaxis=along(rows["severity"]))
+    for model in view.models:
+        model_rows = rows.filter(pl.col("model") == model).sort("severity")
+        if model_rows.height:
+            line(fig, view, model, model_rows, "accuracy")
+    return card(
+        shift, about(view, shift), plot(fig, f"Accuracy of each model against the severity of {shift}")
+    )
+
+
+# The section with the numbers behind the curves, to read and to copy.
+
+
+@add_section(order=80)
+def numbers(view: View) -> Section | None:
+    """A folded table of accuracy by model, shift and severity."""
+    answer = view.compute(metrics.accuracy)
+    if not answer.height:
+        return None
+    places = {name: i for i, name in enumerate(view.shifts)}
+    rows = sorted(answer.to_dicts(), key=lambda row: places.get(row["shift"], -1))
+    table = grid(
+        ["model", "shift", "unit", "severity", "accuracy", "low", "high", "n", "missing"],
+        [_numbers_line(view, row) for row in rows],
+        text=3,
+    )
+    folded = tag(
+        "details", tag("summary", f"Accuracy by model, shift and severity ({count(len(rows))} rows)"), table
+    )
+    return Section(
+        "All accuracies as numbers",
+        folded,
+        "Numbers",
+        "Select the table to copy it into a spreadsheet; low and high are the ends of the 95 % interval.",
+    )
+
+
+def _numbers_line(view: View, row: dict[str, Any]) -> list[str | Html]:
+    shares = [percent(row[name]) for name in ("value", "low", "high")]
+    return [
+        row["model"],
+        row["shift"],
+        view.unit(row["shift"]),
+        number(row["severity"], 6),
+        *shares,
+        count(row["n"]),
+        count(row["missing"]),
+    ]
+
+
+# The section on corruption errors: errors relative to a reference model, where the suite names one.
+
+
+@add_section(order=70)
+def corruption(view: View) -> Section | None:
+    """A table of corruption errors and one of relative ones, where all runs that name a reference
+    name the same.
+
+    Absent where the reference is the only model, since its errors are 100 % of its own.
+    """
+    named = {str(run.suite["reference"]) for run in view.runs if run.suite.get("reference")}
+    reference = named.pop() if len(named) == 1 else None
+    if reference is None or (reference not in view.models and not _readable(view, reference)):
+        return None
+    others = [model for model in view.models if model != reference]
+    if not others or not view.compute(metrics.corruption_error, reference=reference).height:
+        return None
+    kinds = [
+        ("Corruption error", metrics.corruption_error),
+        ("Relative corruption error", metrics.relative_corruption_error),
+    ]
+    tables = [tag("article", _table(view, title, metric, reference), cls="card") for title, metric in kinds]
+    lead = (
+        "The corruption error is the error summed over the severities of a shift, as a share of the same sum"
+        f" of {reference} (100 %). The relative corruption error counts only the rise over the clean error."
+        " The last column is the mean over shifts; below 100 % is better than the reference."
+    )
+    return Section(
+        f"Errors relative to {reference}", tag("div", *tables, cls="stack"), "Corruption error", lead
+    )
+
+
+def _readable(view: View, reference: str) -> bool:
+    """Return whether the reference is a file of errors that is at hand and fits the table."""
+    try:
+        return view.compute(metrics.relative_corruption_error, reference=reference).height > 0
+    except SoritesError:
+        return False
+
+
+def _table(view: View, title: str, metric: Metric, reference: str) -> Html:
+    each = view.compute(metric, reference=reference)
+    mean = view.compute(metric, reference=reference, by=("model",)).with_columns(
+        shift=pl.lit(None, pl.String)
+    )
+    cells = {(row["model"], row["shift"]): row for row in each.to_dicts() + mean.to_dicts()}
+    shifts = [shift for shift in view.shifts if shift in set(each["shift"])]
+    lines = [
+        [model, *(_cell(cells.get((model, shift)), model == reference) for shift in [*shifts, None])]
+        for model in view.models
+    ]
+    return grid(["", *shifts, "mean"], lines, caption=f"{title}, with its 95 % interval and n")
+
+
+def _cell(row: dict[str, Any] | None, is_reference: bool) -> object:
+    if row is None or row["value"] is None:
+        return DASH
+    interval = "reference" if is_reference else between(percent(row["low"]), percent(row["high"]))
+    return join([percent(row["value"]), tag("small", f"{interval}, n = {row['n']}")])
+
+
+# The section on errors, which explains missing numbers.
+
+
+SHOWN = 20
+
+
+@add_section(order=90)
+def mistakes(view: View) -> Section | None:
+    """The first errors of the table, with equal ones on one line; absent where there are none."""
+    failed = view.table.filter(pl.col("error").is_not_null())
+    total = failed.select(pl.len()).collect(engine="streaming").item()
+    if not total:
+        return None
+    alike = ["sample_id", "shift", "error"]
+    kinds = failed.group_by(alike).agg(rows=pl.len()).sort(alike).collect(engine="streaming")
+    lines = [
+        [r["sample_id"], r["shift"], _text(r["error"]), count(r["rows"])]
+        for r in kinds.head(SHOWN).to_dicts()
+    ]
+    verb = "holds" if total == 1 else "hold"
+    lead = (
+        f"{several(total, 'row')} of the table {verb} an error instead of a prediction; they count as"
+        " missing, not as wrong."
+    )
+    lead += f" The first {SHOWN} of {count(kinds.height)} kinds are listed." if kinds.height > SHOWN else ""
+    table = grid(["sample", "shift", "error", "rows"], lines, text=3)
+    return Section("Pictures that could not be judged", tag("article", table, cls="card"), "Errors", lead)
+
+
+def _text(error: str, longest: int = 400) -> Html:
+    return tag("span", error if len(error) <= longest else error[: longest - 1] + "…", cls="text")

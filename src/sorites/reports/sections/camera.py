@@ -1,0 +1,286 @@
+"""The section on camera settings: heat maps of ISO and shutter, the best and worst, and the gain of
+choosing the setting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics.camera import AUTO, DIALS, POLICIES, with_settings
+from sorites.reports.components.camera import (
+    dials,
+    grids,
+    interval_of,
+    requested,
+    setting_maps,
+    setting_sentences,
+    shutter_text,
+)
+from sorites.reports.components.images import SIDE, data_uri
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    count,
+    grid,
+    join,
+    number,
+    percent,
+    picked,
+    points,
+    tag,
+)
+from sorites.reports.components.scorers import estimate
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+Row = Mapping[str, Any]
+LIGHTS = ("on", "off", "both", "difference")
+POLICY_NAMES = {
+    "auto": "automatic",
+    "average": "random setting",
+    "fixed": "best single setting",
+    "oracle": "best for each picture",
+}
+
+
+@add_section(order=34)
+def exposure(view: View) -> Section | None:
+    """Heat maps per model, aperture and light; then the tables. Absent without a camera grid."""
+    settings = view.compute(metrics.setting_accuracy).filter(pl.col("n") > 0)
+    maps = {
+        model: drawn
+        for model in view.models
+        if (drawn := setting_maps(settings.filter(pl.col("model") == model), interval_of))
+    }
+    if not maps:
+        return None
+    lead = (
+        "Accuracy in % at each ISO and shutter time, one map per aperture and light; stronger blue is better,"
+        " and hovering shows the interval and n. Automatic exposure is shown beside the maps."
+    )
+    tables = [tag("article", part, cls="card") for part in (_ends(view), _control(view)) if part]
+    below = tag("div", tag("div", *tables, cls="stack"), cls="below") if tables else EMPTY
+    body = join([setting_sentences(view, settings), picked("exposure", "Model", maps), below])
+    return Section("Which camera settings suit the model?", body, "Exposure", lead)
+
+
+def _ends(view: View) -> Html:
+    rows = {(r["model"], r["light"], r["what"]): r for r in view.compute(metrics.setting_table).to_dicts()}
+    lines = []
+    for model in view.models:
+        for light in LIGHTS:
+            ends = [rows.get((model, light, what)) for what in ("best", "worst", "average", "auto")]
+            if any(ends):
+                lines.append([model, light, *(_end(row, light) for row in ends)])
+    caption = (
+        "Accuracy at the best, worst and average setting and with automatic exposure. "
+        "The difference is |on − off|; its best is the least."
+    )
+    return (
+        grid(["", "lamp", "best", "worst", "average", "automatic"], lines, text=2, caption=caption)
+        if lines
+        else EMPTY
+    )
+
+
+def _end(row: Row | None, light: str) -> Html:
+    if row is None or row["value"] is None:
+        return tag("span", DASH)
+    if light == "difference":
+        text, more = points(row["value"]).removeprefix("+"), []
+    else:
+        text, more = percent(row["value"]), [interval_of(row)]
+    lines = [*([dials(row)] if row["iso"] is not None else []), *more]
+    return join([text, *(tag("small", line) for line in lines)])
+
+
+def _control(view: View) -> Html:
+    rows = {(r["model"], r["policy"]): r for r in view.compute(metrics.camera_control).to_dicts()}
+    lines = [
+        [model, POLICY_NAMES[policy], estimate(row), _gain(row), count(row["n"])]
+        for model, policy in _pairs(view.models)
+        if (row := rows.get((model, policy)))
+    ]
+    caption = (
+        "Accuracy when the setting is chosen for the model, and the gain over automatic exposure on the same"
+        " pictures"
+    )
+    return (
+        grid(["", "setting chosen", "accuracy", "gain", "n"], lines, text=2, caption=caption)
+        if lines
+        else EMPTY
+    )
+
+
+def _pairs(models: Sequence[str]) -> Iterator[tuple[str, str]]:
+    return ((model, policy) for model in models for policy in POLICIES)
+
+
+def _gain(row: Row) -> Html:
+    if row["gain"] is None:
+        return tag("span", DASH)
+    return join(
+        [points(row["gain"]), tag("small", f"{points(row['gain_low'])} to {points(row['gain_high'])}")]
+    )
+
+
+# A contact sheet: one picture at every camera setting, and pictures that are wrong with automatic
+# exposure only.
+
+
+# The pairs of pictures below the sheet may take this many bytes, as encoded in the file.
+WEIGHT = 500_000
+# On a sheet of more pictures than this they are drawn half as large, so that all of them are there.
+SMALL = 60
+# At most this many pictures per model that its best setting gets right and automatic exposure gets
+# wrong.
+LOST = 4
+
+ContactRow = dict[str, Any]
+
+
+@add_section(order=36)
+def contact(view: View) -> Section | None:
+    """Pictures of a camera grid; absent where no run can make its pictures again."""
+    if not any(run.picture for run in view.runs) or not view.compute(metrics.setting_share).height:
+        return None
+    rows = judged(view)
+    book = Book(view)
+    sheet = _sheet(book, rows, view)
+    if not sheet:
+        return None
+    sheets = {model: part for model in view.models if (part := _saved(view, book, rows, model))}
+    lead = (
+        "One picture at every camera setting; a green frame means that the model is right, an orange one that"
+        " it is wrong. Below are pictures that the model gets wrong with automatic exposure and right with"
+        " its best single setting."
+    )
+    below = tag("div", picked("contact", "Model", sheets), cls="below") if sheets else EMPTY
+    return Section("What the camera saw", join([sheet, below]), "Contact sheet", lead)
+
+
+@dataclass
+class Book:
+    """Pictures of a camera grid as data URIs; ``left`` is what remains of the bytes for pairs of them."""
+
+    view: View
+    left: int = WEIGHT
+
+    def figure(self, row: ContactRow, caption: str, side: int = SIDE) -> Html:
+        uri = self.uri(row, side)
+        edge = "#009e73" if row["correct"] else "#d55e00"
+        style = f"border:3px solid {edge};max-width:100%"
+        alt = f"{row['sample_id']}, {caption or dials(row)}"
+        image = (
+            tag("img", src=uri, alt=alt, style=style)
+            if uri
+            else tag("div", "picture not available", cls="gone")
+        )
+        return tag("figure", image, tag("figcaption", caption))
+
+    def uri(self, row: ContactRow, side: int) -> str | None:
+        picture = self.view.picture(row["run_id"], row["sample_id"], row["shift"], requested(row["params"]))
+        return None if picture is None else data_uri(picture, side)
+
+
+def judged(view: View) -> pl.DataFrame:
+    """Return the judged rows of camera grids, with their settings as columns."""
+    rows = with_settings(view.table).filter((pl.col("output") == "label") & pl.col("correct").is_not_null())
+    return rows.select(
+        "run_id", "model", "sample_id", "shift", "params", "correct", "light", "exposure", *DIALS
+    ).collect(engine="streaming")
+
+
+def _sheet(book: Book, rows: pl.DataFrame, view: View) -> Html:
+    """Show the sample that is right at about half of the settings, since it shows the most about them."""
+    model = next((name for name in view.models if name in set(rows["model"])), None)
+    model_rows = rows.filter(pl.col("model") == model)
+    shares = model_rows.filter(~AUTO).group_by("sample_id").agg(pl.col("correct").mean())
+    if model is None or not shares.height:
+        return EMPTY
+    sample = shares.sort((pl.col("correct") - 0.5).abs(), "sample_id")["sample_id"][0]
+    one = model_rows.filter(pl.col("sample_id") == sample)
+    side = SIDE if one.height <= SMALL else SIDE // 2
+    cards = [_page(book, part, light, aperture, side) for (light, aperture), part in _pages(one)]
+    shown = [card for card in cards if card]
+    return (
+        join([tag("p", tag("b", model), f" · {sample}"), tag("div", *shown, cls="cards two")])
+        if shown
+        else EMPTY
+    )
+
+
+def _pages(rows: pl.DataFrame) -> list[tuple[tuple[str | None, float | None], pl.DataFrame]]:
+    ordered = rows.sort("light", "aperture", descending=[True, False], nulls_last=True)
+    parts = ordered.partition_by("light", "aperture", as_dict=True, maintain_order=True)
+    return [((key[0], key[1]), part) for key, part in parts.items()]
+
+
+def _page(book: Book, rows: pl.DataFrame, light: str | None, aperture: float | None, side: int) -> Html:
+    if aperture is None:
+        shots = rows.to_dicts()[:3]
+        body = tag(
+            "div",
+            *(book.figure(row, "shot " + str(requested(row["params"]).get("shot", ""))) for row in shots),
+            cls="frames",
+        )
+        return tag("article", tag("h3", f"automatic · lamp {light}"), body, cls="card")
+    tables = [_grid(book, part, side) for part in grids(rows)]
+    return tag("article", tag("h3", f"f/{number(aperture)} · lamp {light}"), *tables, cls="card")
+
+
+def _grid(book: Book, rows: pl.DataFrame, side: int) -> Html:
+    by_setting = {(row["iso"], row["shutter"]): row for row in rows.to_dicts()}
+    isos, shutters = (sorted(set(values)) for values in zip(*by_setting, strict=True))
+    head = tag(
+        "tr", tag("th", "ISO", scope="col"), *(tag("th", shutter_text(s), scope="col") for s in shutters)
+    )
+    body = []
+    for iso in isos:
+        cells = [
+            tag("td", book.figure(row, "", side) if (row := by_setting.get((iso, s))) else EMPTY)
+            for s in shutters
+        ]
+        body.append(tag("tr", tag("th", count(int(iso)), scope="row"), *cells))
+    return tag(
+        "div", tag("table", tag("thead", head), tag("tbody", *body), cls="heat"), cls="scroll", tabindex="0"
+    )
+
+
+def _saved(view: View, book: Book, rows: pl.DataFrame, model: str) -> Html:
+    best = [
+        r
+        for r in view.compute(metrics.setting_table).to_dicts()
+        if (r["model"], r["light"], r["what"]) == (model, "both", "best")
+    ]
+    if not best or best[0]["iso"] is None:
+        return EMPTY
+    model_rows = rows.filter(pl.col("model") == model)
+    kept = model_rows.filter(~AUTO, pl.col("correct"), *(pl.col(name) == best[0][name] for name in DIALS))
+    lost = model_rows.filter(AUTO, ~pl.col("correct")).unique(
+        ["sample_id", "light"], keep="first", maintain_order=True
+    )
+    pairs = (
+        lost.join(kept, on=["run_id", "sample_id", "light", "model", "shift"], suffix="_kept")
+        .sort("sample_id", "light")
+        .head(LOST)
+    )
+    strips: list[Html] = []
+    for row in pairs.to_dicts():
+        if book.left > 0:
+            strips.append(_strip(book, row, dials(best[0])))
+            book.left -= len(strips[-1])
+    return tag("div", *strips, cls="cards") if strips else EMPTY
+
+
+def _strip(book: Book, row: ContactRow, setting: str) -> Html:
+    kept = {**row, "params": row["params_kept"], "correct": True}
+    frames = [book.figure(row, "automatic"), book.figure(kept, setting)]
+    what = tag("p", tag("b", row["sample_id"]), tag("span", f"lamp {row['light']}"), cls="what")
+    return tag("div", what, tag("div", *frames, cls="frames"), cls="strip")

@@ -1,0 +1,370 @@
+"""The section of detectors at a glance, one card per model: mAP clean and under shift, the drop,
+and the sizes of things.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.metrics.intervals import NOTED
+from sorites.reports.components.charts import (
+    COLOURS,
+    SYMBOLS,
+    Pen,
+    about,
+    along,
+    axis_name,
+    card,
+    figure,
+    line,
+    pen,
+    plot,
+)
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    THIN,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    percent,
+    picked,
+    points,
+    safe,
+    several,
+    tag,
+)
+from sorites.reports.section import Section, add_section, multiples
+from sorites.reports.view import UNTOUCHED, View, box_models
+
+Row = dict[str, Any]
+# COCO's numbers on a card, and what they are called there.
+SHOWN = {
+    "map": "mAP", "map50": "mAP at IoU 0.50", "map75": "mAP at IoU 0.75", "map_small": "small things (below 32² px)",
+    "map_medium": "medium things", "map_large": "large things (above 96² px)", "ar100": "recall, 100 boxes",
+}  # fmt: skip
+RANKED = (
+    "Over all shifted pictures the boxes of all severities are ranked in one list, so that this mAP is not"
+    " the mean over settings above."
+)
+
+
+@add_section(order=11)
+def detectors(view: View) -> Section | None:
+    """One card per model that finds boxes; absent without one."""
+    found = box_models(view)
+    if not found:
+        return None
+    lead = (
+        "mAP is COCO's mean average precision over IoU 0.50 to 0.95 and over classes that have things. Under"
+        " shift it is the mean over shifts of the mean over the severities of each shift. The smaller figures"
+        " are 95 % intervals over pictures. Numbers depend on the lowest confidence at which a detector still"
+        " reports boxes: compare detectors with the same floor."
+    )
+    return Section(
+        "The detectors at a glance",
+        tag("div", *(_card(view, m) for m in found), cls="cards"),
+        "Detectors",
+        lead,
+    )
+
+
+def _card(view: View, model: str) -> Html:
+    clean = _of(view.compute(metrics.map, UNTOUCHED, by=("model",)), model)
+    under, drop = (
+        _of(view.compute(metric, by=("model",)), model) for metric in (metrics.mean_map, metrics.map_drop)
+    )
+    named = [("Clean mAP", clean, False), ("Under shift", under, False), ("Drop (points)", drop, True)]
+    shown = [
+        _figure(name, row, fall) for name, row, fall in named if row is not None and row["value"] is not None
+    ]
+    parts = [tag("h3", model), tag("dl", *shown, cls="figures") if shown else EMPTY, _counts(clean)]
+    parts += [_narrow(view.compute(metrics.map, UNTOUCHED, by=("model",)), model), _numbers(view, model)]
+    return tag("article", *parts, cls="card model", style=f"--pen:{pen(view, model).colour}")
+
+
+def _of(frame: pl.DataFrame, model: str) -> Row | None:
+    return next(iter(frame.filter(pl.col("model") == model).to_dicts()), None)
+
+
+def _figure(name: str, row: Row, fall: bool) -> Html:
+    ends = sorted(0.0 - end if fall else end for end in (row["low"], row["high"]) if end is not None)
+    written = [
+        _points(value) if fall else percent(value)
+        for value in (*ends, 0.0 - row["value"] if fall else row["value"])
+    ]
+    interval = tag("small", between(*written[:2])) if len(ends) == 2 else EMPTY
+    return tag(
+        "div",
+        tag("dt", name),
+        tag("dd", tag("b", written[-1]), interval, tag("small", f"n = {count(row['n'])}")),
+    )
+
+
+def _points(value: float) -> str:
+    return points(value).removesuffix(f"{THIN}points")
+
+
+def _counts(clean: Row | None) -> Html:
+    """Say what the clean number rests on, and what was left out of it."""
+    if clean is None:
+        return EMPTY
+    said = [f"{several(clean['things'], 'thing')} in {several(clean['n'], 'clean picture')}"]
+    said += [f"{several(clean[key], 'picture')} {why}" for key, why in _LEFT.items() if clean[key]]
+    said += (
+        [f"{several(clean['left_out'], 'true box', 'true boxes')} without a size left out"]
+        if clean["left_out"]
+        else []
+    )
+    return tag("p", "; ".join(said) + ".", cls="warn" if len(said) > 1 else None)
+
+
+def _narrow(answer: pl.DataFrame, model: str) -> Html:
+    """Say that the intervals of few pictures are too narrow, where they are."""
+    if not metrics.interval_note("map", answer.filter(pl.col("model") == model)):
+        return EMPTY
+    return tag(
+        "p", f"With fewer than {NOTED['map'].below:g} pictures these intervals are somewhat too narrow."
+    )
+
+
+_LEFT = {
+    "missing": "that failed, which count as missing",
+    "unknown": "whose things are not known, not counted",
+}
+
+
+def _numbers(view: View, model: str) -> Html:
+    frames = [view.compute(metrics.map_numbers, where, by=("model",)) for where in (UNTOUCHED, ~UNTOUCHED)]
+    clean, shifted = (
+        {row["number"]: row for row in frame.filter(pl.col("model") == model).to_dicts()} for frame in frames
+    )
+    lines = [
+        [words, *(_cell(rows.get(name)) for rows in (clean, shifted))]
+        for name, words in SHOWN.items()
+        if name in {**clean, **shifted}
+    ]
+    table = grid(["", "clean", "all shifted pictures"], lines) if lines else EMPTY
+    return join([table, tag("p", RANKED)]) if lines and shifted else table
+
+
+def _cell(row: Row | None) -> Html:
+    if row is None or row["value"] is None:
+        return join([percent(None)])
+    ends = (
+        tag("small", between(percent(row["low"]), percent(row["high"]))) if row["low"] is not None else EMPTY
+    )
+    return join([percent(row["value"]), ends])
+
+
+# The section of mAP by class: which things does a shift take first?
+
+
+# Classes with fewer things than this in the clean pictures are marked: their numbers say little.
+FEW = 10
+
+
+@add_section(order=27)
+def box_classes(view: View) -> Section | None:
+    """A table per detector: mAP of each class clean and shifted, the greatest loss first; absent
+    without detectors.
+    """
+    found = box_models(view)
+    if not found:
+        return None
+    clean, shifted = (
+        view.compute(metrics.map, where, by=("model", "class")) for where in (UNTOUCHED, ~UNTOUCHED)
+    )
+    cards = [_box_classes_card(view, model, clean, shifted) for model in found]
+    lead = (
+        "mAP of each class in the clean pictures and in all shifted ones together (boxes of all severities"
+        " ranked in one list, which is not the mean over settings), the greatest loss first. With fewer than"
+        f" {FEW} things (in grey) a number says little."
+    )
+    return Section("Which classes suffer most?", tag("div", *cards, cls="stack"), "Classes", lead)
+
+
+def _box_classes_card(view: View, model: str, clean: pl.DataFrame, shifted: pl.DataFrame) -> Html:
+    mine, theirs = (frame.filter(pl.col("model") == model) for frame in (clean, shifted))
+    both = mine.join(
+        theirs.select("class", shifted="value", shifted_low="low", shifted_high="high"),
+        on="class",
+        how="full",
+        coalesce=True,
+    )
+    rows = both.with_columns(loss=pl.col("value") - pl.col("shifted")).sort(
+        "loss", "class", descending=[True, False], nulls_last=True
+    )
+    run_id = view.table.select(pl.col("run_id").first()).collect().item()
+    lines = [_line(view.class_name(run_id, row["class"]), row) for row in rows.to_dicts()]
+    head = ["", "things", "clean", "shifted", "change"]
+    table = folded(
+        f"{model}: mAP of each class",
+        grid(head, lines, caption=f"{model}: mAP of each class"),
+        len(lines),
+        most=12,
+    )
+    return tag("div", table, style=f"--pen:{pen(view, model).colour}")
+
+
+def _line(name: str, row: dict[str, float]) -> list[object]:
+    title = tag("span", name, cls="few") if (row["things"] or 0) < FEW else name
+    change = DASH if row["loss"] is None else points(0.0 - row["loss"])
+    things = DASH if row["things"] is None else count(int(row["things"]))
+    return [
+        title,
+        things,
+        _share(row, "value", "low", "high"),
+        _share(row, "shifted", "shifted_low", "shifted_high"),
+        change,
+    ]
+
+
+def _share(row: dict[str, float], value: str, low: str, high: str) -> Html:
+    if row[value] is None:
+        return join([DASH])
+    return join([percent(row[value]), tag("small", between(percent(row[low]), percent(row[high])))])
+
+
+# The section of mAP over severity.
+
+
+@add_section(order=21)
+def box_curves(view: View) -> Section | None:
+    """Small multiples, one per shift; every curve starts from the clean pictures at severity 0."""
+    if not box_models(view):
+        return None
+    rows = view.compute(map_from_clean).drop_nulls(["severity", "value"])
+    top = float(rows["high"].fill_null(rows["value"]).max() or 1)  # type: ignore[arg-type]
+    cards = [
+        _box_curves_card(view, shift, part, top)
+        for shift in view.shifts
+        if (part := rows.filter(pl.col("shift") == shift)).height
+    ]
+    lead = (
+        "Severity 0 is the untouched picture; severity rises in the unit of each shift. The band is the 95 %"
+        " interval over pictures."
+    )
+    return multiples(view, cards, "mAP as severity rises", "mAP", lead)
+
+
+def map_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
+    """Return mAP with clean pictures at severity 0 of every shift."""
+    return metrics.map(metrics.with_clean(table))
+
+
+def _box_curves_card(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
+    upright = {"range": [-0.02 * top, 1.04 * top], "tickformat": ".0%", "nticks": 5}
+    fig = figure(view, axis_name(view, shift), "mAP", yaxis=upright, xaxis=along(rows["severity"]))
+    for model in view.models:
+        mine = rows.filter(pl.col("model") == model).sort("severity")
+        if mine.height:
+            line(fig, view, model, mine.with_columns(pl.col("low", "high").fill_null(pl.col("value"))), "mAP")
+    return card(shift, about(view, shift), plot(fig, f"mAP of each detector against the severity of {shift}"))
+
+
+# The section on what errors cost a detector, by TIDE's six kinds, as severity rises.
+
+
+# TIDE's kinds of error, and what they are.
+KINDS = {
+    "Cls": "wrong class", "Loc": "badly placed", "Both": "wrong class and badly placed", "Dupe": "found twice",
+    "Bkg": "nothing there", "Miss": "not found",
+}  # fmt: skip
+PENS = {
+    kind: Pen(colour, "solid", symbol) for kind, colour, symbol in zip(KINDS, COLOURS, SYMBOLS, strict=False)
+}
+
+
+@add_section(order=24)
+def tide_errors(view: View) -> Section | None:
+    """Per detector, one chart per shift with a line per kind of error; the table below sets clean
+    beside shifted pictures.
+    """
+    found = box_models(view)
+    if not found:
+        return None
+    rows = (
+        view.compute(tide_from_clean)
+        .drop_nulls(["severity", "value"])
+        .filter(pl.col("error").is_in(list(KINDS)))
+    )
+    drawn = {model: _charts(view, rows.filter(pl.col("model") == model)) for model in found}
+    lead = (
+        "What each kind of error costs: the average precision at IoU 0.50 that would be won if all errors of"
+        " that kind, and no others, were mended (TIDE). Kinds overlap, so costs do not add up. "
+        + "; ".join(f"{kind}: {what}" for kind, what in KINDS.items())
+        + "."
+    )
+    body = join([picked("tide", "Detector", drawn), tag("article", _table(view, found), cls="card below")])
+    return Section("Why are things lost?", body, "Errors by kind", lead)
+
+
+def tide_from_clean(table: pl.LazyFrame) -> pl.DataFrame:
+    """Return TIDE's costs with clean pictures at severity 0 of every shift."""
+    return metrics.tide(metrics.with_clean(table))
+
+
+def _charts(view: View, rows: pl.DataFrame) -> Html:
+    top = float(rows["value"].max() or 0.01)  # type: ignore[arg-type]
+    cards = [
+        tag("article", tag("h3", shift), _chart(view, shift, part, top), cls="card")
+        for shift in view.shifts
+        if (part := rows.filter(pl.col("shift") == shift)).height
+    ]
+    return tag("div", *cards, cls="cards")
+
+
+def _chart(view: View, shift: str, rows: pl.DataFrame, top: float) -> Html:
+    upright = {"range": [-0.03 * top, 1.06 * top], "tickformat": ".0%", "nticks": 5}
+    fig = figure(
+        view, axis_name(view, shift), "cost (AP at 0.50)", yaxis=upright, xaxis=along(rows["severity"])
+    )
+    fig.update_layout(showlegend=True, height=310, margin_t=54)
+    for kind, drawn in PENS.items():
+        mine = rows.filter(pl.col("error") == kind).sort("severity")
+        ends = zip(mine["low"], mine["high"], mine["n"], strict=True)
+        fig.add_trace(
+            {
+                "type": "scatter",
+                "name": safe(kind),
+                "x": mine["severity"].to_list(),
+                "y": mine["value"].to_list(),
+                "customdata": [[percent(low), percent(high), n] for low, high, n in ends],
+                "mode": "lines+markers",
+                "line": {"color": drawn.colour, "width": 2},
+                "marker": {"symbol": drawn.symbol, "size": 7, "color": drawn.colour},
+                "hovertemplate": (
+                    f"<b>{kind}</b>: {KINDS[kind]}<br>severity %{{x:.4~g}}<br>costs %{{y:.1%}}<br>95 %:"
+                    " %{customdata[0]} to %{customdata[1]}<br>n = %{customdata[2]}<extra></extra>"
+                ),
+            }
+        )
+    return plot(fig, f"Cost of each kind of error against the severity of {shift}")
+
+
+def _table(view: View, found: list[str]) -> Html:
+    clean, shifted = (view.compute(metrics.tide, where, by=("model",)) for where in (UNTOUCHED, ~UNTOUCHED))
+    lines = [
+        [model, name, *(_tide_errors_cell(frame, model, kind) for kind in KINDS)]
+        for model in found
+        for name, frame in (("clean", clean), ("shifted", shifted))
+    ]
+    caption = (
+        "Cost of each kind of error in average precision at IoU 0.50, with its 95 % interval; all shifted"
+        " pictures together"
+    )
+    return grid(["", "pictures", *KINDS], lines, text=2, caption=caption)
+
+
+def _tide_errors_cell(frame: pl.DataFrame, model: str, kind: str) -> Html:
+    row = next(iter(frame.filter((pl.col("model") == model) & (pl.col("error") == kind)).to_dicts()), None)
+    if row is None or row["value"] is None:
+        return join([percent(None)])
+    return join([percent(row["value"]), tag("small", between(percent(row["low"]), percent(row["high"])))])

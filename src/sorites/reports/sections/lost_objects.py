@@ -1,0 +1,172 @@
+"""The section with the things that are lost first, drawn with truth and prediction."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from sorites import metrics
+from sorites.core import CLEAN
+from sorites.core.boxes import iou
+from sorites.reports.components.charts import severity_text
+from sorites.reports.components.images import DrawnBox, boxed, columns_of_models
+from sorites.reports.components.markup import Html, join, percent, picker, tag
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View, box_models
+
+# There are at most this many things per model and shift.
+EACH = 3
+# There are at most this many things per page.
+ALL = 36
+# Boxes of lower confidence are drawn only where they overlap the thing.
+SURE = 0.3
+# A picture shows this many times the thing's longer side, and at least this many px.
+MARGIN, LEAST = 2.2, 96
+PLACE = ["run_id", "model", "shift", "sample_id", "seed"]
+CORNERS = ("x0", "y0", "x1", "y1")
+
+Row = dict[str, Any]
+
+
+@add_section(order=51)
+def lost_things(view: View) -> Section | None:
+    """One shift at a time, with one column per model; absent where no run can make its pictures again."""
+    if not any(run.picture for run in view.runs) or not box_models(view):
+        return None
+    drawn: dict[tuple[str, str], list[Html]] = {}
+    for row in _first_lost(view).to_dicts():
+        if (strip := _strip(view, row)) is not None:
+            drawn.setdefault((row["shift"], row["model"]), []).append(strip)
+    shifts = [shift for shift in view.shifts if any(shift == key[0] for key in drawn)]
+    if not shifts:
+        return None
+    lead = (
+        "Things that a detector finds in the clean picture and loses at the least severity, one per picture."
+        " Each is shown clean, at the last severity at which it is found and at the first at which it is"
+        " not. The thing is dashed; a box of its class on it is green, the surest other one on it and boxes"
+        f" elsewhere (from {percent(SURE, 0)} on) are red."
+    )
+    body = join(
+        [picker("lost", "Shift", shifts), *(columns_of_models(view, shift, drawn) for shift in shifts)]
+    )
+    return Section("What was lost first?", body, "Pictures", lead)
+
+
+def _first_lost(view: View) -> pl.DataFrame:
+    """Return the trajectories of things that were found when clean and lost later, the least
+    severity first.
+    """
+    lost = metrics.trajectories(metrics.things(view.table).lazy()).filter(pl.col("failure") > 0).collect()
+    named = lost.with_columns(
+        sample=pl.col("sample_id").str.replace(r"#\d+$", ""),
+        thing=pl.col("sample_id").str.extract(r"#(\d+)$").cast(pl.Int64),
+    ).sort("failure", *PLACE)
+    single = named.unique(["model", "shift", "sample"], keep="first", maintain_order=True)
+    turn = pl.int_range(pl.len()).over("shift", "model")
+    return (
+        single.with_columns(turn=turn).filter(pl.col("turn") < EACH).sort("turn", "failure", *PLACE).head(ALL)
+    )
+
+
+def _strip(view: View, row: Row) -> Html | None:
+    """Return the pictures of one thing, or None where one of them cannot be made again."""
+    here = (
+        (pl.col("run_id") == row["run_id"])
+        & (pl.col("model") == row["model"])
+        & (pl.col("sample_id") == row["sample"])
+    )
+    along = (
+        pl.col("shift").is_in([CLEAN, row["shift"]])
+        & (pl.col("output") == "boxes")
+        & pl.col("error").is_null()
+    )
+    rows = (
+        view.table.filter(here, along)
+        .select("shift", "severity", "truth", "boxes")
+        .collect()
+        .sort("severity")
+        .to_dicts()
+    )
+    before = [one for one in rows if one["severity"] < row["failure"]]
+    after = [one for one in rows if one["severity"] == row["failure"]]
+    if not before or not after or before[0]["shift"] != CLEAN:
+        return None
+    shots = [
+        ("clean", "clean", before[0]),
+        ("right", "last found", before[-1]),
+        ("wrong", "first lost", after[0]),
+    ]
+    figures = [_shot(view, row, *shot) for shot in (shots if len(before) > 1 else shots[::2])]
+    if any(figure is None for figure in figures):
+        return None
+    thing = before[0]["truth"][row["thing"]]
+    what = tag(
+        "p", tag("b", view.class_name(row["run_id"], thing["label"])), tag("span", row["sample"]), cls="what"
+    )
+    return tag("div", what, tag("div", *figures, cls="frames"), cls="strip")
+
+
+def _shot(view: View, row: Row, kind: str, name: str, seen: Row) -> Html | None:
+    """Return the part of a picture around the thing, with the boxes that stand in it."""
+    severity = seen["severity"] or 0.0
+    picture = view.picture(row["run_id"], row["sample"], row["shift"] if severity else CLEAN, severity)
+    if picture is None:
+        return None
+    where = name if name == "clean" else f"{name}: {severity_text(view, row['shift'], severity)}"
+    thing = seen["truth"][row["thing"]]
+    called = view.class_name(row["run_id"], thing["label"])
+    left, top, right, bottom = _around(thing, *picture.shape[:2])
+    drawn = [*(_drawn(view, row, box, thing) for box in _worth_drawing(seen["boxes"], thing)), _true(thing)]
+    moved = [_moved(box, left, top) for box in drawn]
+    inside = [box for box in moved if _reaches(box, right - left, bottom - top)]
+    alt = f"{called}, {row['shift']} {where}"
+    return tag(
+        "figure", boxed(picture[top:bottom, left:right], inside, alt), tag("figcaption", where), cls=kind
+    )
+
+
+def _around(thing: Row, height: int, width: int) -> tuple[int, int, int, int]:
+    """Return left, top, right and bottom of a square around the thing, as far as the picture goes."""
+    side = min(max(MARGIN * max(thing["x1"] - thing["x0"], thing["y1"] - thing["y0"]), LEAST), height, width)
+    left = min(max((thing["x0"] + thing["x1"] - side) / 2, 0), width - side)
+    top = min(max((thing["y0"] + thing["y1"] - side) / 2, 0), height - side)
+    return int(left), int(top), int(left + side), int(top + side)
+
+
+def _moved(box: DrawnBox, left: int, top: int) -> DrawnBox:
+    x0, y0, x1, y1 = box.xyxy
+    return replace(box, xyxy=(x0 - left, y0 - top, x1 - left, y1 - top))
+
+
+def _reaches(box: DrawnBox, width: int, height: int) -> bool:
+    x0, y0, x1, y1 = box.xyxy
+    return x1 > 0 and y1 > 0 and x0 < width and y0 < height
+
+
+def _worth_drawing(boxes: list[Row], thing: Row) -> list[Row]:
+    """Return the sure boxes, then the surest other box on the thing, then the surest that finds it,
+    which lies on top.
+    """
+    on = [box for box in boxes if _overlap(box, thing) >= 0.5]
+    finds = [box for box in on if box["label"] == thing["label"]][:1]
+    rival = [box for box in on if box["label"] != thing["label"]][:1]
+    sure = [box for box in boxes if box["conf"] >= SURE and box not in on]
+    return [*reversed(sure), *rival, *finds]
+
+
+def _true(thing: Row) -> DrawnBox:
+    return DrawnBox(tuple(thing[corner] for corner in CORNERS), "", "truth")
+
+
+def _drawn(view: View, row: Row, box: Row, thing: Row) -> DrawnBox:
+    found = box["label"] == thing["label"] and _overlap(box, thing) >= 0.5
+    text = f"{view.class_name(row['run_id'], box['label'])} {percent(box['conf'], 0)}"
+    return DrawnBox(tuple(box[corner] for corner in CORNERS), text, "found" if found else "other")
+
+
+def _overlap(one: Row, other: Row) -> float:
+    mine, theirs = (np.array([[box[corner] for corner in CORNERS]]) for box in (one, other))
+    return float(iou(mine, theirs)[0, 0])

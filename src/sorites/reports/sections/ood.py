@@ -1,0 +1,421 @@
+"""AUROC of every scorer as dots with intervals, one card per model, for each definition of strange
+pictures.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import polars as pl
+
+from sorites import metrics
+from sorites.reports.components.charts import (
+    MARKS,
+    NONE,
+    Dot,
+    Dots,
+    Key,
+    Scale,
+    dot_chart,
+    heat,
+    ordered,
+    same,
+    scale,
+    shaded,
+)
+from sorites.reports.components.markup import (
+    DASH,
+    EMPTY,
+    Html,
+    between,
+    count,
+    folded,
+    grid,
+    join,
+    number,
+    percent,
+    tag,
+)
+from sorites.reports.components.scorers import estimate, scorers
+from sorites.reports.section import Section, add_section
+from sorites.reports.view import View
+
+VIEWS = {"semantic": "by label", "model-specific": "by verdict"}
+RANDOM = 0.5
+
+# The AUROC of each model and scorer, by the name of the series.
+Rows = Mapping[str, pl.DataFrame]
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: its title, the number it shows, the rows of each series, and the mark of the first series."""
+
+    title: str
+    number: str
+    rows: Rows
+    first: int
+
+
+def strange_dots(view: View) -> Html:
+    """Return one chart of both frameworks and one of the kinds of strange pictures; both need two
+    scorers to compare.
+    """
+    if len(scorers(view)) < 2:
+        return EMPTY
+    charts = [Chart("all strange pictures", "AUROC in %", _frameworks(view), 0)]
+    charts += [
+        Chart(
+            "kind by kind",
+            "AUROC in % against clean pictures that the model gets right",
+            kinds(view),
+            len(VIEWS),
+        )
+    ]
+    drawn = [chart for chart in charts if 0 < len(chart.rows) <= MARKS - chart.first]
+    on = _shared(drawn)
+    cards = [card for model in view.models for chart in drawn if (card := _card(view, model, chart, on))]
+    return tag("div", *cards, cls="cards two wide") if cards else EMPTY
+
+
+def _frameworks(view: View) -> Rows:
+    found = {name: view.compute(metrics.ood, framework=framework) for framework, name in VIEWS.items()}
+    sound = {
+        name: rows.filter(pl.col("value").is_not_null() & (pl.col("metric") == "auroc"))
+        for name, rows in found.items()
+    }
+    return {name: rows for name, rows in sound.items() if rows.height}
+
+
+def kinds(view: View) -> Rows:
+    """Return the AUROC of each kind of strange picture against clean pictures that are right; empty
+    without two kinds.
+
+    Near comes before far, and shifted pictures come last.
+    """
+    auroc = view.compute(metrics.auroc, framework="combined", by=("model", "scorer", "kind", "group"))
+    found = auroc.filter(pl.col("value").is_not_null() & pl.col("kind").is_not_null())
+    if found["kind"].n_unique() < 2:
+        return {}
+    present = found.select("kind", "group").unique().rows()
+    present.sort(key=lambda kind: (kind[0] == "C-OOD", kind[1] is None, kind[1] != "near", kind[1]))
+    same_kind = {
+        (kind, group): (pl.col("kind") == kind) & pl.col("group").eq_missing(group) for kind, group in present
+    }
+    return {
+        f"{group} {kind}" if group else kind: found.filter(selected)
+        for (kind, group), selected in same_kind.items()
+    }
+
+
+def _shared(charts: Sequence[Chart]) -> Scale:
+    frames = [rows.select("value", "low", "high") for chart in charts for rows in chart.rows.values()]
+    values = [value for frame in frames for row in frame.iter_rows() for value in row if value is not None]
+    return scale([RANDOM, *values])
+
+
+def _card(view: View, model: str, chart: Chart, on: Scale) -> Html:
+    model_rows = {name: rows.filter(pl.col("model") == model) for name, rows in chart.rows.items()}
+    dots = _dots(view, model_rows)
+    if not dots:
+        return EMPTY
+    best = {name: dots[name] for name in ordered(dots)}
+    keys = {
+        name: _key(rows, chart.first + i) for i, (name, rows) in enumerate(model_rows.items()) if rows.height
+    }
+    label = f"AUROC of each scorer, {model}, {chart.title}: {', '.join(best)}"
+    about = tag(
+        "p", f"{chart.number}, with 95 % intervals; the scorer with the best mean comes first.", cls="about"
+    )
+    drawn = dot_chart(best, keys, on, {"a random score": RANDOM}, label)
+    return tag("article", tag("h3", f"{model} · {chart.title}"), about, drawn, cls="card")
+
+
+def _key(rows: pl.DataFrame, mark: int) -> Key:
+    return Key(mark, f"{same(rows['familiar'])} familiar, {same(rows['strange'])} strange")
+
+
+def _dots(view: View, model_rows: Rows) -> Dots:
+    cells: dict[str, dict[str, Dot]] = {scorer: {} for scorer in scorers(view)}
+    for name, rows in model_rows.items():
+        for row in rows.to_dicts():
+            cells[row["scorer"]][name] = _dot(row)
+    return {scorer: dots for scorer, dots in cells.items() if dots}
+
+
+def _dot(row: Mapping[str, Any]) -> Dot:
+    return Dot.of(row, f"n = {row['familiar']} + {row['strange']}")
+
+
+# FPR at 95 % of every scorer for each set and group of strange pictures, in both conventions (ImageNet-
+# ES, figure 8).
+
+
+CONVENTIONS = {
+    "fpr95_ood_pos": "FPR95, strange positive: familiar pictures flagged where 95 % of the strange ones are",
+    "fpr95_id_pos": "FPR95, familiar positive: strange pictures missed where 95 % of the familiar ones pass",
+}
+# The familiar pictures to compare with, the first choice first; without labels no picture is right,
+# which leaves the second.
+FAMILIAR = (
+    ("combined", "same", "clean pictures that the model gets right"),
+    ("semantic", "clean", "clean pictures of known classes"),
+)
+
+# The rows of an answer by model and scorer.
+Cells = Mapping[tuple[str, str], Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the table: its name, its group (near, far) where it is one set of it, and its
+    cells by convention.
+    """
+
+    name: str
+    group: str
+    cells: Mapping[str, Cells]
+
+
+def strange_sets(view: View) -> Html:
+    """Return two tables per model, one per convention; nothing where all strange pictures are of
+    one set and group.
+    """
+    for framework, against, words in FAMILIAR:
+        columns = _columns(view, framework, against)
+        if len(columns) > 1:
+            cards = [card for model in view.models for card in _cards(view, model, columns, words)]
+            return tag("div", *cards, cls="cards two wide")
+    return EMPTY
+
+
+def _columns(view: View, framework: str, against: str) -> list[Column]:
+    """Return near sets, all near, far sets, all far, then the sets without a group."""
+    by_group, by_set = (
+        _answer(view, framework, against, by)
+        for by in (("model", "scorer", "kind", "group"), ("model", "scorer", "group", "set", "kind"))
+    )
+    several = by_set["set"].n_unique() > 1
+    columns = []
+    for group in sorted(by_group["group"].unique(), key=lambda name: (name is None, name != "near", name)):
+        mine = by_set.filter(pl.col("group").eq_missing(pl.lit(group, pl.String)))
+        sets = mine["set"].unique().sort().to_list()
+        if several:
+            columns += [
+                Column(
+                    str(name),
+                    group or "",
+                    _cells(mine.filter(pl.col("set").eq_missing(pl.lit(name, pl.String)))),
+                )
+                for name in sets
+            ]
+        if group is not None and (len(sets) > 1 or not several):
+            columns.append(Column(f"all {group}", "", _cells(by_group.filter(pl.col("group") == group))))
+    return columns
+
+
+def _answer(view: View, framework: str, against: str, by: Sequence[str]) -> pl.DataFrame:
+    found = view.compute(metrics.ood, framework=framework, against=against, by=tuple(by))
+    return found.filter(
+        pl.col("value").is_not_null()
+        & (pl.col("kind") == "S-OOD")
+        & pl.col("metric").is_in(list(CONVENTIONS))
+    )
+
+
+def _cells(rows: pl.DataFrame) -> dict[str, Cells]:
+    return {
+        name: {(row["model"], row["scorer"]): row for row in rows.filter(pl.col("metric") == name).to_dicts()}
+        for name in CONVENTIONS
+    }
+
+
+def _cards(view: View, model: str, columns: Sequence[Column], words: str) -> list[Html]:
+    present = [
+        name
+        for name in scorers(view)
+        if any((model, name) in column.cells["fpr95_ood_pos"] for column in columns)
+    ]
+    if not present:
+        return []
+    return [
+        tag(
+            "article",
+            tag("h3", f"{model} · {title.split(':')[0]}"),
+            _table(model, present, columns, name, title, words),
+            cls="card",
+        )
+        for name, title in CONVENTIONS.items()
+    ]
+
+
+def _table(
+    model: str, present: Sequence[str], columns: Sequence[Column], name: str, title: str, words: str
+) -> Html:
+    """Return scorers down and sets across, the scorer with the lowest mean first."""
+    cells = {scorer: [column.cells[name].get((model, scorer)) for column in columns] for scorer in present}
+    best = sorted(cells, key=lambda scorer: _mean(cells[scorer]))
+    rows = [
+        (scorer, [_cell(scorer, column, row) for column, row in zip(columns, cells[scorer], strict=True)])
+        for scorer in best
+    ]
+    heads = [
+        _head(column, [row["strange"] for one in cells.values() if (row := one[i])])
+        for i, column in enumerate(columns)
+    ]
+    familiar = same(row["familiar"] for one in cells.values() for row in one if row)
+    about = (
+        f"{title.split(': ')[1].capitalize()}, in % with 95 % intervals; 0 is best. Against {familiar}"
+        f" {words}; n counts strange pictures. A group pools the pictures of its sets. The scorer with the"
+        " lowest mean comes first."
+    )
+    return join([tag("p", about, cls="about"), heat("scorer", heads, rows, "", named=True)])
+
+
+def _mean(rows: Sequence[Mapping[str, Any] | None]) -> float:
+    return statistics.fmean(row["value"] for row in rows if row)
+
+
+def _head(column: Column, strange: Sequence[int]) -> Html:
+    n = f"n = {same(strange)}" if strange else ""
+    return join([column.name, *(tag("small", text) for text in (column.group, n) if text)])
+
+
+def _cell(scorer: str, column: Column, row: Mapping[str, Any] | None) -> Html:
+    if row is None:
+        return NONE
+    interval = f"95 %: {between(percent(row['low']), percent(row['high']))}"
+    counts = f"n = {count(row['familiar'])} + {count(row['strange'])}"
+    hover = f"{scorer}, {column.name}: {percent(row['value'])}, {interval}, {counts}"
+    return shaded(
+        f"{100 * row['value']:.0f}",
+        1 - 2 * row["value"],
+        hover,
+        f"{100 * row['low']:.0f}–{100 * row['high']:.0f}",
+    )
+
+
+# The section on OOD detection: can a score separate strange from familiar pictures, for each definition
+# of strange?
+
+
+FRAMEWORKS = {
+    "semantic": (
+        "By label: strange pictures show none of the model's classes; shifted pictures of its classes stay"
+        " familiar"
+    ),
+    "model-specific": "By verdict: strange pictures are those the model gets wrong",
+}
+NUMBERS = {
+    "auroc": "AUROC",
+    "fpr95_ood_pos": "FPR95, strange positive",
+    "fpr95_id_pos": "FPR95, familiar positive",
+    "aupr_in": "AUPR-in",
+    "aupr_out": "AUPR-out",
+}
+
+
+@add_section(order=61)
+def strangeness(view: View) -> Section | None:
+    """Dots of every scorer, FPR per set of strange pictures, one table per framework, the kinds,
+    and score against accuracy.
+    """
+    tables = [
+        table
+        for table in (*(_framework(view, name) for name in FRAMEWORKS), _combined(view), _settings(view))
+        if table
+    ]
+    if not tables:
+        return None
+    lead = (
+        "A score should be high for strange (out-of-distribution) pictures. AUROC is the chance that a"
+        " strange picture scores above a familiar one; 50 % is a random score. FPR95 is the share of false"
+        " alarms at the threshold that finds 95 % of the positive class; 0 is best. Strange is defined in two"
+        " ways: by label, pictures that show none of the model's classes; by verdict, pictures that the model"
+        " gets wrong. The 95 % intervals are clustered by sample."
+    )
+    return Section(
+        "Can the score separate strange from familiar pictures?",
+        tag("div", strange_dots(view), strange_sets(view), *tables, cls="stack"),
+        "OOD",
+        lead,
+    )
+
+
+def _framework(view: View, framework: str) -> Html:
+    answer = view.compute(metrics.ood, framework=framework).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["metric"]): row for row in answer.to_dicts()}
+    lines = []
+    for model, scorer in _judges(view, cells):
+        numbers = [cells[model, scorer, name] for name in NUMBERS]
+        counts = [count(numbers[0][name]) for name in ("familiar", "strange", "missing")]
+        lines.append([model, scorer, *map(estimate, numbers), *counts])
+    head = ["", "scorer", *NUMBERS.values(), "familiar", "strange", "no score"]
+    table = grid(head, lines, text=2, caption=FRAMEWORKS[framework])
+    summary = f"{VIEWS[framework].capitalize()}: AUROC, FPR95 and AUPR of each scorer"
+    return folded(summary, table, len(lines)) if lines else EMPTY
+
+
+def _judges(view: View, cells: dict[Any, Any]) -> list[tuple[str, str]]:
+    present = {key[:2] for key in cells}
+    return [
+        (model, scorer) for model in view.models for scorer in scorers(view) if (model, scorer) in present
+    ]
+
+
+def _combined(view: View) -> Html:
+    """Return the AUROC of each kind of strange picture against clean pictures that are right, where
+    there are both kinds.
+    """
+    found = kinds(view)
+    cells = {
+        (row["model"], row["scorer"], name): row for name, rows in found.items() for row in rows.to_dicts()
+    }
+    lines = [
+        [model, scorer, *(_kind(cells.get((model, scorer, name))) for name in found)]
+        for model, scorer in _judges(view, cells)
+    ]
+    caption = (
+        "AUROC against clean pictures that are right: unknown classes (S-OOD), shifted pictures that are"
+        " wrong (C-OOD)"
+    )
+    table = grid(["", "scorer", *found], lines, text=2, caption=caption)
+    return (
+        folded("Kind by kind: AUROC of each scorer for S-OOD and C-OOD", table, len(lines))
+        if lines
+        else EMPTY
+    )
+
+
+def _kind(row: dict[str, Any] | None) -> Html:
+    return estimate(row, f"n = {row['familiar']} + {row['strange']}") if row else estimate(None)
+
+
+def _settings(view: View) -> Html:
+    """Return the correlation of mean score and accuracy over settings."""
+    found = view.compute(metrics.score_accuracy).filter(pl.col("value").is_not_null())
+    cells = {(row["model"], row["scorer"], row["kind"]): row for row in found.to_dicts()}
+    lines = []
+    for model, scorer in _judges(view, cells):
+        numbers = [cells.get((model, scorer, kind)) for kind in ("pearson", "spearman")]
+        lines.append(
+            [model, scorer, *map(_correlation, numbers), count(max(row["n"] for row in numbers if row))]
+        )
+    caption = (
+        "Correlation of mean score and accuracy over settings; at −1 the score rises exactly where accuracy"
+        " falls"
+    )
+    table = grid(["", "scorer", "Pearson", "Spearman", "settings"], lines, text=2, caption=caption)
+    return (
+        folded("Over settings: correlation of mean score and accuracy", table, len(lines)) if lines else EMPTY
+    )
+
+
+def _correlation(row: dict[str, Any] | None) -> object:
+    if row is None:
+        return DASH
+    interval = f"{number(row['low'], 2)} to {number(row['high'], 2)}" if row["low"] is not None else ""
+    return join([number(row["value"], 2), tag("small", interval)])

@@ -1,0 +1,1 @@
+"""Readers of the datasets of published benchmarks."""

@@ -1,0 +1,1 @@
+"""Evaluation suites: TOML files and the model that validates them."""

@@ -1,0 +1,41 @@
+"""Runs of two models on the same twenty scenes: one that knows them, and one that takes red for blue."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import sorites
+from sorites.core import Model, Outputs
+from sorites.suites.suite import parse
+
+SUITE = {
+    "name": "two",
+    "labels": ["n01440764", "n01443537", "n01484850", "n01491361"],
+    "shifts": ["gaussian_noise", "jpeg"],
+}
+
+
+def weakened(model: Model) -> Model:
+    """The same model behind a classic mistake: red and blue are swapped."""
+
+    def forward(pictures: list[np.ndarray]) -> Outputs:
+        return model.forward([picture[..., ::-1] for picture in pictures])
+
+    return replace(model, name="weak", forward=forward, version="2")
+
+
+@pytest.fixture(scope="session")
+def runs(photos: Path, tiny: Callable[..., Model], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the runs ``base``, ``weak`` and ``few`` (eight of the samples)."""
+    root, suite = tmp_path_factory.mktemp("runs"), parse(SUITE, "test")
+    given = {"source": f"folder:{photos}"}
+    sorites.run(suite, **given, models=[tiny("base")], out=root / "base")
+    sorites.run(suite, **given, models=[weakened(tiny())], out=root / "weak")
+    sorites.run(suite, **given, models=[tiny("base")], out=root / "few", limit=8)
+    sorites.run(suite, **given, models=[tiny("base"), weakened(tiny())], out=root / "both")
+    return root

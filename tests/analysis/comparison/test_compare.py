@@ -1,0 +1,218 @@
+"""Two runs compared: the numbers against SciPy and the metrics, and every pair of runs that must be
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from scipy import stats
+from typer.testing import CliRunner
+
+import sorites
+from sorites.analysis.comparison.compare import compare
+from sorites.cli.app import app
+from sorites.core import Box, Model, Outputs, Sample, Source, table
+from sorites.core.errors import SoritesError
+from sorites.io.files import write_bytes
+from sorites.suites.suite import parse
+
+pytestmark = pytest.mark.slow
+
+
+def copied(folder: Path, to: Path) -> Path:
+    shutil.copytree(folder, to)
+    return to
+
+
+def changed(folder: Path, **keys: object) -> Path:
+    """Change keys of ``run.json``."""
+    path = folder / "run.json"
+    write_bytes(json.dumps({**json.loads(path.read_text()), **keys}).encode(), path)
+    return folder
+
+
+def test_drops_are_differences_of_accuracies_with_mcnemar_on_clean_pictures(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    rows = {row["dial"]: row for row in found.dials.to_dicts()}
+    assert list(rows) == ["clean", "gaussian_noise", "jpeg", "all"]
+    clean = rows["clean"]
+    assert clean["p"] == pytest.approx(
+        stats.binomtest(clean["lost"], clean["lost"] + clean["gained"]).pvalue, abs=1e-8
+    )
+    for name in ("base", "weak"):
+        own = sorites.accuracy(sorites.read(runs / name), by=["shift"])
+        accuracies = dict(own.select("shift", "value").iter_rows())
+        side = "base" if name == "base" else "new"
+        assert all(rows[dial][side] == pytest.approx(value, abs=1e-8) for dial, value in accuracies.items())
+    for row in rows.values():
+        assert row["drop"] == pytest.approx(row["base"] - row["new"], abs=1e-8)
+        assert row["low"] <= row["drop"] <= row["high"]
+    assert rows["jpeg"]["drop"] > 0
+    assert rows["jpeg"]["p_holm"] >= rows["jpeg"]["p"]
+
+
+def test_points_are_those_of_the_metrics(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    for measure in ("half_accuracy", "failure_point"):
+        for name, side in (("base", "base"), ("weak", "new")):
+            rows = getattr(sorites, measure)(sorites.read(runs / name)).to_dicts()
+            for row in rows:
+                held = found.points(measure, row["shift"])
+                assert getattr(held, side) == pytest.approx(
+                    held.top if row["value"] is None else row["value"], abs=1e-8
+                )
+
+
+def test_the_order_of_sides_only_changes_the_sign(runs: Path) -> None:
+    there, back = compare(runs / "base", runs / "weak"), compare(runs / "weak", runs / "base")
+    assert there.dials["drop"].to_numpy() == pytest.approx(-back.dials["drop"].to_numpy())
+    assert there.dials["p"].to_numpy() == pytest.approx(back.dials["p"].to_numpy())
+    assert there.dials["lost"].to_list() == back.dials["gained"].to_list()
+
+
+def test_two_models_of_one_run_are_compared_by_name(runs: Path) -> None:
+    apart = compare(runs / "base", runs / "weak")
+    within = compare(runs / "both", runs / "both", base_model="base", model="weak")
+    assert within.dials.equals(apart.dials)
+    with pytest.raises(SoritesError, match=r"has 2 models \(base, weak\): add --base-model NAME"):
+        compare(runs / "both", runs / "base")
+    with pytest.raises(SoritesError, match="no model named 'wek'. Did you mean weak"):
+        compare(runs / "base", runs / "both", model="wek")
+    with pytest.raises(SoritesError, match="compared with itself"):
+        compare(runs / "base", runs / "base")
+
+
+def test_a_smaller_run_is_refused_unless_what_is_shared_is_asked_for(runs: Path) -> None:
+    with pytest.raises(
+        SoritesError, match=r"pictures \(.*\) are only in .*add --shared to compare the 88 pictures"
+    ):
+        compare(runs / "few", runs / "weak")
+    found = compare(runs / "few", runs / "weak", shared=True)
+    assert set(found.dials["n"]) == {8}
+    assert "left out" in found.notes[0]
+
+
+def test_an_unfinished_run_is_refused(runs: Path, tmp_path: Path) -> None:
+    cut = copied(runs / "weak", tmp_path / "cut")
+    next((cut / "predictions").glob("jpeg*")).unlink()
+    with pytest.raises(SoritesError, match="is not finished: .* Type the command that began it again"):
+        compare(runs / "base", cut)
+
+
+def test_other_pictures_and_other_versions_are_refused(runs: Path, tmp_path: Path) -> None:
+    other = copied(runs / "weak", tmp_path / "other")
+    path = other / "manifest.parquet"
+    pl.read_parquet(path).with_columns(content=pl.lit("f" * 32)).write_parquet(path)
+    with pytest.raises(
+        SoritesError, match="20 of the 20 pictures .* differ, the first .*Run both models on the same files"
+    ):
+        compare(runs / "base", other)
+    info = json.loads((runs / "weak" / "run.json").read_text())
+    older = changed(copied(runs / "weak", tmp_path / "older"), shifts={**info["shifts"], "jpeg": 0})
+    with pytest.raises(SoritesError, match=r"other versions of jpeg \(1 and 0\): run the older one again"):
+        compare(runs / "base", older)
+    pillow = changed(
+        copied(runs / "weak", tmp_path / "pillow"), versions={**info["versions"], "pillow": "1.0"}
+    )
+    with pytest.raises(
+        SoritesError,
+        match=r"make pictures \(pillow .* and 1.0\): run the older one again, or add --other-versions",
+    ):
+        compare(runs / "base", pillow)
+    assert "pillow" in compare(runs / "base", pillow, other_versions=True).notes[0]
+    seeded = changed(copied(runs / "weak", tmp_path / "seeded"), suite={**info["suite"], "seed": 3})
+    with pytest.raises(SoritesError, match=r"differ in seed \(0 and 3\): run both alike"):
+        compare(runs / "base", seeded)
+
+
+def with_errors(folder: Path, shift: str, samples: int) -> Path:
+    """Let the first samples of a shift be errors."""
+    for shard in sorted((folder / "predictions").glob(f"{shift}*")):
+        rows = pl.read_parquet(shard)
+        gone = pl.col("sample_id").is_in(sorted(rows["sample_id"].unique())[:samples])
+        empty = [
+            pl.when(gone).then(None).otherwise(pl.col(name)).alias(name)
+            for name in ("correct", "pred", "conf")
+        ]
+        told = pl.when(gone).then(pl.lit("cannot be read")).otherwise(pl.col("error")).alias("error")
+        rows.with_columns(*empty, told).write_parquet(shard)
+    return folder
+
+
+def test_a_model_that_fails_where_it_is_hard_is_not_judged_on_the_rest(runs: Path, tmp_path: Path) -> None:
+    holed = with_errors(copied(runs / "weak", tmp_path / "holed"), "jpeg", 1)
+    said = (
+        r"pictures \(jpeg\) are in error for weak of .*holed alone \(the first: cannot be read\)\. Mend .*"
+        r" add --shared"
+    )
+    with pytest.raises(SoritesError, match=said):
+        compare(runs / "base", holed)
+    found = compare(runs / "base", holed, shared=True)
+    lacks = 20 - found.dials.filter(pl.col("dial") == "jpeg")["n"].item()
+    assert lacks > 0
+    assert found.notes[0].startswith(f"{5 * lacks} pictures (jpeg) are in error")
+    none = with_errors(copied(runs / "weak", tmp_path / "none"), "jpeg", 20)
+    found = compare(runs / "base", none, shared=True)
+    assert found.places == ("clean", "gaussian_noise")
+    assert found.notes[1] == "Not compared, because no picture of theirs was judged for both models: jpeg."
+
+
+def test_errors_of_both_are_left_out_and_told(runs: Path, tmp_path: Path) -> None:
+    holed = [with_errors(copied(runs / name, tmp_path / name), "jpeg", 1) for name in ("base", "weak")]
+    found = compare(*holed)
+    assert found.notes[0].endswith("pictures (jpeg) are in error for both models; they are left out.")
+    counts = dict(found.dials.select("dial", "n").iter_rows())
+    assert counts["jpeg"] < counts["gaussian_noise"] == 20
+
+
+def test_runs_that_were_filtered_in_other_ways_are_refused(runs: Path, tmp_path: Path) -> None:
+    base = copied(runs / "base", tmp_path / "base")
+    rows = (
+        table.read(base)
+        .filter(pl.col("shift") == "jpeg")
+        .select("image_id")
+        .unique()
+        .sort("image_id")
+        .collect()
+    )
+    table.write_facts(base, "out_of_class", rows.with_columns(valid=pl.int_range(pl.len()) > 9))
+    with pytest.raises(
+        SoritesError,
+        match=r"10 pictures \(jpeg\) are set aside by a filter in .*base alone\. Filter both runs alike",
+    ):
+        compare(base, runs / "weak")
+    assert "10 pictures (jpeg) are set aside" in compare(base, runs / "weak", shared=True).notes[0]
+
+
+def test_no_order_of_files_changes_a_number(runs: Path) -> None:
+    first, again = compare(runs / "base", runs / "weak"), compare(runs / "base", runs / "weak")
+    assert first.dials.equals(again.dials)
+    assert np.array_equal(first.matrix.base, again.matrix.base)
+
+
+def test_detectors_are_sent_to_what_compares_them(tmp_path: Path) -> None:
+    truth = Box((2, 2, 20, 20), 0)
+    source = Source("mine", [Sample("a", lambda: np.full((30, 30, 3), 90, np.uint8), truth=(truth,))])
+    for name in ("one", "two"):
+        model = Model(
+            name,
+            lambda seen: Outputs(boxes=[()] * len(seen)),
+            labels=("person",),
+            output="boxes",
+            version="1",
+        )
+        suite = parse({"name": "s", "labels": "coco", "shifts": ["brightness"]}, "test")
+        sorites.run(suite, source=source, models=[model], levels=[1], out=tmp_path / name)
+    with pytest.raises(
+        SoritesError, match="type: sorites metrics BASE NEW map_rank, or sorites report BASE NEW"
+    ):
+        compare(tmp_path / "one", tmp_path / "two")
+    asked = CliRunner().invoke(app, ["metrics", str(tmp_path / "one"), str(tmp_path / "two"), "map_rank"])
+    assert asked.exit_code == 0, asked.output
+    assert {"one", "two"} <= set(asked.output.split())

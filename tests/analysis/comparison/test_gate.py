@@ -1,0 +1,230 @@
+"""Rules of a gate: how they are read, when they break, and how often equal models break them."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from sorites.analysis.comparison.compare import Comparison, compare
+from sorites.analysis.comparison.gate import Gate, judge, parse, read_gate, with_rules
+from sorites.analysis.comparison.pairs import Matrix
+from sorites.core.errors import SoritesError
+from sorites.reports.comparison import junit, markdown
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "dial", "above", "times", "plus"),
+    [
+        ("drop > 2", "drop", None, True, 0, 0.02),
+        ("drop.clean>0.5", "drop", "clean", True, 0, 0.005),
+        ("failure_point.defocus_disk < 0.9 * base", "failure_point", "defocus_disk", False, 0.9, 0),
+        ("half_accuracy < base*.5", "half_accuracy", None, False, 0.5, 0),
+        ("accuracy.rain < base - 3", "accuracy", "rain", False, 1, -0.03),
+        ("accuracy.all < 80", "accuracy", "all", False, 0, 0.8),
+        ("half_accuracy.jpeg < base", "half_accuracy", "jpeg", False, 1, 0),
+    ],
+)
+def test_rules_are_read(
+    text: str, metric: str, dial: str | None, above: bool, times: float, plus: float
+) -> None:
+    rule = parse(text)
+    assert (rule.metric, rule.dial, rule.above, rule.times) == (metric, dial, above, times)
+    assert rule.plus == pytest.approx(plus)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("drp > 2", "no metric of a gate named 'drp'. Did you mean drop? There are drop, accuracy"),
+        ("drop", 'wanted a rule such as "drop > 2"'),
+        ("drop > nan", "wanted a finite number in 'drop > nan', got nan"),
+        ("drop > inf", "wanted a finite number"),
+        ("drop >= 2", "a rule fails on < or >, got >="),
+        ("drop > two", "wanted a number, 0.9 * base, or base - 2"),
+        ("drop > 0.9 * base", "a drop is measured from the base already"),
+        ("accuracy < __import__('os')", "wanted a number"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(text: str, message: str) -> None:
+    with pytest.raises(SoritesError, match=re.escape(message)):
+        parse(text)
+
+
+def test_a_file_of_rules_is_checked_key_by_key(tmp_path: Path) -> None:
+    path = tmp_path / "gate.toml"
+    path.write_text('fail_if = ["drop > 2"]\nerror_rate = 0.01\njudge = "estimate"\n')
+    assert read_gate(path) == Gate(fail_if=("drop > 2",), error_rate=0.01, judge="estimate")
+    assert with_rules(["drop.all > 1"], path, False) == Gate(
+        fail_if=("drop > 2", "drop.all > 1"), error_rate=0.01, judge="estimate"
+    )
+    for text, message in (
+        ('fail_iff = ["drop > 2"]', "no key named 'fail_iff'. Did you mean fail_if"),
+        ('fail_if = ["drop > 2"]\nerror_rate = nan', "error_rate"),
+        ("fail_if = []", "fail_if"),
+        ('fail_if = ["drop > 2"]\njudge = "luck"', "judge"),
+        ("fail_if = [", "not valid TOML"),
+    ):
+        path.write_text(text)
+        with pytest.raises(SoritesError, match=re.escape(message)):
+            read_gate(path)
+
+
+def test_a_worse_model_fails_on_its_dials_and_the_same_model_nowhere(runs: Path) -> None:
+    worse = compare(runs / "base", runs / "weak")
+    broken = {verdict.dial for verdict in judge(worse, Gate(fail_if=("drop > 2",))) if verdict.broken}
+    assert broken == {
+        row["dial"] for row in worse.dials.to_dicts() if row["low"] > 0.02 and row["dial"] != "all"
+    }
+    assert broken
+    better = compare(runs / "weak", runs / "base")
+    assert not any(
+        verdict.broken for verdict in judge(better, Gate(fail_if=("drop > 0", "half_accuracy < base")))
+    )
+
+
+def test_the_bound_decides_or_the_estimate_by_option(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    drop = {row["dial"]: row["drop"] for row in found.dials.to_dicts()}
+    rule = f"drop.jpeg > {100 * drop['jpeg'] - 0.1:.3f}"
+    (careful,) = judge(found, Gate(fail_if=(rule,)))
+    (by_estimate,) = judge(found, Gate(fail_if=(rule,), judge="estimate"))
+    assert (careful.broken, by_estimate.broken) == (False, True)
+    assert careful.bound < careful.value
+    assert careful.by == pytest.approx(0.001, abs=1e-6)
+    assert "would be noticed with 80% power" in str(careful)
+
+
+def test_an_unknown_dial_is_refused_with_those_there_are(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    with pytest.raises(SoritesError, match="no dial named 'jpg'. Did you mean jpeg"):
+        judge(found, Gate(fail_if=("drop.jpg > 2",)))
+
+
+def test_failure_points_break_where_the_bootstrap_says_so(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    verdicts = judge(found, Gate(fail_if=("failure_point < 0.9 * base",)))
+    for verdict in verdicts:
+        held = found.points("failure_point", verdict.dial)
+        share = np.mean(held.drawn_new < 0.9 * held.drawn_base)
+        assert verdict.broken == (share > 1 - 0.05 / len(verdicts))
+
+
+def test_texts_name_what_broke(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    verdicts = judge(found, Gate(fail_if=("drop > 2", "drop.all > 99")))
+    root = ElementTree.fromstring(junit(found, verdicts))
+    broken = sum(verdict.broken for verdict in verdicts)
+    assert root.attrib["failures"] == str(broken) == str(len(root.findall(".//failure")))
+    assert len(root.findall(".//testcase")) == len(verdicts) == int(root.attrib["tests"])
+    text = markdown(found, verdicts)
+    assert f"**The gate fails**: {broken} of {len(verdicts)} checks are broken." in text
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len({line.count("|") - line.count("\\|") for line in rows}) == 1
+    assert r"gaussian\_noise" in text
+
+
+def like_models(rng: np.random.Generator, samples: int, dials: int) -> Matrix:
+    """Verdicts of two models of the same skill: samples have an ease of their own, and so have dials."""
+    ease = rng.normal(size=(samples, 1, 1))
+    severity = np.linspace(-1, 1.2, 5)[None, None] + rng.normal(0, 0.3, (1, dials, 1))
+    sides = [(ease + rng.normal(0, 0.8, (samples, dials, 1)) > severity).mean(axis=2) for _ in range(2)]
+    return Matrix(tuple(f"dial{i}" for i in range(dials)), sides[0], sides[1])
+
+
+def alarms(found: Comparison, nulls: int, samples: int, rule: str) -> int:
+    """Count alarms over nulls in which each sample's sides are swapped at random."""
+    rng = np.random.default_rng(20)
+    count = 0
+    for _ in range(nulls):
+        like = like_models(rng, samples, 8)
+        swap = rng.random((samples, 1)) < 0.5
+        swapped = Matrix(like.dials, np.where(swap, like.new, like.base), np.where(swap, like.base, like.new))
+        count += any(
+            verdict.broken
+            for verdict in judge(dataclasses.replace(found, matrix=swapped), Gate(fail_if=(rule,)))
+        )
+    return count
+
+
+@pytest.mark.slow
+def test_a_thousand_nulls_raise_alarm_at_the_stated_rate(runs: Path) -> None:
+    """Eight dials together: 5 % of 1,000 within two standard errors, and a limit above 0 is never
+    easier to break.
+    """
+    found, nulls, rate = compare(runs / "base", runs / "weak"), 1000, 0.05
+    error = np.sqrt(rate * (1 - rate) / nulls)
+    assert abs(alarms(found, nulls, 80, "drop > 0") / nulls - rate) <= 2 * error
+
+
+def test_a_limit_above_zero_is_seldom_broken_by_like_models(runs: Path) -> None:
+    found = compare(runs / "base", runs / "weak")
+    assert alarms(found, 60, 80, "drop > 2") <= 6
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("samples", [100, 400])
+def test_intervals_of_drops_hold_the_truth_within_two_points(samples: int) -> None:
+    """Drops of single dials by simulation: a model that is worse by a known amount, verdicts of a
+    sample alike.
+    """
+    from tests.metrics.coverage import columns, named
+
+    from sorites.metrics import paired_difference
+
+    draws, skill = 2500, {"base": 0.0, "new": 0.35}
+    rng = np.random.default_rng(9)
+    size = draws * samples
+    run, sample = np.repeat(np.arange(draws), samples), np.tile(np.arange(samples), draws)
+    ease = rng.normal(size=size)
+    stops, parts = (-0.5, 0.2, 0.9), []
+    for model, less in skill.items():
+        for stop in stops:
+            right = np.sqrt(0.7) * ease + np.sqrt(0.3) * rng.normal(size=size) > stop + less
+            id_ = named(f"{stop}/", sample)
+            parts.append(
+                columns(size, run_id=named("r", run), sample_id=named("s", sample), image_id=id_, shift="blur", severity=stop,
+                        model=model, correct=right)
+            )  # fmt: skip
+    import polars as pl
+
+    answer = paired_difference(pl.concat(parts), by=("model", "run_id"), other="base")
+    truth = np.mean([norm.sf(stop + skill["new"]) - norm.sf(stop) for stop in stops])
+    held = (
+        answer.filter(pl.col("model") == "new")
+        .select((pl.col("low") <= truth) & (pl.col("high") >= truth))
+        .to_series()
+        .mean()
+    )
+    assert held == pytest.approx(0.95, abs=0.02)
+
+
+@pytest.mark.slow
+def test_bounds_of_failure_points_hold_within_two_points() -> None:
+    """The one-sided 5 % bound of the half-accuracy difference of two models, by simulation against
+    a very large draw.
+    """
+    from sorites.analysis.comparison.compare import failure_points as points
+    from sorites.analysis.comparison.pairs import Curves
+
+    severities = np.array([0.0, 1.0, 2.0, 3.0, 4.0, 5.0])
+
+    def draw(rng: np.random.Generator, n: int) -> Curves:
+        ease = rng.normal(2.4, 1.0, (n, 1))
+        sides = [
+            (ease + rng.normal(0, 0.7, (n, 6)) - worse > severities).astype(float) for worse in (0.0, 0.4)
+        ]
+        return Curves(severities, sides[0], sides[1])
+
+    large = points(draw(np.random.default_rng(1), 400_000), "half_accuracy", draws=1)
+    truth = large.new - 0.9 * large.base
+    rng, held, trials = np.random.default_rng(2), 0, 1500
+    for _ in range(trials):
+        found = points(draw(rng, 150), "half_accuracy", draws=400)
+        held += np.quantile(found.drawn_new - 0.9 * found.drawn_base, 0.95) >= truth
+    assert held / trials == pytest.approx(0.95, abs=0.02)

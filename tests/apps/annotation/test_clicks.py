@@ -1,0 +1,305 @@
+"""Who gets which picture, and what becomes of clicks."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.apps.annotation.conftest import entries, labelling
+
+from sorites.apps.annotation import assign
+from sorites.apps.annotation.answers import chosen_answers, given_answers
+from sorites.apps.annotation.begin import add_people, admit, begin
+from sorites.apps.annotation.clicks import receive, replayed, standing
+from sorites.apps.annotation.status import owed, people, pictures
+from sorites.apps.annotation.store import opened, task_of
+from sorites.apps.annotation.task import Pay, load
+from sorites.core.errors import SoritesError
+
+KNOWN = {f"folder/p{i:03d}.png": "class" for i in range(14)}
+
+
+class Worker:
+    """A person who answers without a page."""
+
+    def __init__(self, database: sqlite3.Connection, id_: int) -> None:
+        self.database, self.id, self.task, self.n = database, id_, task_of(database), 0
+
+    def items(self) -> list[sqlite3.Row]:
+        assign.refresh(self.database, self.task, self.id)
+        return [item for item in assign.items(self.database, self.id) if not item["answered"]]
+
+    def send(
+        self, assignment: int, word: str = "class", action: str = "answer", id_: str = ""
+    ) -> dict[str, Any]:
+        self.n += 1
+        click = {
+            "id": id_ or f"{self.id:04d}-{self.n:06d}",
+            "assignment": assignment,
+            "action": action,
+            "value": {"class": word},
+        }
+        return receive(self.database, self.task, self.id, [click])
+
+    def work(self, word: str = "class") -> int:
+        done = 0
+        while items := self.items():
+            for item in items:
+                assert not self.send(item["id"], word)["refused"]
+                done += 1
+        return done
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with opened(labelling(tmp_path / "l.sqlite", n=60, known=KNOWN), write=True) as found:
+        yield found
+
+
+def roles(database: sqlite3.Connection, who: int) -> list[str]:
+    return [
+        row["role"]
+        for row in database.execute(
+            "SELECT role FROM assignments WHERE annotator = ? ORDER BY batch, place", (who,)
+        )
+    ]
+
+
+def test_ten_known_pictures_come_first_then_batches_with_two_hidden(database: sqlite3.Connection) -> None:
+    one = Worker(database, 1)
+    first = one.items()
+    assert len(first) == 10
+    assert roles(database, 1) == ["qualification"] * 10
+    for item in first:
+        one.send(item["id"])
+    assert len(one.items()) == 25
+    batch = roles(database, 1)[10:]
+    assert (batch.count("work"), batch.count("check")) == (23, 2)
+    checks = {row[0] for row in database.execute("SELECT picture FROM assignments WHERE role = 'check'")}
+    seen = {
+        row[0] for row in database.execute("SELECT picture FROM assignments WHERE role = 'qualification'")
+    }
+    assert not checks & seen
+
+
+def test_each_picture_goes_to_two_and_never_twice_to_one(database: sqlite3.Connection) -> None:
+    for who in (1, 2):
+        Worker(database, who).work()
+    query = "SELECT count(*), count(DISTINCT annotator) FROM assignments WHERE role = 'work' GROUP BY picture"
+    assert {tuple(row) for row in database.execute(query)} == {(2, 2)}
+    assert database.execute("SELECT count(*) FROM pictures WHERE known = 0 AND given != 2").fetchone()[0] == 0
+
+
+def test_who_fails_the_qualification_gets_nothing_more_until_admitted(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    one = Worker(database, 1)
+    assert one.work("not class") == 10
+    assert assign.person(database, 1).state == "refused"
+    admit(tmp_path / "l.sqlite", "annotator 1")
+    assert len(one.items()) == 25
+
+
+def test_a_click_sent_again_is_kept_once(database: sqlite3.Connection) -> None:
+    one = Worker(database, 1)
+    item = one.items()[0]["id"]
+    for _ in range(3):
+        assert one.send(item, id_="the-same-click")["kept"] == ["the-same-click"]
+    assert database.execute("SELECT count(*) FROM clicks").fetchone()[0] == 1
+
+
+def test_undo_takes_the_answer_away_and_the_record_keeps_both(database: sqlite3.Connection) -> None:
+    one = Worker(database, 1)
+    item = one.items()[0]["id"]
+    one.send(item, "partly")
+    one.send(item, action="undo")
+    assert standing(database) == {} == replayed(database)
+    one.send(item, "class")
+    assert standing(database) == {item: {"class": "class"}} == replayed(database)
+    assert [row[0] for row in database.execute("SELECT action FROM clicks ORDER BY id")] == [
+        "answer",
+        "undo",
+        "answer",
+    ]
+
+
+def test_answers_go_only_to_pictures_that_were_given(database: sqlite3.Connection) -> None:
+    one, other = Worker(database, 1), Worker(database, 2)
+    item = one.items()[0]["id"]
+    other.items()
+    for wrong in (item, 99999, -1, True, "1", None, 2**70):
+        found = other.send(wrong)  # type: ignore[arg-type]
+        assert found["kept"] == []
+        assert "not given to you" in next(iter(found["refused"].values()))
+    assert database.execute("SELECT count(*) FROM clicks").fetchone()[0] == 0
+
+
+def test_a_click_of_another_cannot_be_claimed(database: sqlite3.Connection) -> None:
+    one, other = Worker(database, 1), Worker(database, 2)
+    one.send(one.items()[0]["id"], id_="the-same-click")
+    assert other.send(other.items()[0]["id"], id_="the-same-click")["kept"] == []
+
+
+@pytest.mark.parametrize("clicks", [None, {}, [1], [{"id": "short"}], [{"id": 3}], [{}] * 201])
+def test_what_is_no_list_of_clicks_is_refused(database: sqlite3.Connection, clicks: object) -> None:
+    with pytest.raises(SoritesError):
+        receive(database, task_of(database), 1, clicks)
+
+
+def test_a_wrong_answer_spoils_no_other(database: sqlite3.Connection) -> None:
+    one = Worker(database, 1)
+    first, second = (item["id"] for item in one.items()[:2])
+    clicks = [
+        {"id": "click-one", "assignment": first, "action": "answer", "value": {"class": "<script>"}},
+        {"id": "click-two", "assignment": second, "action": "answer", "value": {"class": "partly"}},
+    ]
+    found = receive(database, one.task, 1, clicks)
+    assert found["kept"] == ["click-two"]
+    assert "wanted one of" in found["refused"]["click-one"]
+
+
+def test_a_closed_qualification_cannot_be_changed(database: sqlite3.Connection) -> None:
+    one = Worker(database, 1)
+    items = one.items()
+    for item in items:
+        one.send(item["id"])
+    one.items()
+    assert "closed" in str(one.send(items[0]["id"], "partly")["refused"])
+
+
+def test_pictures_left_lying_go_to_others_and_late_answers_are_kept(tmp_path: Path) -> None:
+    with opened(labelling(tmp_path / "l.sqlite", n=5, people=3), write=True) as database:
+        one, other, late = (Worker(database, who) for who in (1, 2, 3))
+        left = late.items()
+        assert one.work() == 5
+        assert other.items() == []
+        database.execute("UPDATE batches SET last = last - 4000 WHERE annotator = 3")
+        assert other.work() == 5
+        assert not late.send(left[0]["id"])["refused"]
+        rows = {tuple(row) for row in database.execute("SELECT given, wanted FROM pictures")}
+        assert rows == {(2, 2), (3, 2)}
+
+
+def test_a_third_is_asked_where_two_differ_and_not_where_they_agree_again(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite", n=6, people=3)
+    begin(path, load("in_class")[1], entries(6), "source test", third=True)
+    with opened(path, write=True) as database:
+        one, other, third = (Worker(database, who) for who in (1, 2, 3))
+        mine = {item["id"]: item for item in one.items()}
+        for number in mine:
+            one.send(number)
+        theirs = other.items()
+        other.send(theirs[0]["id"], "partly")
+        other.send(theirs[1]["id"], "partly")
+        other.send(theirs[1]["id"], action="undo")
+        for item in theirs[1:]:
+            other.send(item["id"])
+        assert third.work() == 1
+    assert pictures(path)["done"] == 6
+
+
+def test_a_labelling_told_later_to_ask_a_third_looks_at_what_was_answered(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite", n=4, people=3)
+    with opened(path, write=True) as database:
+        Worker(database, 1).work("class")
+        Worker(database, 2).work("partly")
+        assert Worker(database, 3).work() == 0
+    begin(path, load("in_class")[1], entries(4), "source test", third=True)
+    with opened(path, write=True) as database:
+        assert Worker(database, 3).work() == 4
+
+
+def test_status_and_answers_say_what_was_done(database: sqlite3.Connection, tmp_path: Path) -> None:
+    Worker(database, 1).work("class")
+    Worker(database, 2).work("class")
+    path = tmp_path / "l.sqlite"
+    assert pictures(path) == {
+        "pictures": 46, "known": 14, "begun": 46, "done": 46, "differing": 0, "unreadable": 0, "clicks": 2 * (10 + 46 + 4),
+    }  # fmt: skip
+    rows = people(path)
+    assert rows["known_right"].to_list() == [1.0, 1.0]
+    assert rows["known_n"].to_list() == [14, 14]
+    assert rows["batches"].to_list() == [2, 2]
+    frame = chosen_answers(path)
+    assert frame.height == 46
+    assert set(frame["value"]) == {'"class"'}
+    assert set(frame["n"]) == {2}
+    assert given_answers(path).height == 120
+
+
+def test_a_labelling_changed_by_something_else_is_noticed(
+    database: sqlite3.Connection, tmp_path: Path
+) -> None:
+    Worker(database, 1).work()
+    database.execute("UPDATE answers SET value = '\"partly\"' WHERE assignment = 1")
+    with pytest.raises(SoritesError, match="not what its clicks give"):
+        pictures(tmp_path / "l.sqlite")
+
+
+def test_another_task_or_source_is_refused(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite")
+    with pytest.raises(SoritesError, match="another task"):
+        begin(path, load("visible")[1], entries(3), "source test")
+    with pytest.raises(SoritesError, match="pictures of source test"):
+        begin(path, load("in_class")[1], entries(3), "source other")
+
+
+def test_names_of_people_and_known_pictures_are_checked(tmp_path: Path) -> None:
+    path = labelling(tmp_path / "l.sqlite")
+    with pytest.raises(SoritesError, match="name"):
+        add_people(path, ["<b>"])
+    with pytest.raises(SoritesError, match="not among the pictures"):
+        labelling(tmp_path / "other.sqlite", known={"elsewhere.png": "class"})
+    with pytest.raises(SoritesError, match="row 1: question class: wanted one of"):
+        labelling(tmp_path / "third.sqlite", known={"folder/p000.png": "maybe"})
+
+
+def test_only_its_owner_may_read_a_labelling(tmp_path: Path) -> None:
+    assert labelling(tmp_path / "l.sqlite").stat().st_mode & 0o077 == 0
+
+
+def test_other_files_are_no_labelling(tmp_path: Path) -> None:
+    text = tmp_path / "a.txt"
+    text.write_text("no database")
+    foreign = tmp_path / "b.sqlite"
+    sqlite3.connect(foreign).close()
+    for path in (text, foreign, tmp_path / "none"):
+        with pytest.raises(SoritesError, match="labelling"):
+            pictures(path)
+
+
+def test_pay_has_the_bonus_of_focus() -> None:
+    pay = Pay(batch=0.67, bonus=30, bonus_batches=100)
+    assert owed(pay, 99) == pytest.approx(66.33)
+    assert owed(pay, 100) == pytest.approx(97.0)
+    assert owed(None, 5) is None
+
+
+def test_a_job_that_fails_undoes_itself_alone_and_all_are_kept_together(database: sqlite3.Connection) -> None:
+    import asyncio
+
+    from sorites.apps.annotation.store import Writer
+
+    def add(key: str, fail: bool) -> Any:
+        def job(written: sqlite3.Connection) -> str:
+            written.execute("INSERT INTO about VALUES (?, '')", (key,))
+            if fail:
+                raise SoritesError("no")
+            return key
+
+        return job
+
+    async def everybody() -> list[Any]:
+        writer = Writer(database)
+        jobs = [writer.do(add(f"key {i}", i % 3 == 0)) for i in range(9)]
+        found = await asyncio.gather(*jobs, return_exceptions=True)
+        await writer.finish()
+        return found
+
+    found = asyncio.run(everybody())
+    assert [isinstance(one, SoritesError) for one in found] == [i % 3 == 0 for i in range(9)]
+    assert database.execute("SELECT count(*) FROM about WHERE key LIKE 'key %'").fetchone()[0] == 6
+    assert not database.in_transaction

@@ -1,0 +1,129 @@
+"""Heads learnt from words, judged on things not seen, with a confidence that can be believed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.apps.annotation.worlds import answered, seeing, world
+
+from sorites.apps.annotation.heads import (
+    Annotated,
+    KindHead,
+    agreement,
+    calibration_error,
+    features_of,
+    fit_heads,
+    read_heads,
+    split,
+)
+from sorites.apps.annotation.images import Entry
+from sorites.apps.annotation.predict import people_said
+from sorites.core.errors import BadPicture, SoritesError
+
+
+def test_heads(tmp_path: Path) -> None:
+    """Time, weather and several locations are told of things not seen, better than chance, with a
+    confidence to be believed.
+    """
+    heads = fit_heads(world(), seeing(), "python:seeing:model")
+    rows = {row["kind"]: row for row in heads.measured.to_dicts()}
+    assert set(rows) == {"time", "weather", "location"}
+    assert rows["time"]["agreement"] > 0.85
+    assert rows["weather"]["agreement"] > 0.85
+    assert rows["location"]["agreement"] > 0.7
+    for row in rows.values():
+        assert row["chance"] < row["low"] <= row["agreement"] <= row["high"]
+        assert row["things"] == 15
+        assert row["pictures"] == 30
+        assert row["error"] < 0.15
+    heads.save(tmp_path / "h.safetensors")
+    again = read_heads(tmp_path / "h.safetensors")
+    features, _ = features_of(seeing(), [one.load for one in world(8)])
+    assert [head.told(features) for head in again.heads] == [head.told(features) for head in heads.heads]
+    assert again.measured.equals(heads.measured)
+
+
+def test_split() -> None:
+    """No thing stands in two parts, whatever the order; the shares are those stated."""
+    things = [one.thing for one in world(40)]
+    parts = split(things, 0)
+    sides = [{things[place] for place in places} for places in parts.values()]
+    assert [len(side) for side in sides] == [24, 6, 10]
+    assert sum(map(len, sides)) == len(set.union(*sides))
+    turned = split(things[::-1], 0)
+    assert {things[::-1][place] for place in turned["test"]} == sides[2]
+    with pytest.raises(SoritesError, match="at least 12 things"):
+        split(things[:10], 0)
+
+
+def test_several_words() -> None:
+    """Of locations all that are likelier than not are told, and one at least; of time always one."""
+    weight = np.eye(3, dtype=np.float32)
+    features = np.array([[2, 2, -9], [-1, -2, -3]], np.float32)
+    head = KindHead("location", ("grass", "sand", "water"), weight, np.zeros(3, np.float32))
+    assert [[word for word, _ in told] for told in head.told(features)] == [["grass", "sand"], ["grass"]]
+    assert head.told(features)[0][0][1] == pytest.approx(1 / (1 + np.exp(-2)))
+    time = KindHead("time", ("day", "night", "none"), weight, np.zeros(3, np.float32))
+    assert [len(told) for told in time.told(features)] == [1, 1]
+
+
+def test_agreement_by_hand() -> None:
+    """Agreement, chance and calibration of a few pictures, counted by hand."""
+    told = [[("day", 0.95)], [("night", 0.95)], [("day", 0.55)], [("day", 0.55)]]
+    row = agreement(
+        "time", told, [("day",), ("day",), ("day",), ("night",)], ["a", "a", "b", "b"], ("day",), 2
+    ).row(0, named=True)
+    assert (row["agreement"], row["chance"], row["things"], row["pictures"]) == (0.5, 0.75, 2, 4)
+    assert calibration_error(told, [("day",), ("day",), ("day",), ("night",)]) == pytest.approx(
+        (0.45 + 0.05) / 2
+    )
+
+
+def test_what_cannot_be_learnt() -> None:
+    """A picture that cannot be read is passed over; words that never differ, and models without
+    features, are refused.
+    """
+
+    def broken() -> np.ndarray:
+        raise BadPicture("no")
+
+    features, kept = features_of(seeing(), [broken, *(one.load for one in world(3))])
+    assert kept == [1, 2, 3, 4, 5, 6]
+    assert len(features) == 6
+    same = [Annotated(one.thing, one.load, {"time": ("day",)}) for one in world(20)]
+    with pytest.raises(SoritesError, match="differ"):
+        fit_heads(same, seeing(), "x")
+    with pytest.raises(SoritesError, match="none of 1 pictures"):
+        features_of(seeing(), [broken])
+
+
+def test_read_wrong_files(tmp_path: Path) -> None:
+    """A file that holds no heads is refused by name."""
+    from safetensors.numpy import save_file
+
+    with pytest.raises(SoritesError, match="no such file"):
+        read_heads(tmp_path / "none.safetensors")
+    save_file({"x": np.zeros(2)}, tmp_path / "other.safetensors")
+    with pytest.raises(SoritesError, match="annotate heads"):
+        read_heads(tmp_path / "other.safetensors")
+
+
+def test_people(tmp_path: Path) -> None:
+    """What people answered to the task context are the words that heads learn from."""
+    pictures = world(3)
+    entries = [Entry(f"p{at}", f"p{at}", one.load) for at, one in enumerate(pictures)]
+
+    def say(row: object, who: int) -> dict[str, object]:
+        words = pictures[int(row["name"][1:])].words  # type: ignore[index]
+        return {
+            "category": "cat",
+            "time": words["time"][0],
+            "weather": words["weather"][0],
+            "locations": list(words["location"]),
+            "humans": "no",
+        }
+
+    told = people_said(answered(tmp_path / "l.sqlite", "context", entries, say))
+    assert told == {f"p{at}": dict(one.words) for at, one in enumerate(pictures)}

@@ -1,0 +1,155 @@
+"""Labels in styles by cells of distance: laid out as is_ood reads them, resumed, checked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from PIL import Image
+
+from sorites import core
+from sorites.apps.generation.safety import checker
+from sorites.apps.generation.styles import Order, Prompts, Style, draw_styles, jobs, planned
+from sorites.core.errors import SoritesError
+from sorites.core.labels import open_labels
+from sorites.core.samples import to_picture
+from sorites.diffusion.pipeline import Pipe
+from sorites.diffusion.toy.world import SHAPES, draw
+from sorites.suites.suite import Distance
+
+from .conftest import FEW
+
+STYLES = [Style("plain", "a picture of a {label}"), Style("snow", "a picture of a {label} in snow", "night")]
+ORDER = Order(per_cell=3, kind="png", batch=4, familiar=5)
+
+
+@pytest.fixture(scope="module")
+def how(tmp_path_factory: pytest.TempPathFactory) -> Distance:
+    real, rng = tmp_path_factory.mktemp("real"), np.random.default_rng(0)
+    for place in range(12):
+        Image.fromarray(to_picture(draw(SHAPES[place % 2], "plain", rng))).save(real / f"{place}.png")
+    return Distance(referee="toy", against=f"folder:{real}", k=2, levels=2)
+
+
+@pytest.fixture(scope="module")
+def prompts() -> Prompts:
+    return planned(SHAPES, STYLES, ())
+
+
+@pytest.fixture(scope="module")
+def made(
+    tiny: Pipe, prompts: Prompts, how: Distance, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, dict[str, Any]]:
+    out = tmp_path_factory.mktemp("styles")
+    return out, draw_styles(tiny, prompts, how, out, FEW, ORDER)
+
+
+def test_every_cell_has_its_number_and_is_ood_reads_the_folder(made: tuple[Path, dict[str, Any]]) -> None:
+    out, counts = made
+    found = core.source(f"is_ood:{out}", open_labels())
+    drawn = [sample for sample in found if sample.shift == "syn_is"]
+    cells = {(sample.setting.params["cov_level"], sample.setting.params["sem_level"]) for sample in drawn}
+    assert counts["pictures"] == len(drawn) == 3 * len(cells) == 3 * counts["cells"]
+    assert counts["prompts"] == 8
+    assert counts["cells"] + counts["empty_cells"] == 4
+    assert len(found) - len(drawn) == 5
+    assert drawn[0].load().shape == (16, 16, 3)
+
+
+def test_prompts_stand_in_their_cells(made: tuple[Path, dict[str, Any]]) -> None:
+    rows = pl.read_parquet(made[0] / "prompts.parquet")
+    assert rows.height == 8
+    snow = rows.group_by("style").agg(pl.col("covariate").mean()).sort("style")["covariate"]
+    assert snow[1] > snow[0], "snow is farther in appearance"
+
+
+def test_typed_again_nothing_is_drawn_and_a_lost_picture_comes_back(
+    made: tuple[Path, dict[str, Any]], tiny: Pipe, prompts: Prompts, how: Distance
+) -> None:
+    out, counts = made
+    files = sorted(out.glob("SynIS/*/*.png"))
+    before = {file: (file.stat().st_mtime_ns, file.read_bytes()) for file in files}
+    lost = files[1]
+    lost.unlink()
+    assert draw_styles(tiny, prompts, how, out, FEW, ORDER) == counts
+    assert all(file.stat().st_mtime_ns == before[file][0] for file in files if file != lost)
+    now, then = (np.asarray(Image.open(lost)).astype(int), before[lost][1])
+    import io
+
+    assert np.abs(now - np.asarray(Image.open(io.BytesIO(then))).astype(int)).max() <= 1
+    with pytest.raises(SoritesError, match="made with other steps 4, not 5; choose another --out"):
+        draw_styles(tiny, prompts, how, out, type(FEW)(steps=5, guidance=2.0, negative=""), ORDER)
+
+
+def test_a_cell_uses_each_prompt_before_one_comes_again() -> None:
+    rows = pl.DataFrame({"label": [0, 1, 2], "style": [0, 0, 1], "text": ["a", "b", "c"]})
+    found = jobs((0, 1), rows, 5)
+    assert sorted(job.text for job in found[:3]) == ["a", "b", "c"]
+    assert [job.seed for job in found] == [0, 0, 0, 1, 1]
+    assert found == jobs((0, 1), rows, 7)[:5]
+
+
+def test_refused_pictures_are_drawn_again_given_up_and_counted(
+    tiny: Pipe, prompts: Prompts, how: Distance, tmp_path: Path
+) -> None:
+    seen: list[int] = []
+
+    def first_two(pictures: Any) -> list[bool]:
+        seen.append(len(pictures))
+        return [len(seen) <= 2] * len(pictures)
+
+    few = Order(per_cell=1, kind="png", familiar=1)
+    counts = draw_styles(tiny, prompts, how, tmp_path, FEW, few, first_two)
+    assert counts["flagged"] == 2
+    assert counts["given_up"] == 0
+    assert draw_styles(tiny, prompts, how, tmp_path, FEW, few)["flagged"] == 2, "counts are kept"
+    none = draw_styles(
+        tiny, prompts, how, tmp_path / "none", FEW, few, lambda pictures: [True] * len(pictures)
+    )
+    assert none["pictures"] == 0
+    assert none["given_up"] == none["cells"]
+
+
+def test_the_pipelines_own_checker_is_used(tiny: Pipe, tmp_path: Path) -> None:
+    import shutil
+
+    from sorites.diffusion.pipeline import load
+
+    with pytest.raises(SoritesError, match="has no folders safety_checker"):
+        checker("own", tiny)
+    folder = Path(shutil.copytree(tiny.path, tmp_path / "pipe"))
+    _safety_checker(folder)
+    found = checker("own", load(folder))
+    assert found is not None
+    assert found([np.zeros((16, 16, 3), np.uint8), np.full((16, 16, 3), 255, np.uint8)]) == [False, False]
+
+
+def _safety_checker(folder: Path) -> None:
+    from diffusers.pipelines.stable_diffusion.safety_checker import StableDiffusionSafetyChecker
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPVisionConfig
+
+    vision = CLIPVisionConfig(
+        hidden_size=8,
+        intermediate_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=32,
+        patch_size=16,
+    )
+    config = CLIPConfig(vision_config=vision.to_dict(), projection_dim=8)
+    made = StableDiffusionSafetyChecker(config)
+    made.concept_embeds_weights.data.fill_(2.0)
+    made.special_care_embeds_weights.data.fill_(2.0)
+    made.save_pretrained(folder / "safety_checker")
+    CLIPImageProcessor(size={"shortest_edge": 32}, crop_size=32).save_pretrained(folder / "feature_extractor")
+
+
+def test_a_checker_that_is_none_is_refused(tiny: Pipe) -> None:
+    assert checker(None, tiny) is None
+    with pytest.raises(SoritesError, match="--safety: wanted own"):
+        checker("something", tiny)
+    with pytest.raises(SoritesError, match="no Python module named"):
+        checker("python:nowhere_at_all:f", tiny)

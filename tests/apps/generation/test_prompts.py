@@ -1,0 +1,80 @@
+"""Prompts of Syn-IS: the named styles, files of others, blocked words, and many labels."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sorites.apps.generation.styles import blocked_words, labels_of, planned, published, styles
+from sorites.core.errors import SoritesError
+from sorites.sources.papers.is_ood import styles as named
+
+
+def test_the_styles_are_the_51_that_the_paper_names() -> None:
+    assert tuple(style.name for style in published()) == named()
+    assert len({style.prompt for style in published()}) == 51
+    assert all(style.prompt.count("{label}") == 1 and style.negative for style in published())
+
+
+def test_a_prompt_holds_the_label() -> None:
+    assert published()[0].told("bald eagle").startswith("bald eagle in art nouveau")
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv", "tsv"])
+def test_a_file_in_the_usual_form_is_read(tmp_path: Path, suffix: str) -> None:
+    file, rows = (
+        tmp_path / f"styles.{suffix}",
+        [["base", "photo of {prompt} .", "bad"], ["sketch", "{prompt} drawn", "photo"]],
+    )
+    keys = ["name", "prompt", "negative_prompt"]
+    mark = "\t" if suffix == "tsv" else ","
+    as_json = json.dumps([dict(zip(keys, row, strict=True)) for row in rows])
+    file.write_text(
+        as_json if suffix == "json" else "\n".join(mark.join(row) for row in [keys, *rows]) + "\n"
+    )
+    found = styles(file)
+    assert [(style.name, style.told("cat"), style.negative) for style in found] == [
+        ("base", "photo of cat .", "bad"),
+        ("sketch", "cat drawn", "photo"),
+    ]
+
+
+def test_a_style_without_a_place_for_the_label_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "styles.json"
+    file.write_text(json.dumps([{"name": "odd", "prompt": "a photo"}]))
+    with pytest.raises(SoritesError, match="the style 'odd' has no prompt with one place"):
+        styles(file)
+    file.write_text("{}")
+    with pytest.raises(SoritesError, match="wanted styles as JSON"):
+        styles(file)
+
+
+def test_blocked_words_leave_whole_labels_out_and_are_counted(tmp_path: Path) -> None:
+    file = tmp_path / "block.txt"
+    file.write_text("cat\n")
+    found = planned(["cat", "category", "a Cat nap", "dog"], published(), blocked_words(file))
+    assert found.blocked == 2 * 51
+    assert {found.labels[label] for label, _ in found.pairs} == {"category", "dog"}
+    with pytest.raises(SoritesError, match="leaves no prompt"):
+        planned(["cat"], published(), blocked_words(file))
+
+
+def test_twenty_thousand_labels_are_planned(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_text("".join(f"thing number {i}\n" for i in range(20_000)))
+    found = planned(labels_of(file), published(), blocked_words())
+    assert len(found) == 20_000 * 51
+    assert found.text(51) == published()[0].told("thing number 1")
+    some = planned(labels_of(file), published(), blocked_words(), most=1000)
+    assert len(some) == 1000
+    assert len({label for label, _ in some.pairs}) > 900
+
+
+def test_labels_are_taken_once_and_wanted(tmp_path: Path) -> None:
+    file = tmp_path / "labels.txt"
+    file.write_text("disc\n\ncross\ndisc\n")
+    assert labels_of(file) == ["disc", "cross"]
+    with pytest.raises(SoritesError, match="one or more labels"):
+        planned([], published(), ())

@@ -1,0 +1,255 @@
+"""The capture as a whole, and every fault that a device can have: each shot once, none wrongly
+labelled, all in the log.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tests.apps.studio.conftest import GRID, capture_of
+
+from sorites import core
+from sorites.apps.studio import folder as logs
+from sorites.apps.studio.cameras import agree
+from sorites.apps.studio.capture import missing_shots
+from sorites.apps.studio.ccapi import Calls, CcapiCamera
+from sorites.apps.studio.devices import Devices
+from sorites.apps.studio.folder import CaptureFolder
+from sorites.apps.studio.references import Reference
+from sorites.apps.studio.screen.server import Shown, composed
+from sorites.apps.studio.virtual.camera import VirtualCamera
+from sorites.core import camera_grid
+from sorites.core.errors import SoritesError
+from sorites.core.labels import labels
+
+pytestmark = pytest.mark.slow
+
+
+def screen_hash(reference: Reference, size: tuple[int, int] = (1280, 720)) -> str:
+    """What the virtual camera must have seen while it photographed a reference."""
+    high, wide = reference.picture().shape[:2]
+    shown = Shown(1, size, (size[0] - wide) // 2, (size[1] - high) // 2, wide, high)
+    return hashlib.blake2b(composed(reference.png(), shown).tobytes(), digest_size=8).hexdigest()
+
+
+def check_whole(folder: CaptureFolder, held: list[Reference], camera: VirtualCamera) -> None:
+    """Every wanted shot is there once, in its log, and shows what its path says, by the camera's
+    own record.
+    """
+    files = sorted(str(path.relative_to(folder.root)) for path in folder.root.glob("es-test/*/l*/**/*.JPEG"))
+    wanted = {
+        shot.path: shot for light in folder.grid.lights for ref in held for shot in folder.shots(ref, light)
+    }
+    assert files == sorted(wanted)
+    lines = folder.done()
+    assert set(lines) == set(wanted)
+    hashes = {reference.id: screen_hash(reference) for reference in held}
+    for path, line in lines.items():
+        screen, lamp, exposure = camera.taken[line["camera_file"]]
+        assert screen == hashes[wanted[path].reference.id]
+        assert lamp == (1.0 if "/l1/" in path else 0.0)
+        taken = {"iso": exposure.iso, "shutter": exposure.shutter, "aperture": exposure.aperture}
+        assert agree(wanted[path].params, taken) == []
+        assert hashlib.sha256((folder.root / path).read_bytes()).hexdigest() == line["sha256"]
+    used = Counter(line["camera_file"] for line in lines.values())
+    assert max(used.values()) == 1
+
+
+def test_a_capture_is_whole_and_read_as_imagenet_es(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture = capture_of(folder, devices)
+    capture.run(held)
+    assert devices.virtual is not None
+    check_whole(folder, held, devices.virtual.camera)
+    assert capture.taken == 3 * 2 * 4
+    assert missing_shots(folder, held) == 0
+    source = core.source(f"imagenet_es:{folder.root}", labels(["n01440764", "n01443537"]))
+    assert len([s for s in source if s.shift == "clean"]) == 3
+    settings = {sample.setting.canonical for sample in source if sample.shift == "camera"}
+    assert len(settings) == 2 * 4
+    assert camera_grid.captured(folder.root / "es-test", "test") == GRID
+    clean = next(sample for sample in source if sample.shift == "clean")
+    shots = {str(s.setting.params): s.load() for s in source if s.id == clean.id and s.shift == "camera"}
+    near = [np.corrcoef(clean.load().ravel(), shot.ravel())[0, 1] for shot in shots.values()]
+    assert all(shot.shape == clean.load().shape for shot in shots.values())
+    assert max(near) > 0.9
+
+
+def test_lamps_are_switched_once_per_light_and_calibrations_stand_between_pictures(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture_of(folder, devices, calibrate_every=2).run(held)
+    lines = list(logs.read(folder.log))
+    lights = [line["params"]["light"] for line in lines if line["event"] == "shot"]
+    assert sum(a != b for a, b in itertools.pairwise(lights)) == 1
+    assert sum(line["event"] == "calibration" for line in lines) == 3
+    assert all(
+        line["drift_px"] < 1
+        for line in lines
+        if line["event"] == "calibration" and line["drift_px"] is not None
+    )
+
+
+def test_it_goes_on_where_it_was_and_mends_what_was_damaged(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture_of(folder, devices).run(held[:2])
+    first = folder.done()
+    damaged = folder.root / next(iter(first))
+    damaged.write_bytes(damaged.read_bytes()[:50])
+    capture = capture_of(folder, devices)
+    capture.run(held)
+    assert capture.taken == 8 + 1
+    assert devices.virtual is not None
+    check_whole(folder, held, devices.virtual.camera)
+
+
+LONGER = ("busy", "drop", "duplicate", "late", "truncate", "flat", "full", "wrong_exif")
+FAULTS = ("drop_after", *(pytest.param(kind, marks=pytest.mark.slow) for kind in LONGER))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FAULTS)
+def test_every_fault_of_the_camera(
+    kind: str, devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    assert devices.virtual is not None
+    camera, said = devices.virtual.camera, list[str]()
+    capture = capture_of(folder, devices, said)
+    at = iter(range(100))
+
+    def tick(_: int) -> None:
+        if next(at) % 5 == 2:
+            camera.faults.add(kind, 2)
+
+    capture.run(held, tick=tick)
+    assert camera.faults.happened.count(kind) >= 3
+    check_whole(folder, held, camera)
+    events = Counter(line["event"] for line in logs.read(folder.log))
+    if kind in ("drop_after", "wrong_exif"):
+        assert events["failed"] >= 2
+    if kind in ("full", "flat"):
+        assert events["pause"] >= 1
+        assert any("card" in text or "battery" in text for text in said)
+
+
+@pytest.mark.slow
+def test_a_late_file_is_not_the_next_pictures_though_settings_are_the_same(
+    tmp_path: Path, devices: Devices, held: list[Reference]
+) -> None:
+    """With one setting alone EXIF tells nothing: only the camera's files and events do."""
+    assert devices.virtual is not None
+    camera = devices.virtual.camera
+    folder = CaptureFolder(tmp_path / "one", "test", camera_grid.Grid(GRID.manual[1:], shots=0))
+    folder.prepare(held)
+
+    def tick(_: int) -> None:
+        camera.faults.add("drop_after")
+        camera.faults.add("late")
+
+    capture_of(folder, devices).run(held, tick=tick)
+    assert camera.faults.happened.count("drop_after") >= 4
+    check_whole(folder, held, camera)
+
+
+@pytest.mark.slow
+def test_lamps_that_do_not_follow_are_asked_again_then_somebody_is(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    assert devices.virtual is not None
+    devices.virtual.bridge.faults.add("stuck", 3)
+    capture_of(folder, devices).run(held[:1])
+    check_whole(folder, held[:1], devices.virtual.camera)
+
+
+@pytest.mark.slow
+def test_a_full_card_is_emptied_as_shots_are_safe(
+    tmp_path: Path, devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    assert devices.virtual is not None
+    devices.virtual.camera.card.room = 3
+    capture_of(folder, devices, clear_card=True).run(held)
+    check_whole(folder, held, devices.virtual.camera)
+
+
+@pytest.mark.slow
+def test_a_camera_that_stays_wrong_ends_the_capture_in_words(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    assert devices.virtual is not None
+    capture = capture_of(folder, devices)
+    capture.run(held[:1])
+    devices.virtual.camera.faults.add("wrong_exif", 1000)
+    with pytest.raises(SoritesError, match="ISO asked .* Type the same command to go on"):
+        capture.run(held)
+    devices.virtual.camera.faults._left.clear()
+    capture_of(folder, devices).run(held)
+    check_whole(folder, held, devices.virtual.camera)
+
+
+@pytest.mark.slow
+def test_the_homography_follows_a_camera_that_moved(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    from dataclasses import replace
+
+    assert devices.virtual is not None
+    photographer, said = devices.virtual.camera.photographer, list[str]()
+    capture = capture_of(folder, devices, said, calibrate_every=1)
+    at = iter(range(1000))
+
+    def tick(_: int) -> None:
+        if next(at) == 3:
+            moved = replace(photographer.room.view, roll=1.5, yaw=2.4)
+            photographer.room = replace(photographer.room, view=moved)
+            photographer._light.cache_clear()
+            photographer._blurred.cache_clear()
+
+    capture.run(held, tick=tick)
+    assert any("moved by" in text for text in said)
+    drifts = [line["drift_px"] for line in logs.read(folder.log) if line["event"] == "calibration"]
+    assert drifts[0] is None
+    assert drifts[1] > 2
+    assert drifts[2] < 1
+
+
+@pytest.mark.slow
+def test_originals_are_kept_made_smaller_or_dropped(
+    devices: Devices, folder: CaptureFolder, held: list[Reference]
+) -> None:
+    capture_of(folder, devices, originals="keep").run(held[:1])
+    kept = sorted(folder.root.glob("originals/**/*.JPEG"))
+    assert len(kept) == 8
+    assert all(path.read_bytes()[:3] == b"\xff\xd8\xff" for path in kept)
+    capture_of(folder, devices, originals="drop").run(held[:2])
+    assert len(sorted(folder.root.glob("originals/**/*.JPEG"))) == 8
+
+
+def test_another_grid_is_refused(folder: CaptureFolder, held: list[Reference]) -> None:
+    other = CaptureFolder(folder.root, "test", camera_grid.Grid(GRID.manual[:1]))
+    with pytest.raises(SoritesError, match="was begun with another grid"):
+        other.prepare(held)
+
+
+def test_the_camera_s_password_is_in_no_file_and_no_message(
+    devices: Devices, folder: CaptureFolder, held: list[Reference], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(0)
+    assert devices.virtual is not None
+    body = devices.virtual.camera
+    body._login = ("someone", "s3cret-word")
+    devices.camera.close()
+    devices.camera = CcapiCamera(Calls(body.url.replace("http://", "http://someone:s3cret-word@")))
+    body.faults.add("busy", 2)
+    said: list[str] = []
+    capture_of(folder, devices, said).run(held[:1])
+    files = [path for path in folder.root.rglob("*") if path.is_file()]
+    assert len(files) > 8
+    assert not any(b"s3cret-word" in path.read_bytes() for path in files)
+    assert "s3cret-word" not in "\n".join(said) + caplog.text

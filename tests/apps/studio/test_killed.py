@@ -1,0 +1,112 @@
+"""A capture that is killed at ten random moments ends with every shot once and none wrongly labelled."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from tests.apps.studio.conftest import GRID, STAGE, write_pictures
+from tests.apps.studio.test_capture import check_whole
+
+from sorites.apps.studio import folder as logs
+from sorites.apps.studio.capture import Job
+from sorites.apps.studio.devices import Wanted
+from sorites.apps.studio.folder import CaptureFolder
+from sorites.apps.studio.screen.server import VirtualTv
+from sorites.apps.studio.virtual.bridge import VirtualBridge
+from sorites.apps.studio.virtual.camera import VirtualCamera
+from sorites.apps.studio.virtual.scene import Photographer, Room
+from sorites.apps.studio.virtual.studio import tv_size, view_of
+from sorites.core.camera_grid import Grid
+
+pytestmark = pytest.mark.slow
+KILLS, PICTURES = 10, 12
+RUN = "from sorites.cli import main; main()"
+
+
+def test_ten_kills_at_random_moments(tmp_path: Path) -> None:
+    """Camera, lamps and television stay on; the capture is a process of its own, and is killed
+    while it shoots.
+    """
+    grid = tmp_path / "grid.csv"
+    rows = [f"{n},{s['iso']},{s['shutter']},{s['aperture']}" for n, s in enumerate(GRID.manual, 1)]
+    grid.write_text("\n".join(["idx,iso,ss,aperture", *rows]), encoding="utf-8")
+    pictures, out = write_pictures(tmp_path / "pictures", PICTURES), tmp_path / "es"
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = CaptureFolder(out, "test", Grid(GRID.manual, 2))
+    out.mkdir()
+    folder.keep_setup("token-for-the-test-only", port)
+    bridge = VirtualBridge()
+    tv = VirtualTv(f"http://127.0.0.1:{port}/token-for-the-test-only/", tv_size(STAGE))
+    camera = VirtualCamera(Photographer(Room(view_of(STAGE, megapixels=0.06)), tv.seen, bridge.light))
+    words = [
+        "studio",
+        "capture",
+        "--source",
+        f"folder:{pictures}",
+        "--out",
+        str(out),
+        "--grid",
+        str(grid),
+        "--auto",
+        "2",
+    ]
+    words += [
+        "--camera",
+        f"ccapi:{camera.url}",
+        "--lamps",
+        f"hue1:{bridge.host}",
+        "--settle",
+        "0",
+        "--calibrate-every",
+        "3",
+    ]
+    environment = {**os.environ, "SORITES_HUE_KEY": bridge.new_key()}
+    try:
+        killed = _kill_often([sys.executable, "-c", RUN, *words], environment, folder)
+        assert killed == KILLS
+        done = subprocess.run(
+            [sys.executable, "-c", RUN, *words], env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        job = Job(f"folder:{pictures}", out, str(grid), 2, wanted=Wanted(camera="ccapi:x", lamps="hue1:x"))
+        check_whole(folder, job.held(), camera)
+        assert not list(out.rglob("*.tmp"))
+    finally:
+        tv.stop()
+        camera.stop()
+        bridge.stop()
+
+
+def _kill_often(command: list[str], environment: dict[str, str], folder: CaptureFolder) -> int:
+    """Start the capture, wait until it wrote another line or two, and kill it a random time later;
+    again and again.
+    """
+    chance, killed = random.Random(7), 0
+    for _ in range(KILLS):
+        before = len(list(logs.read(folder.log)))
+        running = subprocess.Popen(
+            command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        end, more = time.monotonic() + 120, chance.choice((1, 2, 3))
+        while (
+            len(list(logs.read(folder.log))) < before + more
+            and time.monotonic() < end
+            and running.poll() is None
+        ):
+            time.sleep(0.01)
+        time.sleep(chance.uniform(0, 0.25))
+        if running.poll() is None:
+            os.kill(running.pid, signal.SIGKILL)
+            killed += 1
+        running.wait(30)
+    return killed

@@ -1,0 +1,81 @@
+"""A column gives back what went into it."""
+
+from __future__ import annotations
+
+import functools
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sorites.core.packed import Made, Same, Texts, Wholes, column
+from sorites.sources.webdataset import Member
+
+
+@dataclass(frozen=True)
+class Checked:
+    value: int
+
+    def __post_init__(self) -> None:
+        """Stand for anything that may not be made twice."""
+
+
+ONE = object()
+
+
+@pytest.mark.parametrize(
+    ("values", "kind"),
+    [
+        ([ONE, ONE, ONE], Same),
+        (["a", "", "Zürich", "\udcff", "naïve 🌵"], Texts),
+        ([3, -1, None, 1 << 40], Wholes),
+        ([0, 5, 2**31 - 1, -(2**31) + 1], Wholes),
+        ([1 << 80, 2, None], list),
+        ([True, 1, 0], list),
+        ([1.5, 2.5], list),
+        ([Path("/a/b.png"), Path("c"), Path(os.fsdecode(b"/x/\xff.png"))], Made),
+        ([Member(Path("/t.tar"), f"{i}.jpg", 512 * i, 9) for i in range(5)], Made),
+        ([Member(Path("/t.tar"), "a.cls", 0, 1, b"7"), Member(Path("/t.tar"), "b.cls", 1, 1)], Made),
+        ([Checked(1), Checked(2)], list),
+        ([frozenset({1}), frozenset({2, 3})], list),
+    ],
+)
+def test_values_come_back_equal_in_type_and_value(values: list[Any], kind: type) -> None:
+    held = column(values)
+    assert type(held) is kind
+    back = [held[i] for i in range(len(values))]
+    assert back == values
+    assert list(map(type, back)) == list(map(type, values))
+
+
+def test_calls_of_one_function_are_kept_by_their_arguments() -> None:
+    ids = [f"p{i}" for i in range(4)]
+    held = column(
+        [functools.partial(divmod, 10 * i, id_) for i, id_ in enumerate(ids)], [(ids, names := column(ids))]
+    )
+    assert isinstance(held, Made)
+    assert held._parts[-1] is names
+    assert [(held[i].func, held[i].args) for i in range(4)] == [(divmod, (10 * i, f"p{i}")) for i in range(4)]
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [functools.partial(max, 1), functools.partial(min, 1)],
+        [functools.partial(max, 1, 2), functools.partial(max, 1)],
+        [functools.partial(max, 1, key=abs), functools.partial(max, 2, key=abs)],
+        [lambda: 1, lambda: 2],
+    ],
+)
+def test_calls_that_differ_otherwise_stay_as_they_are(calls: list[Any]) -> None:
+    held = column(calls)
+    assert [held[i] for i in range(2)] == calls
+
+
+def test_arrays_are_kept_and_not_compared() -> None:
+    arrays = [np.zeros(3), np.ones(3)]
+    held = column([functools.partial(np.sum, array) for array in arrays])
+    assert [held[i].args[0] is array for i, array in enumerate(arrays)] == [True, True]

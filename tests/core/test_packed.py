@@ -1,0 +1,127 @@
+"""Packed samples are the samples that went in, in any order, by any way of asking."""
+
+from __future__ import annotations
+
+import functools
+import tracemalloc
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites.core import CLEAN, Attr, Sample, Setting
+from sorites.core import packed as room
+from sorites.core.packed import ById, PackedSamples, joined, packed, seen
+from sorites.core.rng import digest
+
+
+@pytest.fixture(autouse=True)
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "TOGETHER", 4)
+
+
+def load(path: Path, id_: str) -> np.ndarray:
+    return np.zeros((1, 1, 3), np.uint8)
+
+
+def plain(count: int) -> list[Sample]:
+    return [
+        Sample(f"c/{i}.png", functools.partial(load, Path(f"/x/c/{i}.png"), f"c/{i}.png"), i % 3)
+        for i in range(count)
+    ]
+
+
+def told(sample: Sample) -> tuple[object, ...]:
+    """Return a sample with its call taken apart, since two calls are never equal."""
+    held = sample.load
+    assert isinstance(held, functools.partial)
+    return (held.func, held.args, *(value for name, value in vars(sample).items() if name != "load"))
+
+
+MIXED = [
+    *plain(6),
+    Sample(
+        "é/1",
+        functools.partial(load, Path("a"), "x"),
+        None,
+        frozenset({1, 2}),
+        attrs=(Attr("k", "v"),),
+        split="test",
+    ),
+    Sample(
+        "s",
+        functools.partial(load, Path("a"), "x"),
+        1,
+        shift="mist",
+        setting=Setting(2.0, {"a": 1}, 2),
+        source="more",
+    ),
+    Sample("t", functools.partial(load, Path("b"), "y"), 1, framed=True, image_id="abc", family="weather"),
+]
+
+
+@pytest.mark.parametrize("samples", [plain(3), plain(4), plain(11), MIXED])
+def test_what_comes_out_is_what_went_in(samples: list[Sample]) -> None:
+    held = packed(iter(samples))
+    assert isinstance(held, PackedSamples) == (len(samples) >= 4)
+    assert [told(sample) for sample in held] == [told(sample) for sample in samples]
+    assert [told(sample) for sample in held[1:3]] == [told(sample) for sample in samples[1:3]]
+    assert told(held[-1]) == told(samples[-1])
+    assert list(seen(held).ids()) == [sample.id for sample in samples]
+    for place in (len(samples), -len(samples) - 1):
+        with pytest.raises(IndexError):
+            held[place]
+
+
+def test_views_and_joins_keep_order() -> None:
+    one, two = seen(packed(plain(11))), seen(packed(MIXED))
+    both = joined([one.take([10, 0, 7]), two])
+    assert [told(sample) for sample in both] == [told(plain(11)[i]) for i in (10, 0, 7)] + [
+        told(sample) for sample in MIXED
+    ]
+    assert list(both[1:4].ids()) == ["c/0.png", "c/7.png", "c/0.png"]
+    assert [sample.id for sample in two.where(lambda sample: sample.shift != CLEAN)] == ["s"]
+    assert one.plain()
+    assert not two.plain()
+    assert [sample.label for sample in one.changed(lambda sample: Sample(sample.id, sample.load, 9))[:2]] == [
+        9,
+        9,
+    ]
+
+
+def test_heads_are_those_of_the_digest_and_order_as_it_does() -> None:
+    held = seen(packed(MIXED))
+    heads = held.heads()
+    assert [int(head).to_bytes(8, "big") for head in heads] == [digest(sample.id)[:8] for sample in MIXED]
+    assert [MIXED[i].id for i in np.argsort(heads)] == sorted((s.id for s in MIXED), key=digest)
+
+
+@pytest.mark.parametrize("count", [3, 40])
+def test_samples_are_found_by_their_id(count: int) -> None:
+    samples = [*plain(count), Sample("twice", load), Sample("twice", load, 5)]  # type: ignore[arg-type]
+    found = ById(seen(packed(samples)))
+    assert [found[sample.id].label for sample in samples[:-2]] == [sample.label for sample in samples[:-2]]
+    assert found["twice"].label == 5
+    assert len(found) == len(set(found)) == count + 1
+    assert ("c/1.png" in found, "c/-1.png" in found, 7 in found) == (True, False, False)
+    with pytest.raises(KeyError):
+        found["none"]
+
+
+def test_a_stream_is_never_held_as_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "TOGETHER", 1000)
+
+    def stream(count: int) -> Iterator[Sample]:
+        yield from (
+            Sample(f"c/{i:07d}", functools.partial(load, Path("t"), f"c/{i:07d}"), i % 9)
+            for i in range(count)
+        )
+
+    tracemalloc.start()
+    held = packed(stream(20_000))
+    size, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(held) == 20_000
+    assert size < 20_000 * 120
+    assert peak < size + 1000 * 3000

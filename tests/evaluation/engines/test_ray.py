@@ -1,0 +1,160 @@
+"""A run on a real cluster of two nodes gives the table of a run on threads, bit for bit, whoever is
+killed meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import polars as pl
+import pytest
+from polars.testing import assert_frame_equal
+from tests.evaluation.engines.cluster import Cluster, two_nodes
+
+from sorites.core import table
+from sorites.core.errors import Damaged, SoritesError
+from sorites.evaluation.engines import ENGINES
+from sorites.evaluation.engines.ray import Worker, _opened
+
+TYPED = [sys.executable, "-c", "from sorites.cli import main; main()"]
+MODEL = """
+import pathlib, time
+import numpy as np
+
+def logits(pictures):
+    if pathlib.Path("slow").exists():
+        time.sleep(0.1 * len(pictures))
+    rows = np.stack([np.r_[p.mean((0, 1)), p.std((0, 1))] for p in pictures]).astype(np.float32) / 64
+    return np.tile(rows, (1, 167))[:, :1000] * 3 + np.sin(np.arange(1000, dtype=np.float32)), rows
+"""
+PLAIN = """
+source = "folder:{photos}"
+models = ["python:by_colour:logits"]
+shifts = ["gaussian_noise", "contrast", "jpeg"]
+scorers = ["msp"]
+frame = {{resize = 48}}
+"""
+FITTED = """
+refine = 0.2
+[fit]
+source = "folder:{photos}"
+"""
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    home = tmp_path_factory.mktemp("home")
+    (home / "by_colour.py").write_text(MODEL)
+    (home / "plain.toml").write_text(PLAIN.format(photos=photos))
+    whole = (PLAIN + FITTED).replace('"msp"', '"msp", "knn(k=3)"')
+    (home / "whole.toml").write_text(whole.format(photos=photos))
+    return home
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    """Two nodes. Their folder has a short name: the path of a socket in it may have 107 bytes."""
+    with (
+        tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as temp,
+        two_nodes(Path(temp)) as both,
+    ):
+        yield both
+
+
+def started(home: Path, suite: str, out: str, env: dict[str, str], *words: str) -> subprocess.Popen[str]:
+    command = [*TYPED, "run", f"{suite}.toml", "--out", out, "--batch", "4", *words]
+    return subprocess.Popen(command, cwd=home, env=env, stderr=subprocess.PIPE, text=True)
+
+
+def finished(process: subprocess.Popen[str]) -> None:
+    try:
+        _, said = process.communicate(timeout=150)
+    finally:
+        process.kill()
+    assert process.returncode == 0, said[-3000:]
+
+
+def rows(home: Path, out: str) -> pl.DataFrame:
+    return table.read(home / out).sort("image_id", "output", "scorer", "probe").collect()
+
+
+@pytest.mark.slow
+def test_two_nodes_give_the_table_of_threads_though_nodes_and_workers_die(
+    home: Path, cluster: Cluster
+) -> None:
+    there = ["--engine", "ray", "--address", cluster.address, "--workers"]
+    here = [
+        started(home, suite, suite, dict(os.environ), "--engine", "local") for suite in ("plain", "whole")
+    ]
+    both = [started(home, "plain", f"ray{workers}", cluster.env, *there, workers) for workers in ("1", "2")]
+    for process in (*here, *both):
+        finished(process)
+    finished(started(home, "plain", "ray4", cluster.env, *there, "4"))
+    for workers in ("1", "2", "4"):
+        assert_frame_equal(rows(home, f"ray{workers}"), rows(home, "plain"))
+    (home / "slow").touch()
+    process = started(home, "whole", "killed", cluster.env, *there, "4")
+    until = time.monotonic() + 120
+    for number in range(3):
+        _kill_a_worker(cluster, process, home / "killed", number, until)
+    os.kill(cluster.second_raylet(), signal.SIGKILL)
+    (home / "slow").unlink()
+    finished(process)
+    assert rows(home, "killed").height > 400
+    assert_frame_equal(rows(home, "killed"), rows(home, "whole"))
+
+
+def _kill_a_worker(
+    cluster: Cluster, process: subprocess.Popen[str], out: Path, number: int, until: float
+) -> None:
+    """Kill a worker that has begun once the run wrote so many shards."""
+    while time.monotonic() < until and process.poll() is None:
+        busy = cluster.workers()
+        if busy and len(list(out.glob("predictions/*.parquet"))) >= number:
+            os.kill(busy[number % len(busy)], signal.SIGKILL)
+            time.sleep(1.0)
+            return
+        time.sleep(0.05)
+    process.kill()
+    pytest.fail(f"no worker to kill: {process.communicate()[1][-2000:]}")
+
+
+@pytest.mark.slow
+def test_an_address_without_a_cluster_is_an_error_in_words(home: Path) -> None:
+    process = started(home, "plain", "none", dict(os.environ), "--engine", "ray", "--address", "127.0.0.1:9")
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 2, said
+    assert "Give --address HOST:PORT" in said
+    assert "Traceback" not in said
+
+
+def _damaged(unit: int) -> int:
+    raise Damaged("a.parquet", "it is empty", "Type: sorites check")
+
+
+def _exits(unit: int) -> int:
+    sys.exit(3)
+
+
+def test_a_worker_tells_any_error(tmp_path: Path) -> None:
+    worker = Worker(str(tmp_path / "gone"), {})
+    assert _opened(worker.do(abs, -3)) == 3
+    with pytest.raises(SoritesError, match="a.parquet cannot be read"):
+        _opened(worker.do(_damaged, 1))
+    with pytest.raises(SoritesError, match="sys.exit"):
+        _opened(worker.do(_exits, 1))
+    with pytest.raises(ZeroDivisionError):
+        _opened(worker.do((1).__truediv__, 0))
+
+
+def test_without_the_library_the_message_names_the_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SoritesError, match=r"pip install 'sorites\[ray\]'"):
+        list(ENGINES.get("ray")([1], abs, 1))

@@ -1,0 +1,177 @@
+"""Rows of detectors: boxes in the suite's labels, and true boxes that move with the frame."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from sorites.core import Box, Model, Outputs, Sample, Source
+from sorites.core.errors import SoritesError
+from sorites.evaluation.predict import wrong_boxes
+from sorites.evaluation.run import run
+from sorites.suites.suite import Frame
+
+PICTURE = np.random.default_rng(0).integers(0, 255, (100, 200, 3), dtype=np.uint8)
+
+
+def made(*truth: Box, id_: str = "a") -> Sample:
+    return Sample(id_, lambda: PICTURE, truth=truth)
+
+
+def detector(*found: Box) -> Model:
+    """A detector with two classes of COCO by other spellings and one of its own, which sees the
+    same in every picture.
+    """
+    return Model(
+        "det",
+        lambda seen: Outputs(boxes=[found] * len(seen)),
+        labels=("Traffic_Light", "unicorn", "tv"),
+        output="boxes",
+    )
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Path:
+    path = tmp_path / "boxes.toml"
+    path.write_text(
+        'source = "stamps"\nmodels = ["lite0"]\nlabels = "coco"\nshifts = [{name = "defocus_disk", levels ='
+        " [1]}]\n"
+    )
+    return path
+
+
+def test_boxes_are_kept_in_the_suites_labels_by_falling_confidence(suite: Path, tmp_path: Path) -> None:
+    model = detector(Box((1, 2, 3, 4), 0, 0.25), Box((5, 6, 7, 8), 1, 0.9), Box((0, 0, 9, 9), 2, 0.5))
+    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    assert table["output"].unique().to_list() == ["boxes"]
+    assert table["shift"].to_list() == ["clean", "defocus_disk"]
+    for found in table["boxes"].to_list():
+        assert [(box["label"], box["conf"], box["x1"]) for box in found] == [(62, 0.5, 9.0), (9, 0.25, 3.0)]
+
+
+def test_at_most_a_hundred_boxes_per_class_are_kept(suite: Path, tmp_path: Path) -> None:
+    many = [Box((i, 0, i + 1, 1), label, 1 - i / 10_000) for i in range(5000) for label in (0, 2)]
+    table = run(
+        suite, source=Source("made", [made()]), models=[detector(*many)], out=tmp_path / "run"
+    ).collect()
+    kept = table.filter(shift="clean")["boxes"].item()
+    assert sorted(box["label"] for box in kept) == [9] * 100 + [62] * 100
+    assert max(box["x0"] for box in kept) == 99
+
+
+@pytest.mark.parametrize(
+    ("box", "said"),
+    [
+        (Box((0, 0, float("nan"), 1), 0, 0.5), "gave a box without finite numbers"),
+        (Box((0, 0, 1, 1), 0), "gave a box without finite numbers"),
+        (Box((0, 0, 1, 1), 3, 0.5), "gave a box of class 3, and it has classes 0 to 2"),
+    ],
+)
+def test_a_wrong_box_is_an_error_row(suite: Path, tmp_path: Path, box: Box, said: str) -> None:
+    def forward(pictures: list[np.ndarray]) -> Outputs:
+        return Outputs(boxes=[(box,) if picture.std() else () for picture in pictures])
+
+    model = Model("det", forward, labels=("tv", "cat", "dog"), output="boxes", version="1")
+    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    assert all(said in error for error in table["error"])
+    assert table["boxes"].null_count() == table.height
+
+
+def test_a_frame_moves_true_boxes_with_the_picture() -> None:
+    """The things are coloured rectangles: after the frame they are looked for in the pixels."""
+    picture = np.zeros((120, 200, 3), np.uint8)
+    picture[20:60, 90:130, 0] = 255
+    picture[30:110, 0:60, 1] = 255
+    frame = Frame(resize=60, crop=48)
+    red, green = frame.moved([Box((90, 20, 130, 60), 0, area=1600.0), Box((0, 30, 60, 110), 1)], 120, 200)
+    laid = frame(picture)
+    for box, channel in ((red, 0), (green, 1)):
+        ys, xs = np.nonzero(laid[..., channel] > 127)
+        np.testing.assert_allclose(box.xyxy, (xs.min(), ys.min(), xs.max() + 1, ys.max() + 1), atol=0.51)
+    assert red.area == pytest.approx(400)
+    assert frame.moved([Box((0, 0, 20, 20), 0)], 120, 200) == ()
+
+
+def test_the_truth_of_every_image_is_in_its_own_pixels(suite: Path, tmp_path: Path) -> None:
+    suite.write_text(suite.read_text() + "[frame]\nresize = 50\ncrop = 50\n")
+    samples = [
+        made(Box((80, 20, 120, 60), 3, area=1000.0, crowd=True)),
+        made(id_="b"),
+        Sample("c", lambda: PICTURE),
+    ]
+    table = run(suite, source=Source("made", samples), models=[detector()], out=tmp_path / "run").collect()
+    for shift in ("clean", "defocus_disk"):
+        truth = dict(table.filter(shift=shift).select("sample_id", "truth").iter_rows())
+        assert truth["a"] == [
+            {
+                "x0": 15.0,
+                "y0": 10.0,
+                "x1": 35.0,
+                "y1": 30.0,
+                "label": 3,
+                "conf": None,
+                "area": 250.0,
+                "crowd": True,
+            }
+        ]
+        assert truth["b"] == []
+        assert truth["c"] is None
+
+
+def test_a_shift_that_moves_things_refuses_true_boxes(suite: Path, tmp_path: Path) -> None:
+    samples = [made(Box((0, 0, 9, 9), 0)), made(id_="empty")]
+    found = run(
+        suite,
+        source=Source("made", samples),
+        models=[detector()],
+        shifts=["elastic_transform"],
+        levels=[1],
+        out=tmp_path / "r",
+    )
+    errors = dict(found.collect().filter(shift="elastic_transform").select("sample_id", "error").iter_rows())
+    assert "elastic_transform moves things" in errors["a"]
+    assert errors["empty"] is None
+
+
+@pytest.mark.parametrize(
+    ("label", "background", "wrong"),
+    [(79, False, False), (80, False, True), (80, True, False), (81, True, True)],
+)
+def test_a_class_that_no_label_has_is_an_error_unless_it_is_the_background(
+    label: int, background: bool, wrong: bool
+) -> None:
+    model = Model("det", lambda seen: Outputs(boxes=[()]), output="boxes", background=background)
+    said = wrong_boxes([Box((0, 0, 1, 1), label, 0.5)], model, 80)
+    assert (said or "").startswith(
+        f"model det gave a box of class {label}, and its classes are the suite's 80 labels, 0 to 79"
+    ) is wrong
+    assert (said is None) is not wrong
+
+
+def test_a_detector_without_names_whose_class_is_beyond_the_labels_is_not_silent(
+    suite: Path, tmp_path: Path
+) -> None:
+    def forward(pictures: list[np.ndarray]) -> Outputs:
+        return Outputs(
+            boxes=[(Box((0, 0, 1, 1), 99, 0.5),) if picture.std() > least else () for picture in pictures]
+        )
+
+    model, least = Model("det", forward, output="boxes", version="1"), 0.0
+    table = run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "run").collect()
+    assert all("gave a box of class 99" in error for error in table["error"])
+    least = -1.0
+    with pytest.raises(
+        SoritesError,
+        match="det fails on a plain grey picture: .* class 99, and its classes are the suite's 80 labels",
+    ):
+        run(suite, source=Source("made", [made()]), models=[model], out=tmp_path / "again")
+
+
+def test_a_classifier_for_a_source_of_boxes_is_called_that(suite: Path, tmp_path: Path) -> None:
+    with pytest.raises(
+        SoritesError,
+        match="model lite0 is a classifier, and the source has boxes: name a detector, such as picodet",
+    ):
+        run(suite, source=Source("made", [made()]), out=tmp_path / "run")

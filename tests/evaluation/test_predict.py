@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sorites
+from sorites import core
+from sorites.core import Box, Model, Outputs, Sample, Source, table
+from sorites.core.errors import SoritesError
+from sorites.suites.suite import parse
+
+SUITE = parse({"name": "s", "labels": ["cat", "dog", "owl"]}, "test")
+
+
+def source(**more: object) -> Source:
+    greys = {f"g{v}": np.full((8, 8, 3), v, np.uint8) for v in (10, 120, 250)}
+    return Source("greys", [Sample(name, lambda p=p: p, **{"label": 0, **more}) for name, p in greys.items()])  # type: ignore[arg-type, misc]
+
+
+def model(logits: list[float], **more: object) -> Model:
+    return Model(
+        "m", lambda pictures: Outputs(np.tile(np.array(logits, np.float32), (len(pictures), 1))), **more
+    )  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Callable[..., pl.DataFrame]:
+    def go(made: Model, held: Source | None = None, **more: object) -> pl.DataFrame:
+        return sorites.run(
+            SUITE, source=held or source(), models=[made], out=tmp_path / "run", **more
+        ).collect()  # type: ignore[arg-type]
+
+    return go
+
+
+def test_the_verdict_of_a_row(run: Callable[..., pl.DataFrame]) -> None:
+    row = run(model([1, 3, 2])).row(0, named=True)
+    assert (row["pred"], row["top5"], row["correct"], row["known"]) == (1, [1, 2, 0], False, True)
+    assert row["conf"] == pytest.approx(np.exp(3) / np.exp([1, 2, 3]).sum())
+
+
+def test_ties_go_to_the_first_label(run: Callable[..., pl.DataFrame]) -> None:
+    assert run(model([2, 2, 2]))["pred"].unique().to_list() == [0]
+
+
+def test_any_accepted_label_is_right(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(model([1, 3, 2]), source(accept=frozenset({0, 1})))
+    assert held["correct"].all()
+    assert held["accept"].to_list() == [[0, 1]] * 3
+
+
+def test_a_label_the_model_does_not_know_is_not_judged(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(model([1, 3], labels=("dog", "owl")))
+    assert held["known"].to_list() == [False] * 3
+    assert held["correct"].null_count() == 3
+    assert held["pred"].to_list() == [2] * 3
+
+
+def test_a_sample_without_label_is_predicted_and_not_judged(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(model([1, 3, 2]), source(label=None))
+    assert held.select("correct", "known", "label").null_count().row(0) == (3, 3, 3)
+    assert held["pred"].to_list() == [1] * 3
+
+
+def test_true_boxes_stand_in_the_row(run: Callable[..., pl.DataFrame]) -> None:
+    held = run(model([1, 3, 2]), source(truth=(Box((0, 1, 2, 3), 2),)))
+    told = {"label": 2, "conf": None, "area": None, "crowd": False}
+    assert held["truth"][0].to_list() == [{"x0": 0, "y0": 1, "x1": 2, "y1": 3, **told}]
+
+
+@pytest.fixture
+def scorers(monkeypatch: pytest.MonkeyPatch) -> None:
+    core.SCORERS.names()
+    monkeypatch.setattr(core.SCORERS, "_things", {})
+
+    def picky(outputs: Outputs) -> np.ndarray:
+        if outputs.logits is not None and outputs.logits[0, 0] > 2:
+            raise ValueError("not this one")
+        return np.zeros(1)
+
+    def endless(outputs: Outputs) -> np.ndarray:
+        return np.where(outputs.logits[:, 0] > 2, np.inf, 0)  # type: ignore[index]
+
+    def broken(outputs: Outputs) -> np.ndarray:
+        raise ValueError("never fitted")
+
+    for made in (picky, endless, broken):
+        core.add_scorer(made)
+
+
+def by_light(pictures: list[np.ndarray]) -> Outputs:
+    return Outputs(np.array([[p.mean() / 50, 1, 0] for p in pictures], np.float32))
+
+
+@pytest.mark.usefixtures("scorers")
+@pytest.mark.parametrize(
+    ("scorer", "said"),
+    [("picky", "scorer picky: ValueError: not this one"), ("endless", "scorer endless gave inf")],
+)
+def test_a_scorer_that_fails_on_one_picture_is_a_row_with_its_error(
+    run: Callable[..., pl.DataFrame], scorer: str, said: str
+) -> None:
+    light = Model("light", lambda pictures: by_light([p // 2 if p.mean() == 128 else p for p in pictures]))
+    held = run(light, scorers=[scorer])
+    assert table.check(held) == []
+    scored = held.filter(pl.col("output") == "ood").sort("sample_id")
+    assert scored["error"].to_list() == [None, said, said]
+    assert scored["score"].to_list() == [0, None, None]
+    assert held.filter(pl.col("output") == "label")["error"].null_count() == 3
+
+
+@pytest.mark.usefixtures("scorers")
+def test_a_scorer_broken_from_the_start_is_an_error_before_any_work(
+    run: Callable[..., pl.DataFrame], tmp_path: Path
+) -> None:
+    with pytest.raises(SoritesError, match="broken cannot score what m gives.*never fitted"):
+        run(model([1, 3, 2]), scorers=["broken"])
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("workers", [0, -1])
+def test_workers_are_counted_from_one(run: Callable[..., pl.DataFrame], workers: int) -> None:
+    with pytest.raises(SoritesError, match=f"--workers wants a whole number above 0, got {workers}"):
+        run(model([1, 3, 2]), workers=workers)

@@ -1,0 +1,160 @@
+"""Scorers added to a finished run: the rows are those the run would have written, and twice is once."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+
+import sorites
+from sorites.core import Sample, Source, table
+from sorites.core.errors import SoritesError
+from sorites.evaluation import check as checks
+from sorites.evaluation.rescore import score
+from sorites.evaluation.storage.folder import read_info
+
+_spec = importlib.util.spec_from_file_location("fitting_tests", Path(__file__).with_name("test_fit.py"))
+assert _spec is not None
+assert _spec.loader is not None
+made = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(made)
+
+ADDED = ["energy", "knn(k=3)", "mds", "react", "scale", "she", "gradnorm"]
+Run = Callable[..., pl.DataFrame]
+
+
+def broken() -> np.ndarray:
+    raise SoritesError("truncated")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    asked = Source("asked", [*made.pictures("a", 20), Sample("bad", broken, 0)])
+
+    def go(out: str, **more: Any) -> pl.DataFrame:
+        given = {
+            "fit": Source("familiar", made.pictures("f", 60)),
+            "keep_features": True,
+            "models": [made.linear()],
+            **more,
+        }
+        return sorites.run(made.SUITE, source=asked, out=tmp_path / out, **given).collect()
+
+    return go
+
+
+def settled(frame: pl.DataFrame) -> pl.DataFrame:
+    return frame.drop("run_id").sort("image_id", "model", "output", "scorer", "probe")
+
+
+def test_added_rows_are_those_of_a_run_with_the_scorers(run: Run, tmp_path: Path) -> None:
+    both = [made.linear("one"), made.linear("two")]
+    run("later", scorers=["msp"], models=both)
+    assert score(tmp_path / "later", ADDED) == dict.fromkeys(ADDED, 2 * 21 * 6)
+    held = table.read(tmp_path / "later").collect()
+    assert table.check(held) == []
+    assert settled(held).equals(settled(run("once", scorers=["msp", *ADDED], models=both)))
+    assert "whole" in checks.check_run(tmp_path / "later")
+
+
+def test_twice_is_once(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    score(tmp_path / "run", ["energy"])
+    files = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.parquet")}
+    assert score(tmp_path / "run", ["energy", "msp"]) == {"energy": 0, "msp": 0}
+    assert {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.parquet")} == files
+    assert read_info(tmp_path / "run")["scored"] == ["energy"]
+    run("run", scorers=["msp"])
+    assert read_info(tmp_path / "run")["scored"] == ["energy"]
+
+
+def test_a_run_that_went_on_is_scored_on(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    score(tmp_path / "run", ["energy"])
+    lost = next((tmp_path / "run" / "predictions").glob("*--energy.parquet"))
+    rows = pl.read_parquet(lost).height
+    lost.unlink()
+    assert score(tmp_path / "run", ["energy"]) == {"energy": rows}
+
+
+def test_probes_keep_no_features_and_get_no_rows(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"], refine=0.2)
+    score(tmp_path / "run", ["energy"])
+    held = table.read(tmp_path / "run").collect()
+    assert held.filter(pl.col("probe")).height > 0
+    assert not held.filter(pl.col("scorer") == "energy")["probe"].any()
+
+
+def test_what_was_not_kept_is_said_and_nothing_written(run: Run, tmp_path: Path) -> None:
+    run("bare", scorers=["msp"], keep_features=False)
+    with pytest.raises(
+        SoritesError,
+        match="kept the features of 0 of 4 shards: type the run's command again with --keep-feat",
+    ):
+        score(tmp_path / "bare", ["energy"])
+    run("unfit", scorers=["msp"], fit=None)
+    with pytest.raises(
+        SoritesError, match="knn must be fitted on training pictures.*--fit SOURCE and --keep-features"
+    ):
+        score(tmp_path / "unfit", ["knn"])
+    run("headless", scorers=["msp"], models=[made.linear(head=False)])
+    with pytest.raises(SoritesError, match="react needs the model's last linear layer"):
+        score(tmp_path / "headless", ["react"])
+    for name in ("odin", "rankfeat", "gram"):
+        with pytest.raises(SoritesError, match=f"{name} needs .* which kept features do not hold"):
+            score(tmp_path / "headless", [name])
+    with pytest.raises(SoritesError, match="no scorer named 'enrgy'. Did you mean energy"):
+        score(tmp_path / "headless", ["enrgy"])
+    with pytest.raises(SoritesError, match="not a run folder"):
+        score(tmp_path, ["energy"])
+    assert not list(tmp_path.rglob("*--energy.parquet"))
+
+
+def test_one_that_cannot_be_fitted_keeps_all_from_being_written(run: Run, tmp_path: Path) -> None:
+    run("few", scorers=["msp"], fit=Source("familiar", made.pictures("f", 10)))
+    with pytest.raises(
+        SoritesError, match="scorer vim: wanted more training pictures than its 12 main directions, got 10"
+    ):
+        score(tmp_path / "few", ["mds", "vim", "energy"])
+    assert not [path for path in (tmp_path / "few" / "predictions").iterdir() if path.stem.count("--") > 1]
+    assert "scored" not in read_info(tmp_path / "few")
+
+
+def test_the_verb(run: Run, tmp_path: Path) -> None:
+    from typer.testing import CliRunner
+
+    from sorites.cli import app
+
+    run("run", scorers=["msp"])
+    told = CliRunner().invoke(
+        app, ["score", str(tmp_path / "run"), "--scorer", "energy", "--scorer", "knn(k=3)"]
+    )
+    assert told.exit_code == 0, told.output
+    assert "energy: added 126 rows" in told.output
+    assert "knn(k=3): added 126 rows" in told.output
+    again = CliRunner().invoke(app, ["score", str(tmp_path / "run"), "--scorer", "energy"])
+    assert "energy: all its rows are there already" in again.output
+
+
+def test_an_unfinished_run_is_not_scored_in_part(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    next((tmp_path / "run" / "predictions").glob("contrast*.parquet")).unlink()
+    with pytest.raises(
+        SoritesError, match=r"is not finished: .* Type the run's command again to finish it, then score"
+    ):
+        score(tmp_path / "run", ["energy"])
+
+
+def test_check_says_how_rows_of_an_added_scorer_are_made(run: Run, tmp_path: Path) -> None:
+    run("run", scorers=["msp"])
+    score(tmp_path / "run", ["energy"])
+    next((tmp_path / "run" / "predictions").glob("*--energy.parquet")).unlink()
+    with pytest.raises(
+        SoritesError, match=r"\d+ rows of energy missing: type sorites score RUN --scorer energy$"
+    ):
+        checks.check_run(tmp_path / "run")

@@ -1,0 +1,101 @@
+"""Kept outputs of models that are damaged: named, set aside, and made again."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import save
+
+import sorites
+from sorites.analysis.features import kept_features
+from sorites.core import Model
+from sorites.core.errors import Damaged, SoritesError
+from sorites.evaluation.check import check
+from sorites.evaluation.fit import kept_slices
+from sorites.evaluation.rescore import score
+from sorites.evaluation.storage.tensors import read_head_file, read_tensors
+from sorites.suites.suite import parse
+
+SUITE = parse({"name": "s", "shifts": ["contrast"], "frame": {"resize": 40}, "limit": 4}, "test")
+HALF = save({"features": np.zeros((2, 3), np.float32)}, metadata={"image_id": '["a"]'})
+
+
+@pytest.fixture
+def run(photos: Path, tiny: Callable[..., Model], tmp_path: Path) -> Callable[[], Path]:
+    def go() -> Path:
+        where = f"folder:{photos}"
+        sorites.run(
+            SUITE,
+            source=where,
+            fit=where,
+            scorers=["knn(k=2)"],
+            models=[tiny()],
+            out=tmp_path,
+            keep_features=True,
+        )
+        return tmp_path
+
+    return go
+
+
+def content(path: Path) -> list[object]:
+    about, arrays = read_tensors(path, ())
+    return [about, {name: array.tolist() for name, array in arrays.items()}]
+
+
+@pytest.mark.parametrize("data", [b"", b"x" * 100, save({"features": np.zeros((2, 3), np.float32)}), HALF])
+def test_damaged_features_are_named_wherever_they_are_read(run: Callable[[], Path], data: bytes) -> None:
+    folder = run()
+    path = min((folder / "features").iterdir())
+    path.write_bytes(data)
+    for read in (
+        lambda: kept_features(folder, "tiny", ["a"]),
+        lambda: score(folder, ["energy"]),
+        lambda: check(str(folder)),
+    ):
+        with pytest.raises(
+            SoritesError, match=rf"{path.name} cannot be read: (.|\n)*Type: sorites check .* --repair"
+        ):
+            read()
+
+
+@pytest.mark.parametrize("room", ["features", "fits", "heads"])
+def test_what_was_set_aside_is_made_again(run: Callable[[], Path], room: str) -> None:
+    folder = run()
+    if room == "heads":
+        (folder / "heads").mkdir(exist_ok=True)
+        (folder / "heads" / "tiny.safetensors").write_bytes(b"")
+    paths = sorted((folder / room).glob("*.safetensors"))
+    whole = content(paths[0]) if room != "heads" else []
+    paths[0].write_bytes(b"half")
+    with pytest.raises(SoritesError, match=f"{paths[0].name} cannot be read"):
+        check(str(folder))
+    check(str(folder), repair=True)
+    assert (folder / "damaged" / room / paths[0].name).read_bytes() == b"half"
+    run()
+    assert "whole" in check(str(folder))
+    if room != "heads":  # this model has no last layer to keep
+        assert content(paths[0]) == whole
+
+
+def test_scorers_are_not_fitted_on_what_is_left_of_the_training_pictures(run: Callable[[], Path]) -> None:
+    folder = run()
+    first = next((folder / "fits").glob("fit-*.safetensors"))
+    shutil.copy(first, first.with_name(first.name.replace("0000000", "0000256")))
+    with pytest.raises(
+        SoritesError, match="lacks the fit pictures from 128 on of tiny: type the run's command again"
+    ):
+        kept_slices(folder, "tiny")
+
+
+def test_a_head_without_its_parts_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "heads" / "m.safetensors"
+    path.parent.mkdir()
+    path.write_bytes(save({"weight": np.zeros((2, 3), np.float32)}))
+    with pytest.raises(Damaged, match="it holds no weight and bias"):
+        read_head_file(path)
+    assert read_tensors(path, ())[1].keys() == {"weight"}

@@ -1,0 +1,135 @@
+"""Conditions as they are typed, against the same rows chosen by hand."""
+
+from __future__ import annotations
+
+import polars as pl
+import pytest
+
+from sorites.analysis.where import where
+from sorites.core.errors import SoritesError, UnknownName
+from sorites.core.table import rows
+
+
+def attrs(weather: str) -> list[dict[str, object]]:
+    return [
+        {"key": "time", "value": "day", "common": True},
+        {"key": "weather", "value": weather, "common": False},
+    ]
+
+
+TABLE = rows(
+    [
+        {
+            "image_id": "a",
+            "shift": "clean",
+            "severity": 0.0,
+            "model": "lite0",
+            "correct": True,
+            "attrs": attrs("rain"),
+        },
+        {
+            "image_id": "b",
+            "shift": "coma",
+            "severity": 1.0,
+            "level": 1,
+            "model": "lite0",
+            "correct": True,
+            "attrs": attrs("sun"),
+        },
+        {
+            "image_id": "c",
+            "shift": "coma",
+            "severity": 3.0,
+            "level": 3,
+            "model": "onnx:a b.onnx",
+            "correct": False,
+        },
+        {
+            "image_id": "d",
+            "shift": "camera",
+            "params": '{"iso": 800, "light": "on"}',
+            "model": "lite0",
+            "correct": None,
+        },
+        {
+            "image_id": "e",
+            "shift": "camera",
+            "params": '{"iso": 100, "light": "off"}',
+            "model": "lite0",
+            "correct": True,
+        },
+    ]
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "ids"),
+    [
+        ("shift = coma", "bc"),
+        ("shift = coma and level >= 3", "c"),
+        ("shift == coma AND NOT level >= 3", "b"),
+        ("shift != coma", "ade"),
+        ("shift in (coma, clean) and severity < 3", "ab"),
+        ("shift = clean or shift = coma and level = 1", "ab"),
+        ("(shift = clean or shift = coma) and severity > .5", "bc"),
+        ("model = 'onnx:a b.onnx'", "c"),
+        ('model="onnx:a b.onnx"', "c"),
+        ("correct = true", "abe"),
+        ("correct = false", "c"),
+        ("correct is null", "d"),
+        ("level is not null", "bc"),
+        ("params.iso >= 400", "d"),
+        ("params.light = off", "e"),
+        ("params.iso in (100, 200)", "e"),
+        ("attrs.weather = rain", "a"),
+        ("attrs.weather = rain or attrs.time = day", "ab"),
+        ("severity = 1e0", "b"),
+        ("level != 3", "abde"),
+        ("not level = 3", "abde"),
+        ("not level >= 3", "abde"),
+        ("attrs.weather != rain", "bcde"),
+    ],
+)
+def test_conditions_choose_rows(text: str, ids: str) -> None:
+    assert "".join(where(TABLE, text).select(pl.col("image_id").sort()).collect()["image_id"]) == ids
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("", "wanted a column, got 'the end'"),
+        ("shift", "wanted one of = != < <= > >=, got 'the end'"),
+        ("shift coma", "wanted one of = != < <= > >=, in, is, got 'coma'"),
+        ("shift = coma level", "wanted and, or, or the end, got 'level'"),
+        ("shift = ", "wanted a value, got 'the end'"),
+        ("(shift = coma", r"wanted \), got 'the end'"),
+        ("shift = coma and", "wanted a column, got 'the end'"),
+        ("= 3", "wanted a column, got '='"),
+        ("level >= high", "level holds numbers, got 'high'"),
+        ("shift > coma", "shift holds text, which is compared by = and !="),
+        ("correct = 1", "correct is true or false: correct = true"),
+        ("level ! 3", "cannot be read"),
+        ("shift in coma", r"wanted \(, got 'coma'"),
+        ("level is 3", "wanted null, got '3'"),
+        ("shift = 'coma", "cannot be read"),
+    ],
+)
+def test_what_cannot_be_read_is_said(text: str, said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        where(TABLE, text)
+
+
+def test_names_that_are_not_there_are_answered_with_those_that_are() -> None:
+    with pytest.raises(UnknownName, match=r"no column named 'levl'. Did you mean level"):
+        where(TABLE, "levl = 3")
+    with pytest.raises(
+        UnknownName, match=r"no shift here named 'comma'. Did you mean coma\? There are camera, clean, coma\."
+    ):
+        where(TABLE, "shift = comma")
+    with pytest.raises(UnknownName, match="no column named 'attrs'"):
+        where(TABLE, "attrs = 3")
+
+
+def test_no_text_is_ever_run(tmp_path: object) -> None:
+    with pytest.raises(SoritesError):
+        where(TABLE, "__import__('os').system('true') = 1")

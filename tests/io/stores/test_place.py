@@ -1,0 +1,30 @@
+"""Places by what was typed, before any store is asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from sorites.core.errors import SoritesError
+from sorites.io.stores import StorePath, place
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("s3://", "s3:// names no bucket; wanted s3://BUCKET/PATH"),
+        (Path("gs://"), "gs:// names no bucket"),
+        ("x\0y", "has a null character"),
+    ],
+)
+def test_what_is_no_place_is_said(typed: str | Path, said: str) -> None:
+    with pytest.raises(SoritesError, match=said):
+        place(typed)
+
+
+def test_a_scheme_makes_a_place_on_a_store() -> None:
+    assert str(place(Path("s3://bucket/run"))) == "s3://bucket/run"
+    assert isinstance(place("s3://bucket"), StorePath)
+    assert place("runs/a") == Path("runs/a")
+    assert not isinstance(place("runs/s3:/a"), StorePath)

@@ -1,0 +1,59 @@
+"""A hub that does not answer costs seconds and one line, and what the cache holds is still found."""
+
+from __future__ import annotations
+
+import logging
+import socket
+from typing import Any
+
+import pytest
+
+from sorites.io.hub import hub, is_out_of_reach, is_reachable, not_fetched
+
+constants: Any = pytest.importorskip("huggingface_hub.constants")
+
+
+@pytest.fixture(autouse=True)
+def direct(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_a_host_that_listens_is_reachable_and_one_that_does_not_is_not() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"http://127.0.0.1:{server.getsockname()[1]}"
+        assert is_reachable(address)
+    assert not is_reachable(address)
+    assert not is_reachable("https://no.such.host.invalid")
+
+
+def test_behind_a_proxy_a_hub_counts_as_reachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://127.0.0.1:9")
+    assert is_reachable("https://no.such.host.invalid")
+
+
+def test_without_a_hub_the_library_is_offline_and_silent_inside_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(constants, "ENDPOINT", "https://no.such.host.invalid")
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    logger = logging.getLogger("huggingface_hub")
+    level = logger.level
+    with hub():
+        assert constants.HF_HUB_OFFLINE is True
+        assert not logger.isEnabledFor(logging.WARNING)
+    assert constants.HF_HUB_OFFLINE is False
+    assert logger.level == level
+
+
+def test_the_message_is_one_short_line() -> None:
+    error = RuntimeError("try again")
+    error.__cause__ = ConnectionError("a long story\nabout sockets")
+    assert is_out_of_reach(error)
+    said = str(not_fetched("the weights of x", error, "Give a file"))
+    assert (
+        said
+        == "cannot fetch the weights of x: the hub is out of reach, and the cache does not hold them. Give a"
+        " file"
+    )
+    assert (
+        str(not_fetched("x", ValueError("no such tag.\nmore"), "Look")) == "cannot fetch x: no such tag. Look"
+    )

@@ -1,0 +1,155 @@
+"""A passport from end to end: what it says is what the metrics say, and a stop in between changes nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
+import polars as pl
+import pytest
+
+import sorites
+from sorites.analysis.comparison.compare import compare
+from sorites.analysis.passport.document import Passport, read_passport
+from sorites.core.errors import SoritesError
+from sorites.core.table import read
+from sorites.reports.passport.passport import passport
+
+pytestmark = pytest.mark.slow
+
+SPEC = "python:guessing:logits"
+
+
+def made(out: str, **more: object) -> Passport:
+    return passport(SPEC, battery="mine.toml", out=out, **more)  # type: ignore[arg-type]
+
+
+def test_every_number_is_a_metrics_answer(home: Path) -> None:
+    found = made("p")
+    assert found.battery.name == "mine"
+    assert found.battery.version == 3
+    assert [dial.shift for dial in found.dials] == ["gaussian_noise", "jpeg", "contrast"]
+    table = read(home / "p/runs/noise")
+    clean = sorites.accuracy(table.filter(pl.col("shift") == "clean"), by=["model"]).row(0, named=True)
+    assert (found.clean.value, found.clean.low, found.clean.n) == pytest.approx(
+        (clean["value"], clean["low"], clean["n"])
+    )
+    halves = {row["shift"]: row for row in sorites.half_accuracy(table).to_dicts()}
+    for dial in found.dials[:2]:
+        assert (dial.half.value, dial.half.low, dial.half.high) == pytest.approx(
+            tuple(halves[dial.shift][key] for key in ("value", "low", "high")), nan_ok=True
+        )
+        assert len(dial.accuracy) == 5
+    assert found.knows is not None
+    assert [kept.coverage for kept in found.knows.risk] == [0.5, 0.8, 1.0]
+    assert [run.samples for run in found.runs] == [20, 20]
+    assert read_passport(home / "p") == found
+
+
+def test_files_hold_the_same_and_are_safe(home: Path) -> None:
+    found = made("p")
+    badge = ElementTree.fromstring((home / "p/badge.svg").read_text())
+    assert badge.tag.endswith("svg")
+    assert "sorites mine 3" in (home / "p/badge.svg").read_text()
+    card = (home / "p/model_card.md").read_text()
+    assert found.hash[:16] in card
+    rows = [line for line in card.splitlines() if line.startswith("|")]
+    assert len(rows) == 2 + len(found.dials)
+    page = (home / "p/passport.html").read_text()
+    assert "JPEG quality" in page
+    assert found.hash in page
+    assert not re.search(r'(?:src|href)="(?!data:|#)', page)
+
+
+def test_the_same_again_does_nothing_and_another_folder_says_the_same(home: Path) -> None:
+    first = made("p")
+    before = {path: path.stat().st_mtime_ns for path in (home / "p/runs").rglob("predictions/*.parquet")}
+    assert made("p") == first
+    assert {path: path.stat().st_mtime_ns for path in before} == before
+    assert made("q") == first
+    assert (home / "p/passport.json").read_bytes() == (home / "q/passport.json").read_bytes()
+
+
+def test_parts_that_are_lost_are_made_again_the_same(home: Path) -> None:
+    made("p")
+    first = (home / "p/passport.json").read_bytes()
+    next((home / "p/runs/light/predictions").iterdir()).unlink()
+    (home / "p/passport.json").unlink()
+    made("p")
+    assert (home / "p/passport.json").read_bytes() == first
+
+
+@pytest.mark.slow
+def test_killed_and_gone_on_with_gives_the_same_json(home: Path) -> None:
+    command = [
+        sys.executable,
+        "-c",
+        "from sorites.cli import main; main()",
+        "passport",
+        SPEC,
+        "--battery",
+        "mine.toml",
+        "--out",
+    ]
+    path = os.pathsep.join([str(home), *filter(None, [os.environ.get("PYTHONPATH")])])
+    subprocess.run(
+        [*command, "whole"], check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True
+    )
+    started = subprocess.Popen(
+        [*command, "cut"], env={**os.environ, "PYTHONPATH": path}, stderr=subprocess.DEVNULL
+    )
+    deadline = time.monotonic() + 120
+    while (
+        not list(home.glob("cut/runs/*/predictions/*.parquet"))
+        and started.poll() is None
+        and time.monotonic() < deadline
+    ):
+        time.sleep(0.01)
+    started.send_signal(signal.SIGKILL)
+    started.wait(60)
+    assert not (home / "cut/passport.json").exists()
+    subprocess.run([*command, "cut"], check=True, env={**os.environ, "PYTHONPATH": path}, capture_output=True)
+    assert (home / "cut/passport.json").read_bytes() == (home / "whole/passport.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_passports_are_compared_part_by_part(home: Path) -> None:
+    made("p")
+    passport("other=python:guessing:logits", battery="mine.toml", out="q")
+    found = compare("p", "q")
+    assert found.dials["dial"].to_list() == ["clean", "contrast", "gaussian_noise", "jpeg", "all"]
+    assert found.dials["drop"].to_list() == [0.0] * 5
+    made("few", limit=6)
+    with pytest.raises(SoritesError, match="add --shared"):
+        compare("p", "few")
+
+
+def test_a_passport_that_was_changed_or_holds_nan_is_refused(home: Path) -> None:
+    made("p")
+    path = home / "p/passport.json"
+    held = json.loads(path.read_text())
+    path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": 0.99}}))
+    with pytest.raises(SoritesError, match="was changed after it was written"):
+        compare("p", "p")
+    path.write_text(json.dumps({**held, "clean": {**held["clean"], "value": float("nan")}}))
+    with pytest.raises(SoritesError, match=r"no passport of schema 1: clean\.value: .*finite"):
+        read_passport(home / "p")
+    path.write_text(json.dumps({**held, "schema_version": 2}))
+    with pytest.raises(SoritesError, match="schema_version"):
+        read_passport(home / "p")
+    path.write_text("{")
+    with pytest.raises(SoritesError, match="it is not JSON"):
+        read_passport(home / "p")
+
+
+def test_two_at_once_and_another_model_in_the_same_folder_are_refused(home: Path) -> None:
+    made("p")
+    with pytest.raises(SoritesError, match="another run|models"):
+        passport("other=python:guessing:logits", battery="mine.toml", out="p")
