@@ -28,7 +28,7 @@ from tests.docs.worlds import GIVEN, LAID
 
 from sorites import cli
 from sorites.apps.annotation.store import opened
-from sorites.core import registry as registries
+from sorites.core import plugins as registries
 from sorites.core.registry import Registry
 
 QUICK = ("plugins.md", "similarity.md")

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from sorites import core
-from sorites.core import registry
+from sorites.core import plugins
 from sorites.core.errors import SoritesError
 from sorites.core.registry import Registry
 from sorites.core.rng import rng_for
@@ -14,7 +14,7 @@ from sorites.shifts.base import add_dial, between
 
 
 def test_a_sweep_prepares_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(registry, "SHIFTS", Registry("shift", "sorites.shifts"))
+    monkeypatch.setattr(plugins, "SHIFTS", Registry("shift", "sorites.shifts"))
     seen = []
 
     def prepare(image: core.Image, rng: np.random.Generator) -> float:

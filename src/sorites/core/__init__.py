@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sorites.core.registry import (
+    from sorites.core.plugins import (
         CLEAN,
         MEASURES,
         METRICS,
@@ -67,7 +67,7 @@ if TYPE_CHECKING:
 
 def __getattr__(name: str) -> Any:
     if name in __all__:
-        return getattr(importlib.import_module("sorites.core.registry"), name)
+        return getattr(importlib.import_module("sorites.core.plugins"), name)
     raise AttributeError(f"module 'sorites.core' has no attribute {name!r}")
 
 
