@@ -6,8 +6,7 @@ import re
 
 import pytest
 
-from sorites.cli.cite import cite, keys_of, papers, works
-from sorites.cli.doctor import doctor, missing, requirements
+from sorites.cli.package import cite, doctor, keys_of, missing, papers, requirements, works
 from sorites.core import SCORERS, SHIFTS
 from sorites.core.errors import SoritesError
 from sorites.suites.suite import builtin_suites, load

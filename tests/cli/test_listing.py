@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from tests.cli.conftest import Command
 
-from sorites.cli.listing import list_names
+from sorites.cli.about import list_names
 from sorites.core import METRICS, MODELS, SCORERS, SHIFTS, SOURCES
 from sorites.core.errors import SoritesError
 from sorites.suites.suite import builtin_suites

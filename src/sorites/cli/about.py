@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
 from sorites.cli import options
 from sorites.cli.output import say
+
+if TYPE_CHECKING:
+    from sorites.core import Measure, Shift
+    from sorites.core.registry import Registry
 
 
 def doctor() -> None:
@@ -12,7 +20,7 @@ def doctor() -> None:
     Reads the installed packages; prints each extra with the command that
     installs it, and writes no file.
     """
-    from sorites.cli.doctor import doctor as account
+    from sorites.cli.package import doctor as account
 
     say(account(), nl=False)
 
@@ -23,6 +31,81 @@ def cite(suite: options.SuiteName) -> None:
     Reads a suite; prints the toolkit's entry and those of the benchmark, its
     shifts and its scorers.
     """
-    from sorites.cli.cite import cite as entries
+    from sorites.cli.package import cite as entries
 
     say(entries(suite), nl=False, exact=True)
+
+
+# The verb that lists every name a suite or a command may use.
+
+
+KINDS = ("shifts", "models", "sources", "metrics", "scorers", "measures", "referees", "suites", "recipes")
+
+# A name and a line about it.
+Entry = tuple[str, str]
+
+
+def list_(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; the default is all of them."),
+    ] = None,
+) -> None:
+    """List every name that a suite or a command may use.
+
+    Reads the built-in plug-ins and those of installed packages; prints each
+    name with a line about it.
+    """
+    say(list_names(kind), nl=False)
+
+
+def list_names(kind: str | None = None) -> str:
+    """Return every name of one kind, or of all kinds, with a line about each."""
+    from sorites.core.errors import UnknownName
+
+    if kind is not None and kind not in KINDS:
+        raise UnknownName("kind", kind, KINDS, f"One of {', '.join(KINDS)}.")
+    blocks = []
+    for name in [kind] if kind else KINDS:
+        entries = _entries(name)
+        width = max((len(entry) for entry, _ in entries), default=0)
+        lines = [f"  {entry:<{width}}  {about}".rstrip() for entry, about in entries]
+        blocks.append("\n".join([*([] if kind else [f"{name}:"]), *lines]))
+    return "\n".join(blocks) + "\n"
+
+
+def _entries(kind: str) -> list[Entry]:
+    from sorites.cli.printing import first_sentence
+    from sorites.core import MEASURES, METRICS, MODELS, REFEREES, SCORERS, SHIFTS, SOURCES
+    from sorites.suites.suite import builtin_suites, load
+
+    if kind == "suites":
+        return [(name, load(name).about) for name in builtin_suites()]
+    if kind == "recipes":
+        from sorites.training.recipe import about, builtin_recipes
+
+        return [(name, about(name)) for name in builtin_recipes()]
+    if kind == "shifts":
+        return [(name, _about_shift(SHIFTS.get(name))) for name in SHIFTS.names()]
+    if kind == "measures":
+        return [(name, _about_measure(MEASURES.get(name))) for name in MEASURES.names()]
+    kinds: dict[str, Registry[Any]] = {
+        "models": MODELS,
+        "sources": SOURCES,
+        "metrics": METRICS,
+        "scorers": SCORERS,
+        "referees": REFEREES,
+    }
+    registry = kinds[kind]
+    return [(name, first_sentence(registry.get(name))) for name in registry.names()]
+
+
+def _about_shift(shift: Shift) -> str:
+    levels = ", ".join(f"{level:.3g}" for level in shift.levels)
+    dial = f"{shift.unit}; levels {levels}" if levels else f"{len(shift.settings)} settings"
+    return f"{shift.about}  [{shift.family}; {dial}]"
+
+
+def _about_measure(measure: Measure) -> str:
+    unit = f"{measure.unit}; " if measure.unit else ""
+    return f"{measure.about}  [{unit}{measure.nearer} is nearer]"

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from sorites.cli.about import cite, doctor
+from sorites.cli.about import cite, doctor, list_
 from sorites.cli.analysis import decompose_app, distance, features, filter_, similarity
 from sorites.cli.annotate import app as annotate_app
 from sorites.cli.collect import collect
@@ -20,7 +20,6 @@ from sorites.cli.generate import app as generate_app
 from sorites.cli.images import build, context, show
 from sorites.cli.lens import app as lens_app
 from sorites.cli.lens import kernels_app
-from sorites.cli.listing import list_
 from sorites.cli.metrics import metrics
 from sorites.cli.output import say, steady
 from sorites.cli.report import report, sheet

@@ -19,7 +19,6 @@ from sorites.core import Outputs, Scorer
 from sorites.core.errors import SoritesError
 from sorites.core.table import write
 from sorites.evaluation import fit
-from sorites.evaluation import fit as fitted
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.fit import Told
 from sorites.evaluation.plan import Unit
@@ -118,20 +117,20 @@ def _ready(folder: Path, name: str, model: str) -> tuple[Scorer, Told | None]:
     """The scorer for one model, fitted and its parameters searched where it is to be, and what the
     search found.
     """
-    fits = fitted.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
+    fits = fit.Fits(folder, model, read_head(folder, model), suite_of(read_info(folder)).fit)
     scorer, told = fits.scorer(name, core.scorer(name))
-    if isinstance(scorer, fitted.Refused):
+    if isinstance(scorer, fit.Refused):
         raise SoritesError(f"{model}: {scorer.note}")
     return scorer, told
 
 
 def _record_searches(folder: Path, found: Mapping[tuple[str, str], Told]) -> None:
     """Keep what searches found beside those of the run itself."""
-    told = fitted.read_record(folder)
+    told = fit.read_record(folder)
     for (name, model), search in found.items():
         told.setdefault(model, {}).setdefault("search", {})[name] = search
     if found:
-        write_bytes(json.dumps(told, indent=1).encode(), folder / fitted.RECORD)
+        write_bytes(json.dumps(told, indent=1).encode(), folder / fit.RECORD)
 
 
 def score_unit(folder: Path, name: str, scorer: Scorer, model: str, unit: Unit) -> int:

@@ -20,7 +20,6 @@ from sorites.core.errors import SoritesError
 from sorites.core.progress import Bar
 from sorites.core.torch_tools import device_of
 from sorites.evaluation import fit
-from sorites.evaluation import fit as fitted
 from sorites.evaluation import tasks as work
 from sorites.evaluation.engines import ENGINES, Engine
 from sorites.evaluation.facts.distance import distance_of_run, write_published_levels
@@ -338,9 +337,9 @@ def _fit(stage: _Stage, plan: Plan, keep_features: bool, batch: int) -> None:
     """Show training pictures to the models where scorers or kept features ask for it, and fit the scorers."""
     tasks = fit.tasks(plan, stage.folder, keep_features)
     stage.run("fitting", tasks, functools.partial(fit.collect, stage.folder, batch=batch), _pictures)
-    ready = fitted.ready(stage.folder, stage.running)
+    ready = fit.ready(stage.folder, stage.running)
     if fit.wants_training(plan) or ready.searches:
-        fitted.record(ready, stage.folder)
+        fit.record(ready, stage.folder)
 
 
 @dataclass

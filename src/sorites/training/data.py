@@ -20,7 +20,6 @@ from sorites.evaluation.samples import in_order, unique
 from sorites.evaluation.storage.contents import COLUMNS, contents
 from sorites.sources.papers.focus import accepted
 from sorites.training import captures
-from sorites.training import captures as cuts
 from sorites.training.captures import deep_augmented, mixed
 from sorites.training.images import Pictures, SamplePictures, Split, by_hash, by_thing, permuted, things_of
 from sorites.training.recipe import CapturedPart, Data, Recipe, ValidationPart
@@ -117,9 +116,11 @@ def _captured(base: SamplePictures, asked: CapturedPart, source: str, space: Lab
         )
 
     if asked.cut is not None and asked.measured_on is None:
-        settings = cuts.published_settings(asked.cut)
+        settings = captures.published_settings(asked.cut)
     elif asked.cut is not None and asked.measured_on is not None:
-        settings = cuts.kept(settings, cuts.mean_lpips(base, shots(settings), asked.measured_on), asked.cut)
+        settings = captures.kept(
+            settings, captures.mean_lpips(base, shots(settings), asked.measured_on), asked.cut
+        )
     return captures.Captured(base, shots(settings), asked.share)
 
 

@@ -10,11 +10,7 @@ from pathlib import Path
 from sorites.apps.annotation.begin import add_known
 from sorites.apps.annotation.clicks import keep
 from sorites.apps.annotation.formats import label_studio, tables
-from sorites.apps.annotation.formats import tables as coco
-from sorites.apps.annotation.formats import tables as facts
-from sorites.apps.annotation.formats import tables as focus
 from sorites.apps.annotation.formats import via as via2
-from sorites.apps.annotation.formats import via as via3
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
 from sorites.apps.annotation.store import add_annotator, create, opened, task_of, writing
 from sorites.apps.annotation.task import Task, load, parse
@@ -26,19 +22,19 @@ from sorites.io.paths import is_file
 Write = Callable[[Task, list[Labelled], Path], int]
 Read = Callable[[Path, Task], Iterable[Labelled]]
 WRITERS: dict[str, Write] = {
-    "csv": tables.write_table, "focus": focus.write_focus, "label_studio": label_studio.write, "via2": via2.write_via2, "via3": via3.write_via3,
-    "coco": coco.write_coco, "facts": facts.write_facts,
+    "csv": tables.write_table, "focus": tables.write_focus, "label_studio": label_studio.write, "via2": via2.write_via2, "via3": via2.write_via3,
+    "coco": tables.write_coco, "facts": tables.write_facts,
 }  # fmt: skip
 READERS: dict[str, Read] = {
-    "csv": tables.read_table, "focus": focus.read_focus, "label_studio": label_studio.read, "via2": via2.read_via2, "via3": via3.read_via3,
-    "coco": coco.read_coco,
+    "csv": tables.read_table, "focus": tables.read_focus, "label_studio": label_studio.read, "via2": via2.read_via2, "via3": via2.read_via3,
+    "coco": tables.read_coco,
 }  # fmt: skip
 # The formats that can hold the answers of several people to one picture.
 FOR_ALL = ("csv", "label_studio")
 # The tasks of formats that say what is asked.
 DEFAULTS: dict[str, Callable[[Path], str]] = {
     "focus": lambda path: load("context")[1],
-    "coco": coco.task_text,
+    "coco": tables.task_text,
 }
 
 
