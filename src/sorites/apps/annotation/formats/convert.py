@@ -9,8 +9,7 @@ from pathlib import Path
 
 from sorites.apps.annotation.begin import add_known
 from sorites.apps.annotation.clicks import keep
-from sorites.apps.annotation.formats import label_studio, tables
-from sorites.apps.annotation.formats import via as via2
+from sorites.apps.annotation.formats import label_studio, tables, via
 from sorites.apps.annotation.formats.rows import Answered, Labelled, labelled
 from sorites.apps.annotation.store import add_annotator, create, opened, task_of, writing
 from sorites.apps.annotation.task import Task, load, parse
@@ -22,11 +21,11 @@ from sorites.io.paths import is_file
 Write = Callable[[Task, list[Labelled], Path], int]
 Read = Callable[[Path, Task], Iterable[Labelled]]
 WRITERS: dict[str, Write] = {
-    "csv": tables.write_table, "focus": tables.write_focus, "label_studio": label_studio.write, "via2": via2.write_via2, "via3": via2.write_via3,
+    "csv": tables.write_table, "focus": tables.write_focus, "label_studio": label_studio.write, "via2": via.write_via2, "via3": via.write_via3,
     "coco": tables.write_coco, "facts": tables.write_facts,
 }  # fmt: skip
 READERS: dict[str, Read] = {
-    "csv": tables.read_table, "focus": tables.read_focus, "label_studio": label_studio.read, "via2": via2.read_via2, "via3": via2.read_via3,
+    "csv": tables.read_table, "focus": tables.read_focus, "label_studio": label_studio.read, "via2": via.read_via2, "via3": via.read_via3,
     "coco": tables.read_coco,
 }  # fmt: skip
 # The formats that can hold the answers of several people to one picture.
