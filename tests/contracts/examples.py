@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import pytest
-from tests.net import pictures as layouts
+from tools.net import pictures as layouts
 
 from sorites import core
 
